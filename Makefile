@@ -1,0 +1,63 @@
+# Each target sets up .venv by itself; Python 3.11+, make and git are all it needs.
+# pip is configured from outside (PIP_INDEX_URL and friends, pip.conf); nothing here names a registry.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+# More for pytest or the script behind a target: make test ARGS="-k lease -x"
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv test lint format bench demo sim chaos clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+venv: $(STAMP) ## make .venv with everything the other targets need
+
+# $(PYTHON) when it is new enough, else the newest python3.N on PATH. A .venv that still runs is kept.
+$(STAMP): pyproject.toml
+	@$(BIN)/python -c '' 2>/dev/null && exit; \
+	for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    echo "$(VENV): $$("$$python" --version), from $$(command -v "$$python")"; \
+	    exec "$$python" -m venv --clear $(VENV); \
+	done; \
+	echo "Allswell needs Python 3.11 or newer, and neither $(PYTHON) nor python3.11 to python3.14 is." >&2; \
+	echo "Install one, or name one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; \
+	exit 1
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+test: lint ## lint, then every test but the slow ones; those that measure time run alone
+	$(PYTEST) -n auto -m 'not realtime and not slow' $(ARGS)
+	$(PYTEST) -m 'realtime and not slow' $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+lint: $(STAMP) ## ruff, mypy, and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## put the code into its one shape, and fix what ruff can fix
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(STAMP) ## measure, with peers side by side
+	$(BIN)/python bench/run.py $(ARGS)
+
+demo: $(STAMP) ## see it at work
+	$(BIN)/python -m allswell.demo $(ARGS)
+
+sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
+	$(PYTEST) -n auto tests/sim $(ARGS)
+
+chaos: $(STAMP) ## kill -9 loops and database restarts in full
+	$(PYTEST) tests/crash tests/chaos $(ARGS)
+
+clean: ## remove .venv and all that tools leave behind
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

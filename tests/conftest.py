@@ -1,0 +1,37 @@
+"""Fixtures for all tests, and the check of `row` marks."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from allswell.testing.postgres import Cluster
+
+_ROW = re.compile(r"[OFMWC][0-9]+")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a `row` mark that names no row of the mission: a typo would leave the row without its proof."""
+    for item in items:
+        for mark in item.iter_markers("row"):
+            wrong = [row for row in mark.args if not (isinstance(row, str) and _ROW.fullmatch(row))]
+            if wrong or mark.kwargs or not mark.args:
+                said = ", ".join(map(repr, wrong)) or "no row"
+                raise pytest.UsageError(
+                    f"{item.nodeid}: row() names {said}; a row looks like 'O4' (one of O F M W C)"
+                )
+
+
+@pytest.fixture(scope="session")
+def pg_cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server shared by the tests of one process; a test that stops it makes its own instead."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def pg_url(pg_cluster: Cluster) -> Iterator[str]:
+    """The URL of a database that no other test sees."""
+    url = pg_cluster.create_database()
+    yield url
+    pg_cluster.drop_database(url)
