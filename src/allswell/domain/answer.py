@@ -1,0 +1,143 @@
+"""Decisions that come from outside a lease: a human's answer, a cancel, and news from what a task waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, state
+from allswell.domain.command import Answer, Cancel
+from allswell.domain.names import Millis, TaskId
+from allswell.domain.question import WITHDRAWN, Act, Question, choose
+from allswell.domain.run import Spread
+from allswell.domain.submit import check_text
+from allswell.domain.task import OPEN, Record, State, Task, Wait
+from allswell.errors import Refused
+
+SUBTASKS_MAX = 100
+TEXT_MAX = 65_536
+
+
+def answer(case: Case, question: Question, command: Answer, now: Millis) -> tuple[Outcome, Question]:
+    """Carry out a human's choice. Subtasks of a split are accepted by the caller, in the same transaction."""
+    out = Outcome(case, answer=question.id)
+    if question.closed_at is not None:
+        if question.command == command.id:
+            return out, question
+        raise Refused("closed", f"question {question.id} is closed: {question.choice}", where="question")
+    option = choose(question, command.option)
+    check_text(command.text, "text", TEXT_MAX)
+    task = case.task
+    if task.state != OPEN:
+        raise Refused(
+            "task_ended", f"task {task.name} is {task.state}; there is nothing left to decide", where="question"
+        )
+    record = _record_after(task, option.act, command)
+    waits = tuple(wait for wait in case.waits if wait.target != question.id)
+    out.case = replace(case, task=replace(task, record=record), waits=waits)
+    out.events.append(event(task, "question_answered", question=question.id, choice=option.key, by=command.by))
+    if option.act is Act.SPLIT:
+        ids = tuple(new.id for new in command.subtasks)
+        end_task(out, State.SPLIT, f"split into {len(ids)}", now, command=command.id, replaced_by=ids)
+        out.events.append(event(task, "task_split", subtasks=list(ids)))
+    elif option.act is Act.SKIP:
+        reason = command.text or "skipped by a human"
+        end_task(out, State.SKIPPED, reason, now, command=command.id)
+        out.events.append(event(task, "task_skipped", reason=reason))
+    elif case.lease is None:
+        out.case = come_to_rest(out.case, now)
+        if out.case.ready is not None:
+            out.events.append(event(task, "task_ready", reason="answered"))
+    closed = replace(
+        question,
+        closed_at=now,
+        choice=option.key,
+        answer=command.text,
+        answered_by=command.by,
+        command=command.id,
+    )
+    return out, closed
+
+
+def _record_after(task: Task, act: Act, command: Answer) -> Record:
+    """The task's record with its counters reset and the choice's own change; what a choice lacks is refused."""
+    record = replace(task.record, timeouts=0, stalls=0, lapses=0, failures={})
+    if act is Act.SPLIT:
+        if not 1 <= len(command.subtasks) <= SUBTASKS_MAX:
+            raise Refused("no_subtasks", f"splitting needs 1 to {SUBTASKS_MAX} smaller tasks", where="subtasks")
+    elif act in (Act.CLARIFY, Act.REPLY):
+        if not command.text.strip():
+            raise Refused("no_text", f"the option {command.option!r} needs a text", where="text")
+    elif act is Act.INCREASE_TIMEOUT:
+        longer = task.timeout * 2 if command.timeout is None else command.timeout
+        if longer <= task.timeout:
+            text = f"the new timeout must be longer than the present {task.timeout} ms"
+            raise Refused("not_longer", text, where="timeout")
+        record = replace(record, timeout_override=longer)
+    if command.text and act is not Act.SKIP:
+        record = replace(record, notes=(*record.notes, command.text))
+    return record
+
+
+def withdraw(question: Question, now: Millis) -> Question:
+    """Close a question whose task has ended without it."""
+    return replace(question, closed_at=now, choice=WITHDRAWN)
+
+
+def cancel(case: Case, command: Cancel, now: Millis) -> Outcome:
+    """Call a task off, whoever holds it."""
+    out = Outcome(case, answer=case.task.id)
+    task = case.task
+    if task.state != OPEN:
+        if task.record.ended_by == command.id:
+            return out
+        raise Refused("task_ended", f"task {task.name} is already {task.state}", where="task")
+    check_text(command.reason, "reason", TEXT_MAX)
+    lease = case.lease
+    end_task(out, State.CANCELLED, command.reason, now, command=command.id)
+    out.events.append(event(task, "task_cancelled", lease, reason=command.reason))
+    return out
+
+
+def end_with_run(case: Case, spread: Spread, now: Millis) -> Outcome:
+    """A task whose run was ended ends with it."""
+    out = Outcome(case)
+    task = case.task
+    if task.state != OPEN:
+        return out
+    lease = case.lease
+    if spread.outcome == State.FAILED:
+        end_task(out, State.FAILED, spread.reason, now)
+        out.events.append(event(task, "task_failed", lease, reason=spread.reason, message="its run has ended"))
+    else:
+        end_task(out, State.CANCELLED, spread.reason, now)
+        out.events.append(event(task, "task_cancelled", lease, reason=spread.reason))
+    return out
+
+
+def need_ended(case: Case, spread: Spread, replacements: Mapping[TaskId, str], now: Millis) -> Outcome:
+    """News for a dependent: what it needed has ended. `replacements` are a split need's subtasks with their states."""
+    out = Outcome(case)
+    task = case.task
+    waits = tuple(wait for wait in case.waits if wait.target != spread.id)
+    if task.state != OPEN or len(waits) == len(case.waits):
+        return out
+    bad = spread.outcome not in (State.DONE, State.SPLIT)
+    reason = f"{spread.id} was {spread.outcome}"
+    for subtask in spread.replaced_by:
+        stands = replacements.get(subtask, OPEN)
+        if stands == OPEN:
+            waits = (*waits, Wait(task.id, "need", subtask))
+        elif stands != State.DONE:
+            bad, reason = True, f"{subtask} was {stands}"
+    out.case = replace(case, waits=waits)
+    if bad and task.spec.if_need_fails == "skip":
+        end_task(out, State.SKIPPED, reason, now)
+        out.events.append(event(task, "task_skipped", reason=reason))
+        return out
+    before = state(case)
+    out.case = come_to_rest(out.case, now)
+    if before is State.WAITING and out.case.ready is not None:
+        out.events.append(event(task, "task_ready", reason="what it needed is there"))
+    return out

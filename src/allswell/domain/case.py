@@ -1,0 +1,158 @@
+"""The case of a task: every row a decision about it may read, and the few moves all decisions are made of.
+
+A decision takes a case and returns an `Outcome` with the case as it shall be. Nothing is changed in place: the engine
+compares rows by identity and writes those that differ. The moves here are the only places where a task comes to rest,
+loses its holder or ends, so each rule about that stands once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.checkin import Agent
+from allswell.domain.event import Event
+from allswell.domain.lease import Lease
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, TaskId, question_id
+from allswell.domain.question import Option, Question
+from allswell.domain.run import Spread
+from allswell.domain.task import OPEN, Attempt, Handover, Ready, State, Task, Wait, rank
+from allswell.errors import AllswellError, Bug
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One task with all its rows, as locked and read in this transaction."""
+
+    task: Task
+    lease: Lease | None = None
+    ready: Ready | None = None
+    due: Millis | None = None
+    """Its timer: the earliest moment at which it could change by itself."""
+    waits: tuple[Wait, ...] = ()
+    agent: Agent | None = None
+    """What is held against the agent that the command or the lease names."""
+    awaited: bool = False
+    """Whether other tasks wait for this one."""
+    past: Attempt | None = None
+    """The ended attempt that a holder's command names, if it names one."""
+
+
+class Outcome(msgspec.Struct):
+    """What a decision makes of a case. `error` is for the caller; the rest is written all the same."""
+
+    case: Case
+    answer: object = None
+    error: AllswellError | None = None
+    events: list[Event] = msgspec.field(default_factory=list)
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    late: Attempt | None = None
+    questions: list[Question] = msgspec.field(default_factory=list)
+    park_until: Millis | None = None
+    """Until when the services that the failure names are parked."""
+    spread: Spread | None = None
+    result: str | None = None
+
+
+def state(case: Case) -> State:
+    """Where the task stands, read off the rows that exist; a task that stands nowhere is a bug."""
+    task = case.task
+    if task.state != OPEN:
+        return State(task.state)
+    if case.lease is not None:
+        return State.HELD
+    if case.waits:
+        return State.WAITING
+    if case.ready is not None:
+        return State.READY
+    if case.due is not None:
+        return State.DELAYED
+    raise Bug(f"task {task.id} is open but stands nowhere: no lease, no wait, not ready, no timer")
+
+
+def event(task: Task, kind: str, /, lease: Lease | None = None, **data: object) -> Event:
+    """An event about this task, and about its holder where there is one."""
+    if lease is None:
+        return Event(kind, task.id, task.run, None, None, data)
+    return Event(kind, task.id, task.run, lease.agent, lease.token, data)
+
+
+def come_to_rest(case: Case, now: int, *, until: int = 0) -> Case:
+    """Where an open task without a holder belongs: with what it waits for, on a timer, or in the pool."""
+    task = case.task
+    if case.waits:
+        return replace(case, ready=None, due=None)
+    start = max(until, task.spec.not_before or 0)
+    if start > now:
+        return replace(case, ready=None, due=Millis(start))
+    return replace(case, ready=Ready(task.id, task.lane, rank(task.priority, task.created_at)), due=None)
+
+
+def end_attempt(
+    out: Outcome,
+    outcome: str,
+    now: Millis,
+    *,
+    command: CommandId = NO_COMMAND,
+    detail: str = "",
+    **record: object,
+) -> None:
+    """Take the lease away, whatever the holder believes, and keep what the next one should know.
+
+    `record` are the counters of the task's record that change with it.
+    """
+    case = out.case
+    lease = case.lease
+    if lease is None:
+        raise Bug(f"task {case.task.id} has no attempt to end")
+    out.attempts.append(Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, outcome, command, detail))
+    handover = Handover(outcome, lease.agent, detail, lease.note, lease.progress)
+    changed = replace(case.task.record, token=lease.token, handover=handover, **record)
+    out.case = replace(case, task=replace(case.task, record=changed), lease=None, due=None)
+
+
+def end_task(
+    out: Outcome,
+    end: State,
+    reason: str,
+    now: Millis,
+    *,
+    command: CommandId = NO_COMMAND,
+    replaced_by: tuple[TaskId, ...] = (),
+) -> None:
+    """End the task for good; whoever waits for it, and any question about it, is reached by a spread."""
+    case = out.case
+    if case.lease is not None:
+        end_attempt(out, end.value, now, command=command, detail=reason)
+        case = out.case
+    task = case.task
+    ended = replace(task, state=end.value, ended_at=now, record=replace(task.record, reason=reason, ended_by=command))
+    out.case = replace(case, task=ended, ready=None, due=None, waits=())
+    if case.awaited or task.record.questions:
+        out.spread = Spread(task.id, end.value, reason, replaced_by)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What to ask a human, and who wants to know."""
+
+    kind: str
+    text: str
+    options: tuple[Option, ...]
+    by: str = "allswell"
+    command: CommandId = NO_COMMAND
+
+
+def ask(out: Outcome, asked: Asked, now: Millis, *, wait: bool = True) -> Question:
+    """Put a question before a human; unless `wait` is off, the task waits for the answer."""
+    case = out.case
+    task = case.task
+    number = task.record.questions + 1
+    id_ = question_id(task.id, number)
+    question = Question(id_, task.id, task.run, asked.kind, asked.text, asked.options, now, asked.by)
+    record = replace(task.record, questions=number, asked_by=asked.command)
+    out.case = replace(case, task=replace(task, record=record))
+    if wait:
+        out.case = come_to_rest(replace(out.case, waits=(*case.waits, Wait(task.id, "question", id_))), now)
+    out.questions.append(question)
+    labels = [option.label for option in asked.options]
+    out.events.append(event(task, "question_asked", question=id_, kind=asked.kind, text=asked.text, options=labels))
+    return question

@@ -1,0 +1,37 @@
+"""Check-ins asked for, answered and missed; stalled agents (O2, O3, O8).
+
+A holder is asked at each multiple of the interval strictly before its limit, and has `checkpoint_timeout` to answer;
+the wait runs beside the attempt's own clock. Only explicit check-ins are answers. Misses are counted per agent, over
+all its leases, and cleared by any answer or by a recovery. The third one marks the agent as stalled: its supervisor
+has a short grace to end it for real, then the task is taken back in any case.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allswell.domain.lease import Lease, asked_at
+from allswell.domain.names import AgentId, Millis
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """What is held against an agent; there is no row for one that has answered."""
+
+    id: AgentId
+    misses: int
+    missed_at: Millis
+    stalled: bool = False
+
+
+def answered(lease: Lease) -> bool:
+    """Whether the next check-in to be judged was given, at or after it was asked for."""
+    asked = asked_at(lease, lease.judged + 1)
+    return asked is not None and lease.checkin_at is not None and lease.checkin_at >= asked
+
+
+def missed(agent: Agent | None, lease: Lease, threshold: int, at: Millis) -> Agent:
+    """The agent's record after one more miss; an answer on this lease since the last miss starts the count anew."""
+    before = 0
+    if agent is not None and not (lease.checkin_at is not None and lease.checkin_at > agent.missed_at):
+        before = agent.misses
+    return Agent(lease.agent, before + 1, at, stalled=before + 1 >= threshold)

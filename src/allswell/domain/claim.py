@@ -1,0 +1,59 @@
+"""Handing out a task: the lease with its token and all the limits it will be judged by."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allswell.domain.case import Case, Outcome, event, state
+from allswell.domain.command import Claim
+from allswell.domain.lease import Lease, due_at
+from allswell.domain.names import Millis, Token
+from allswell.domain.submit import check_name
+from allswell.domain.task import State
+from allswell.errors import Refused
+
+LENGTH_MIN = 100
+CLAIM_MAX = 10_000
+
+
+def check_claim(claim: Claim) -> None:
+    """Refuse a claim that cannot be meant."""
+    check_name(claim.agent, "agent")
+    if not 1 <= claim.count <= CLAIM_MAX:
+        raise Refused("bad_count", f"a claim asks for 1 to {CLAIM_MAX} tasks, not {claim.count}", where="count")
+    if claim.length is not None and claim.length < LENGTH_MIN:
+        raise Refused("bad_lease", f"a lease of {claim.length} ms is too short; at least {LENGTH_MIN}", where="lease")
+
+
+def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
+    """Give the task to the claimer; `answer` is None where it cannot be had.
+
+    That is so when its run's time is up: ending it is the run's timer's business, and near.
+    """
+    task = case.task
+    out = Outcome(case)
+    limit = task.spec.limit_at
+    if state(case) is not State.READY or (limit is not None and limit <= now):
+        return out
+    policy = task.spec.policy
+    deadline = now + task.timeout
+    if limit is not None and limit < deadline:
+        deadline = limit
+    lease = Lease(
+        task.id,
+        Token(task.record.token + 1),
+        claim.agent,
+        now,
+        Millis(deadline),
+        claim.length,
+        policy.idle,
+        policy.checkpoint_interval,
+        policy.checkpoint_timeout,
+        policy.recovery_grace,
+        claim.id,
+        renewed_at=now,
+    )
+    out.case = replace(case, lease=lease, ready=None, due=due_at(lease))
+    out.answer = lease
+    out.events.append(event(task, "task_claimed", lease, deadline=deadline))
+    return out

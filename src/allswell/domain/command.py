@@ -1,0 +1,158 @@
+"""Commands: what callers ask for, as values. Doors make them, the engine carries them, the core decides them.
+
+Every command has an id of its caller's. The id lives in the row the command made (the task, the lease, the end of the
+attempt, the answer), so a repeated command is recognised and answered as the first time.
+Check-ins have none: repeating one is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.policy import DEFAULT, Policy
+from allswell.domain.question import Option
+from allswell.domain.retry import Failure
+
+
+class NewTask(msgspec.Struct, frozen=True):
+    """A task as it is submitted; `payload` is JSON text."""
+
+    id: TaskId
+    name: str
+    run: RunId | None = None
+    role: str = ""
+    services: tuple[str, ...] = ()
+    priority: int = 0
+    needs: tuple[TaskId, ...] = ()
+    barred: tuple[AgentId, ...] = ()
+    payload: str = "null"
+    not_before: Millis | None = None
+    critical: bool = False
+    if_need_fails: Literal["skip", "run"] = "skip"
+    policy: Policy = DEFAULT
+
+
+class Submit(msgspec.Struct, frozen=True):
+    """Accept these tasks, all or none."""
+
+    id: CommandId
+    tasks: tuple[NewTask, ...]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Give this agent up to `count` tasks it may hold; `length` is how often it promises to renew."""
+
+    id: CommandId
+    agent: AgentId
+    roles: tuple[str, ...] | None = None
+    """None: any role."""
+    count: int = 1
+    length: int | None = None
+
+
+class CheckIn(msgspec.Struct, frozen=True):
+    """The holder renews its lease; with `progress`, a note or `proof` it also proves progress."""
+
+    task: TaskId
+    token: Token
+    agent: AgentId
+    proof: bool = True
+    note: str = ""
+    progress: float | None = None
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """The holder is done; `result` is JSON text."""
+
+    id: CommandId
+    task: TaskId
+    token: Token
+    agent: AgentId
+    result: str = "null"
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """The holder could not do it."""
+
+    id: CommandId
+    task: TaskId
+    token: Token
+    agent: AgentId
+    failure: Failure
+
+
+class Release(msgspec.Struct, frozen=True):
+    """The holder gives the task back; neither a failure nor a timeout."""
+
+    id: CommandId
+    task: TaskId
+    token: Token
+    agent: AgentId
+    reason: str = "released"
+    delay: int = 0
+
+
+class Recover(msgspec.Struct, frozen=True):
+    """The supervisor has ended a stalled agent for real: take its task back now (O8)."""
+
+    id: CommandId
+    task: TaskId
+    token: Token
+    agent: AgentId
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """The holder asks a human; with `hold` it keeps working, otherwise the task waits for the answer."""
+
+    id: CommandId
+    task: TaskId
+    token: Token
+    agent: AgentId
+    text: str
+    options: tuple[Option, ...] = ()
+    hold: bool = False
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Call a task off, whoever holds it."""
+
+    id: CommandId
+    task: TaskId
+    reason: str = "cancelled"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A human's decision."""
+
+    id: CommandId
+    question: QuestionId
+    option: str
+    text: str = ""
+    subtasks: tuple[NewTask, ...] = ()
+    timeout: Millis | None = None
+    by: str = ""
+
+
+class OpenRun(msgspec.Struct, frozen=True):
+    """Open a run; `timeout` counts from now."""
+
+    id: CommandId
+    run: RunId
+    name: str
+    timeout: Millis | None = None
+
+
+class EndRun(msgspec.Struct, frozen=True):
+    """End a run and everything in it that is still open."""
+
+    id: CommandId
+    run: RunId
+    reason: str = "ended"
+
+
+HolderCommand = Complete | Fail | Release | Recover | Ask
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun
+"""What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""

@@ -1,0 +1,51 @@
+"""Durations as people write them: integers are milliseconds, strings carry a unit ("15m", "1.5h", "400ms")."""
+
+from __future__ import annotations
+
+import re
+
+from allswell.domain.names import Millis
+from allswell.errors import Refused
+
+UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
+LONGEST = 366 * UNITS["d"]
+
+
+def parse(value: int | str, *, where: str = "duration") -> Millis:
+    """Milliseconds from `900000`, `"900000"`, `"15m"` or `"1h 30m"`; anything else is refused by name."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise Refused("bad_duration", f"{where} must be milliseconds or a string such as '15m'", where=where)
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if text.isascii() and text.isdigit():
+            value = int(text) if len(text) < 16 else LONGEST + 1
+        else:
+            parts = _PART.findall(text)
+            if not parts or _PART.sub("", text).strip():
+                raise Refused(
+                    "bad_duration",
+                    f"{where} {value!r} is not a duration; write milliseconds, or a number with ms, s, m, h or d",
+                    where=where,
+                )
+            value = round(sum(float(number) * UNITS[unit] for number, unit in parts))
+    if not 0 <= value <= LONGEST:
+        raise Refused("bad_duration", f"{where} must be between 0 and 366 days", where=where)
+    return Millis(value)
+
+
+def show(length: int) -> str:
+    """A duration in words a person reads at a glance: `15m`, `1h 30m`, `2.5s`, `400ms`."""
+    if length < 0:
+        return "-" + show(-length)
+    if length < UNITS["s"]:
+        return f"{length}ms"
+    if length < UNITS["m"]:
+        return f"{length / 1_000:g}s"
+    words = []
+    rest = round(length / 1_000)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            words.append(f"{count}{unit}")
+    return " ".join(words[:2])

@@ -1,0 +1,65 @@
+"""Events: facts in the journal.
+
+The journal is append-only, and it is the outbox: whatever is told to the world follows from events that were committed
+together with the decision they report.
+
+`KINDS` is the catalogue: every kind with its fields and a sentence. A test holds every emitted event to it, and the
+reference is generated from it. The seeds' names and fields are kept to the letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from allswell.domain.names import AgentId, RunId, TaskId, Token
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fact; the store adds its position and the moment of its transaction."""
+
+    kind: str
+    task: TaskId | None = None
+    run: RunId | None = None
+    agent: AgentId | None = None
+    token: Token | None = None
+    data: Mapping[str, Any] = {}
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What an event's data holds, and what it means."""
+
+    meaning: str
+    fields: tuple[str, ...] = ()
+
+
+KINDS: Mapping[str, Kind] = {
+    "task_submitted": Kind("A task was accepted.", ("name",)),
+    "task_ready": Kind("What a task waited for is there; it can be claimed.", ("reason",)),
+    "task_claimed": Kind("An agent holds the task now.", ("deadline",)),
+    "task_checked_in": Kind("The holder reported progress in words.", ("note", "progress")),
+    "task_completed": Kind("The task is done.", ("elapsed_ms",)),
+    "task_retried": Kind("An attempt failed; the task will be tried again.", ("error", "message", "delay_ms")),
+    "task_failed": Kind("The task ended without success.", ("reason", "message")),
+    "task_returned": Kind("The task is back in the pool without a verdict on it.", ("reason",)),
+    "task_cancelled": Kind("The task was called off.", ("reason",)),
+    "task_skipped": Kind("The task will not be done.", ("reason",)),
+    "task_split": Kind("Smaller tasks replace the task.", ("subtasks",)),
+    "checkpoint_timeout": Kind("An asked-for check-in did not come in time.", ("checkpoint_count",)),
+    "agent_stalled": Kind("An agent missed too many check-ins in a row.", ("action",)),
+    "stalled_agent_recovered": Kind("A stalled agent was ended and its task taken back."),
+    "agent_timeout": Kind("An attempt reached its hard limit.", ("elapsed_ms",)),
+    "agent_idle": Kind("An attempt gave no proof of progress for too long.", ("elapsed_ms",)),
+    "lease_lapsed": Kind("A holder did not renew its lease in time.", ("elapsed_ms",)),
+    "task_repeated_timeout": Kind("A task keeps timing out; a human is asked.", ("count", "action")),
+    "late_result": Kind("A holder brought a result after its lease had ended; refused and kept.", ("verb",)),
+    "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
+    "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
+    "question_withdrawn": Kind("A question's task ended before it was answered.", ("question",)),
+    "run_opened": Kind("A run was opened.", ("name", "deadline")),
+    "run_ended": Kind("A run was ended as a whole.", ("reason",)),
+    "service_parked": Kind("A service asked everybody to wait.", ("service", "until")),
+    "clock_jumped": Kind("The machine slept or its clock was set; leases got one more window.", ("by_ms",)),
+}

@@ -1,0 +1,211 @@
+"""What a holder may say: check in, complete, fail, release, ask. Every word carries its token.
+
+A holder whose token is not the current one, or whose lease has run out even if no sweeper has noticed yet, changes
+nothing. What it brought is kept with its ended attempt, once, and the caller is told `LeaseLost`. A command that
+was already carried out is recognised by its id and answered as before.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
+from allswell.domain.command import Ask, CheckIn, Complete, Fail, HolderCommand, Recover, Release
+from allswell.domain.event import Event
+from allswell.domain.lease import Lease, ends_at, is_asked
+from allswell.domain.names import Millis, question_id
+from allswell.domain.question import ESCALATION_OPTIONS, REPLY, Option
+from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
+from allswell.domain.submit import check_name, check_text
+from allswell.domain.task import OPEN, State
+from allswell.domain.tick import recover, tick
+from allswell.errors import LeaseLost, Refused
+
+NOTE_MAX = 16_384
+QUESTION_MAX = 16_384
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What the holder should know and do now; every answer to it carries them."""
+
+    remaining_ms: int
+    asked: bool
+    """A check-in is owed."""
+
+
+class CheckedIn(msgspec.Struct, frozen=True):
+    """A check-in's outcome: the lease as it shall be, and the agent's record cleared if `answered`."""
+
+    lease: Lease
+    orders: Orders
+    event: Event | None
+    answered: bool
+
+
+def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
+    """Renew a lease, and note progress where it was proved. Reads the lease alone: it is the hottest write of all."""
+    if lease is None or lease.token != said.token or lease.agent != said.agent:
+        raise LeaseLost(said.task, said.token, _why_lost(lease, said.token, said.agent))
+    if now >= ends_at(lease):
+        raise LeaseLost(said.task, said.token, "its time ran out")
+    if not said.proof:
+        renewed = replace(lease, renewed_at=now)
+        return CheckedIn(renewed, Orders(lease.deadline - now, is_asked(lease, now)), None, answered=False)
+    if said.note:
+        check_text(said.note, "note", NOTE_MAX)
+    if said.progress is not None and not 0 <= said.progress <= 1:
+        raise Refused("bad_progress", f"progress is a share from 0 to 1, not {said.progress}", where="progress")
+    renewed = replace(
+        lease,
+        renewed_at=now,
+        checkin_at=now,
+        stalled_at=None,
+        progress=lease.progress if said.progress is None else said.progress,
+        note=said.note or lease.note,
+    )
+    told = None
+    if said.note:
+        data = {"note": said.note, "progress": renewed.progress}
+        told = Event("task_checked_in", lease.task, None, lease.agent, lease.token, data)
+    return CheckedIn(renewed, Orders(lease.deadline - now, asked=False), told, answered=True)
+
+
+def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcome:
+    """Decide a holder's word on its task."""
+    out = Outcome(case)
+    record = case.task.record
+    if isinstance(command, Ask) and record.asked_by == command.id:
+        out.answer = question_id(case.task.id, record.questions)
+        return out
+    lease = case.lease
+    if lease is not None and now >= ends_at(lease) and lease.agent == command.agent:
+        out = tick(case, now)
+        lease = out.case.lease
+    if lease is None or lease.token != command.token or lease.agent != command.agent:
+        return _too_late(out, command)
+    match command:
+        case Complete():
+            check_text(command.result, "result")
+            elapsed = now - lease.granted_at
+            end_task(out, State.DONE, "completed", now, command=command.id)
+            out.result = command.result
+            out.events.append(event(case.task, "task_completed", lease, elapsed_ms=elapsed))
+        case Fail():
+            check_text(command.failure.message, "message", NOTE_MAX)
+            _fail(out, lease, command, now, draw)
+        case Release():
+            check_text(command.reason, "reason", NOTE_MAX)
+            end_attempt(out, "released", now, command=command.id, detail=command.reason)
+            out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
+            out.events.append(event(case.task, "task_returned", lease, reason=command.reason))
+        case Recover():
+            if lease.stalled_at is None:
+                raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
+            recover(out, lease, now, command=command.id)
+            return out
+        case Ask():
+            _ask(out, lease, command, now)
+        case _:
+            assert_never(command)
+    if out.case.agent is not None and out.case.agent.id == command.agent:
+        out.case = replace(out.case, agent=None)
+    return out
+
+
+def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
+    past = out.case.past
+    for ended in out.attempts:
+        if ended.token == command.token:
+            past = ended
+    if past is not None and past.command == command.id and past.agent == command.agent:
+        out.answer = past.task
+        return out
+    why = _why_lost(out.case.lease, command.token, command.agent)
+    if past is not None and past.agent == command.agent:
+        why = f"it ended as {past.outcome}"
+        if past.late is None and isinstance(command, Complete | Fail):
+            brought = command.result if isinstance(command, Complete) else msgspec.json.encode(command.failure).decode()
+            check_text(brought, "result")
+            verb = "complete" if isinstance(command, Complete) else "fail"
+            out.late = replace(past, late=brought)
+            task = out.case.task
+            out.events.append(Event("late_result", task.id, task.run, past.agent, past.token, {"verb": verb}))
+    elif out.case.task.state != OPEN:
+        why = f"the task is {out.case.task.state}"
+    out.error = LeaseLost(command.task, command.token, why)
+    return out
+
+
+def _why_lost(lease: Lease | None, token: int, agent: str) -> str:
+    if lease is None:
+        return "nobody holds the task"
+    if lease.token != token:
+        return f"the current token is {lease.token}"
+    return f"it belongs to another agent, not to {agent}"
+
+
+def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -> None:
+    task = out.case.task
+    failure = command.failure
+    limit = task.spec.limit_at
+    remaining = None if limit is None else limit - now
+    earlier = task.record.failures
+    verdict = judge(task.spec.policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw)
+    counted = {**earlier, failure.error.value: earlier.get(failure.error, 0) + 1}
+    outcome = f"failed:{failure.error}"
+    if isinstance(verdict, Weather):
+        end_attempt(out, "parked", now, command=command.id, detail=failure.message)
+        _wait_out(out, failure, Millis(now + verdict.delay), now)
+        out.events.append(event(task, "task_returned", lease, reason="service_parked"))
+        return
+    end_attempt(out, outcome, now, command=command.id, detail=failure.message, failures=counted)
+    match verdict:
+        case Again(delay):
+            out.case = come_to_rest(out.case, now, until=now + delay)
+            told = {"error": failure.error.value, "message": failure.message, "delay_ms": delay}
+            out.events.append(Event("task_retried", task.id, task.run, lease.agent, lease.token, told))
+        case GiveUp(reason):
+            end_task(out, State.FAILED, reason, now, command=command.id)
+            out.events.append(event(task, "task_failed", lease, reason=reason, message=failure.message))
+        case Escalate(reason):
+            ask(out, Asked("failure", _escalation(task.name, reason, failure), ESCALATION_OPTIONS), now)
+        case _:
+            assert_never(verdict)
+
+
+def _wait_out(out: Outcome, failure: Failure, until: Millis, now: Millis) -> None:
+    """A limit is weather: park the service whose it is, or, if the failure names none, let this task alone wait."""
+    task = out.case.task
+    if not failure.services:
+        out.case = come_to_rest(out.case, now, until=until)
+        return
+    for service in failure.services:
+        if service not in task.spec.services:
+            raise Refused("unknown_service", f"{task.name} does not use the service {service!r}", where="services")
+        out.events.append(event(task, "service_parked", service=service, until=until))
+    out.park_until = until
+    out.case = come_to_rest(out.case, now)
+
+
+def _escalation(name: str, reason: str, failure: Failure) -> str:
+    said = f" It said: {failure.message}" if failure.message else ""
+    return f"Task {name} cannot go on by itself: {reason}.{said} How should we proceed?"
+
+
+def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
+    check_text(command.text, "text", QUESTION_MAX)
+    if not command.text.strip():
+        raise Refused("bad_question", "a question needs a text", where="text")
+    options: tuple[Option, ...] = command.options or (REPLY, *ESCALATION_OPTIONS[2:])
+    keys = [option.key for option in options]
+    for key in keys:
+        check_name(key, "option")
+    if len(set(keys)) != len(keys):
+        raise Refused("bad_question", "two options have the same key", where="options")
+    if not command.hold:
+        end_attempt(out, "asked", now, command=command.id, detail=command.text)
+    asked = Asked("agent", command.text, options, lease.agent, command.id)
+    out.answer = ask(out, asked, now, wait=not command.hold).id

@@ -1,0 +1,98 @@
+"""A lease: one holder's time-limited right to one attempt at a task.
+
+Four clocks can end it, each with a name:
+  deadline   the attempt's hard limit (or the run's, if that is nearer). Never moves.
+  lapse      the holder promised to renew every `length` and did not: it is dead, or cut off.
+  idle       no check-in for the policy's `idle`. Off by default.
+  silence    asked for a check-in at every multiple of the interval, it did not answer (see checkin.py).
+
+All four follow from the row and the policy, so the row is written only when the holder says something. `due_at` is the
+earliest moment at which any of them could bite. Check-ins never move the timer: a tick that comes early re-arms itself.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The current right to a task; the row is gone when the attempt is over.
+
+    What a check-in changes stands last: an update then logs only the tail of the row.
+    """
+
+    task: TaskId
+    token: Token
+    agent: AgentId
+    granted_at: Millis
+    deadline: Millis
+    length: int | None
+    """How often the holder promised to renew; None: it need not."""
+    idle: int | None
+    ask_every: int
+    ask_wait: int
+    grace: int
+    command: CommandId
+    judged: int = 0
+    """How many of the asked-for check-ins have been judged, answered or missed."""
+    stalled_at: Millis | None = None
+    renewed_at: Millis = Millis(0)
+    checkin_at: Millis | None = None
+    progress: float | None = None
+    note: str = ""
+
+
+def lapses_at(lease: Lease) -> int | None:
+    """When the lease ends for want of renewal."""
+    return None if lease.length is None else lease.renewed_at + lease.length
+
+
+def idles_at(lease: Lease) -> int | None:
+    """When the attempt ends for want of progress."""
+    if lease.idle is None:
+        return None
+    return (lease.granted_at if lease.checkin_at is None else lease.checkin_at) + lease.idle
+
+
+def recovered_at(lease: Lease) -> int | None:
+    """When a stalled attempt is taken back, whether or not its supervisor has acted."""
+    return None if lease.stalled_at is None else lease.stalled_at + lease.grace
+
+
+def asked_at(lease: Lease, number: int) -> int | None:
+    """When the holder is asked for its n-th check-in; None if that is not strictly before its limit (O2)."""
+    moment = lease.granted_at + number * lease.ask_every
+    return moment if moment < lease.deadline else None
+
+
+def judged_at(lease: Lease) -> int | None:
+    """When the next asked-for check-in counts as missed."""
+    asked = asked_at(lease, lease.judged + 1)
+    return None if asked is None else asked + lease.ask_wait
+
+
+def ends_at(lease: Lease) -> Millis:
+    """The moment from which this lease is over, whether or not a sweeper has said so yet."""
+    end = lease.deadline
+    for moment in (lapses_at(lease), idles_at(lease), recovered_at(lease)):
+        if moment is not None and moment < end:
+            end = Millis(moment)
+    return end
+
+
+def due_at(lease: Lease) -> Millis:
+    """The earliest moment at which this lease could change by itself."""
+    end = ends_at(lease)
+    judged = judged_at(lease)
+    return end if judged is None or judged >= end else Millis(judged)
+
+
+def is_asked(lease: Lease, now: int) -> bool:
+    """Whether the holder owes a check-in right now: the order that every answer to it carries."""
+    number = (now - lease.granted_at) // lease.ask_every
+    if number < 1:
+        return False
+    asked = asked_at(lease, number)
+    return asked is not None and (lease.checkin_at is None or lease.checkin_at < asked)

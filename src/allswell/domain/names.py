@@ -1,0 +1,31 @@
+"""The ids and small scalar types that every other module speaks in.
+
+Ids are prefixed, so that one command line argument can name any of them: `t_` task, `r_` run, `q_` question.
+A question's id contains its task's, so that the rows an answer needs are known before anything is locked.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+TaskId = NewType("TaskId", str)
+RunId = NewType("RunId", str)
+QuestionId = NewType("QuestionId", str)
+AgentId = NewType("AgentId", str)
+CommandId = NewType("CommandId", str)
+Token = NewType("Token", int)
+"""Grows with every lease of a task; the fence that keeps a stale holder out."""
+Millis = NewType("Millis", int)
+"""An instant of the store's clock (since the Unix epoch) or a length of time, in milliseconds."""
+
+NO_COMMAND = CommandId("")
+
+
+def question_id(task: TaskId, number: int) -> QuestionId:
+    """The id of a task's n-th question."""
+    return QuestionId(f"q_{task[2:]}.{number}")
+
+
+def task_of_question(question: QuestionId) -> TaskId:
+    """The task that a question is about, read off its id."""
+    return TaskId(f"t_{question[2:].rpartition('.')[0]}")

@@ -1,0 +1,71 @@
+"""How long a task may take and how it is watched, with the seeds' figures as defaults (O1).
+
+A policy that cannot work is refused when it is made, naming the rule it breaks: a setting that could never take
+effect, or that would let something hang, is a mistake and not a preference.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allswell.domain.retry import RetryPolicy
+from allswell.errors import Refused
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The limits of one task; lengths of time are milliseconds."""
+
+    timeout: int = 900_000
+    """The hard limit of one attempt (`agent_timeout`)."""
+    idle: int | None = None
+    """Ends an attempt that has given no proof of progress for so long; off unless set."""
+    checkpoint_interval: int = 300_000
+    checkpoint_timeout: int = 30_000
+    stall_threshold: int = 3
+    timeout_escalation: int = 3
+    recovery_grace: int = 10_000
+    """How long a stalled agent's supervisor has to end it before the task is taken back anyway."""
+    retry: RetryPolicy = RetryPolicy()
+
+    def validated(self) -> Policy:
+        """This policy, or `Refused` with every rule it breaks."""
+        broken = [text for holds, text in rules(self) if not holds]
+        if broken:
+            raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where="policy")
+        return self
+
+
+def rules(policy: Policy) -> list[tuple[bool, str]]:
+    """Every rule a policy must keep, with whether it does."""
+    retry = policy.retry
+    return [
+        (policy.timeout > 0, f"timeout ({policy.timeout} ms) must be positive"),
+        (
+            policy.idle is None or 0 < policy.idle <= policy.timeout,
+            f"idle ({policy.idle} ms) must be positive and at most timeout ({policy.timeout} ms)",
+        ),
+        (
+            0 < policy.checkpoint_timeout < policy.checkpoint_interval,
+            (
+                f"checkpoint_timeout ({policy.checkpoint_timeout} ms) must be positive and less than"
+                f" checkpoint_interval ({policy.checkpoint_interval} ms), or one wait would run into the next"
+            ),
+        ),
+        (policy.stall_threshold >= 1, f"stall_threshold ({policy.stall_threshold}) must be at least 1"),
+        (policy.timeout_escalation >= 1, f"timeout_escalation ({policy.timeout_escalation}) must be at least 1"),
+        (policy.recovery_grace >= 0, f"recovery_grace ({policy.recovery_grace} ms) must not be negative"),
+        (retry.backoff >= 0, f"retry.backoff ({retry.backoff} ms) must not be negative"),
+        (0 <= retry.jitter <= 1, f"retry.jitter ({retry.jitter}) must be between 0 and 1"),
+        (
+            0 <= retry.retry_after_default <= retry.retry_after_cap,
+            (
+                f"retry.retry_after_default ({retry.retry_after_default} ms) must be at most"
+                f" retry.retry_after_cap ({retry.retry_after_cap} ms)"
+            ),
+        ),
+        (retry.max_attempts >= 1, f"retry.max_attempts ({retry.max_attempts}) must be at least 1"),
+        (retry.retries is None or retry.retries >= 0, f"retry.retries ({retry.retries}) must not be negative"),
+    ]
+
+
+DEFAULT = Policy()

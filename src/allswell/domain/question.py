@@ -1,0 +1,96 @@
+"""A question: what only a human can decide. It never expires, and each of its options acts (O9)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.errors import Refused
+
+
+class Act(StrEnum):
+    """What choosing an option does to the task."""
+
+    SPLIT = "split"
+    """New subtasks replace the task; dependents wait for all of them."""
+    CLARIFY = "clarify"
+    """The text is added for the next attempt."""
+    INCREASE_TIMEOUT = "increase_timeout"
+    """The next attempts get a longer limit."""
+    SKIP = "skip"
+    """The task ends; dependents go on or are skipped, as they are marked."""
+    RETRY = "retry"
+    """The task goes back to the pool as it is."""
+    REPLY = "reply"
+    """The text is the answer to what an agent asked."""
+
+
+class Option(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One way to answer."""
+
+    key: str
+    label: str
+    act: Act
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One question, open until it is answered or withdrawn."""
+
+    id: QuestionId
+    task: TaskId
+    run: RunId | None
+    kind: str
+    text: str
+    options: tuple[Option, ...]
+    asked_at: Millis
+    asked_by: str
+    closed_at: Millis | None = None
+    choice: str | None = None
+    """The option chosen, or `withdrawn` when its task ended without an answer."""
+    answer: str = ""
+    answered_by: str = ""
+    command: CommandId = NO_COMMAND
+
+
+WITHDRAWN = "withdrawn"
+
+RETRY = Option("retry", "Try again as it is", Act.RETRY)
+CLARIFY = Option("clarify", "Clarify requirements", Act.CLARIFY)
+SKIP = Option("skip", "Skip task and continue", Act.SKIP)
+REPEATED_TIMEOUT_OPTIONS = (
+    Option("split", "Split task into smaller subtasks", Act.SPLIT),
+    CLARIFY,
+    Option("increase_timeout", "Increase timeout for this task", Act.INCREASE_TIMEOUT),
+    SKIP,
+)
+ESCALATION_OPTIONS = (RETRY, CLARIFY, SKIP)
+REPLY = Option("reply", "Answer in words", Act.REPLY)
+
+_WHAT_HAPPENED = {
+    "timeout": "timed out",
+    "stall": "stalled its agent",
+    "lapse": "lost its holder",
+}
+
+
+def repeated(task: TaskId, name: str, what: str, count: int) -> str:
+    """The text of the question about a task that keeps ending the same bad way."""
+    label = task if name == task else f"{task} ({name})"
+    return (
+        f"Task {label} has {_WHAT_HAPPENED[what]} {count} times. Possible causes: "
+        "task too large, unclear requirements, or infrastructure issue. How should we proceed?"
+    )
+
+
+def choose(question: Question, key: str) -> Option:
+    """The option that was meant, by its key or its whole label; otherwise `Refused`, naming what there is."""
+    wanted = key.strip().lower()
+    for option in question.options:
+        if wanted in (option.key.lower(), option.label.lower()):
+            return option
+    keys = ", ".join(option.key for option in question.options)
+    raise Refused(
+        "unknown_option", f"question {question.id} has no option {key!r}; choose one of: {keys}", where="option"
+    )

@@ -1,0 +1,152 @@
+"""Accepting tasks: what is wrong with a submission is found here, before anything is written.
+
+A submission is all or nothing. Needs must name tasks that exist or are submitted together, so a cycle can only lie
+within one submission. A need that has already ended counts at once.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event
+from allswell.domain.command import NewTask
+from allswell.domain.graph import describe_cycle, find_cycle
+from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.run import Run
+from allswell.domain.task import OPEN, PRIORITY_MAX, Record, Spec, State, Task, Wait
+from allswell.errors import Refused
+
+NAME_MAX = 200
+PAYLOAD_MAX = 1 << 20
+NEEDS_MAX = 1_000
+ID_MAX = 64
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuse names that could not be shown, stored or typed."""
+    if not name or name.isspace():
+        raise Refused("bad_name", f"{where} must not be empty", where=where)
+    if len(name) > NAME_MAX:
+        raise Refused("bad_name", f"{where} has {len(name)} characters; at most {NAME_MAX} are allowed", where=where)
+    if not name.isascii() or not name.isprintable():
+        for place, character in enumerate(name):
+            if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
+                raise Refused(
+                    "bad_name",
+                    f"{where} has the control character U+{ord(character):04X} at position {place}",
+                    where=where,
+                )
+
+
+def check_text(text: str, where: str, most: int = PAYLOAD_MAX) -> None:
+    """Refuse text that is too long or that no store can hold."""
+    if len(text) > most or (len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most):
+        raise Refused("too_large", f"{where} is larger than {most} bytes", where=where)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise Refused("bad_text", f"{where} is not valid Unicode: it contains a lone surrogate", where=where)
+    if "\0" in text:
+        raise Refused("bad_text", f"{where} contains a NUL character", where=where)
+
+
+def check_task(new: NewTask) -> None:
+    """Refuse what is wrong with one new task by itself."""
+    where = new.name if new.name.isprintable() else new.id
+    if (
+        not new.id.startswith("t_")
+        or not 3 <= len(new.id) <= ID_MAX
+        or not new.id.isascii()
+        or not new.id.isprintable()
+    ):
+        raise Refused("bad_id", f"a task's id starts with 't_' and has at most {ID_MAX} characters", where="id")
+    check_name(new.name, "name")
+    if new.role:
+        check_name(new.role, f"role of {where}")
+    for service in new.services:
+        check_name(service, f"service of {where}")
+    for agent in new.barred:
+        check_name(agent, f"barred agent of {where}")
+    if not 0 <= new.priority <= PRIORITY_MAX:
+        raise Refused(
+            "bad_priority", f"priority of {where} is {new.priority}; it must be 0 to {PRIORITY_MAX}", where="priority"
+        )
+    check_text(new.payload, f"payload of {where}")
+    if len(new.needs) > NEEDS_MAX:
+        raise Refused("too_many_needs", f"{where} needs {len(new.needs)} tasks; at most {NEEDS_MAX}", where="needs")
+    new.policy.validated()
+
+
+def check_needs(tasks: Sequence[NewTask]) -> None:
+    """Refuse ids given twice and dependency cycles, with every member named."""
+    if len(tasks) == 1 and not tasks[0].needs:
+        return
+    names: dict[str, str] = {}
+    for new in tasks:
+        if new.id in names:
+            raise Refused("duplicate_id", f"{new.name} and {names[new.id]} have the same id {new.id}", where="id")
+        names[new.id] = new.name
+    if not any(new.needs for new in tasks):
+        return
+    cycle = find_cycle({new.id: new.needs for new in tasks})
+    if cycle:
+        members = describe_cycle([names[member] for member in cycle])
+        raise Refused("cycle", f"dependency cycle detected: {members}", where="needs")
+
+
+def limit_of(run: Run | None, wanted: RunId) -> Millis | None:
+    """The deadline that a run gives to its new tasks; a run that is unknown or over takes none."""
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {wanted}", where="run")
+    if run.ended_at is not None:
+        raise Refused("run_ended", f"run {run.id} has ended ({run.reason}); open another", where="run")
+    return run.deadline
+
+
+def digest(new: NewTask) -> str:
+    """A short print of a submission, to tell a repetition from another task under the same id."""
+    return blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
+
+
+def accept(
+    new: NewTask,
+    lane: int,
+    limit_at: Millis | None,
+    needed: Mapping[TaskId, Task],
+    fresh: frozenset[TaskId],
+    now: Millis,
+) -> Outcome:
+    """A new task's case. `needed` are the existing tasks it needs, `fresh` the ids submitted together with it."""
+    waits = []
+    broken: Task | None = None
+    for need in sorted(set(new.needs)):
+        if need in fresh:
+            waits.append(Wait(new.id, "need", need))
+            continue
+        other = needed.get(need)
+        if other is None:
+            raise Refused("unknown_need", f"{new.name} needs {need}, which does not exist", where="needs")
+        if other.state == OPEN:
+            waits.append(Wait(new.id, "need", need))
+        elif other.state != State.DONE:
+            broken = broken or other
+    spec = Spec(
+        new.services,
+        new.needs,
+        new.critical,
+        new.if_need_fails,
+        new.policy,
+        new.not_before,
+        limit_at,
+        digest(new),
+    )
+    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, Record())
+    out = Outcome(come_to_rest(Case(task, waits=tuple(waits)), now), answer=task.id)
+    out.events.append(event(task, "task_submitted", name=task.name))
+    if broken is not None and new.if_need_fails == "skip":
+        reason = f"{broken.name} was {broken.state}" if broken.state != State.FAILED else f"{broken.name} failed"
+        end_task(out, State.SKIPPED, reason, now)
+        out.events.append(event(task, "task_skipped", reason=reason))
+    return out

@@ -1,0 +1,179 @@
+"""A task: work that someone must finish. Its rows, its states, and the table of moves between them.
+
+A task is spread over rows by lifetime: `task` is wide and written when an attempt ends; `ready` exists only while it
+can be claimed; `wait` names each thing it waits for; its timer is the one moment at which it could change by itself.
+The state of an open task is not stored: it follows from which of these rows exist, so it can never contradict them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.policy import DEFAULT, Policy
+
+
+class State(StrEnum):
+    """Where a task stands."""
+
+    WAITING = "waiting"
+    """For something with a name: another task or a question."""
+    DELAYED = "delayed"
+    """Until a moment: its not-before, or a retry's pause."""
+    READY = "ready"
+    HELD = "held"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    SPLIT = "split"
+    """Replaced by smaller tasks."""
+
+
+ENDS = (State.DONE, State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
+_BAD_ENDS = (State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
+
+MOVES: Mapping[State, tuple[State, ...]] = {
+    State.WAITING: (State.DELAYED, State.READY, *_BAD_ENDS),
+    State.DELAYED: (State.READY, *_BAD_ENDS),
+    State.READY: (State.HELD, *_BAD_ENDS),
+    State.HELD: (State.READY, State.DELAYED, State.WAITING, State.DONE, *_BAD_ENDS),
+    State.DONE: (),
+    State.FAILED: (),
+    State.CANCELLED: (),
+    State.SKIPPED: (),
+    State.SPLIT: (),
+}
+"""Every move that a decision may make; the diagram in docs/ is drawn from this table and decide() is held to it."""
+
+
+class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was asked for; never changes after the task was submitted."""
+
+    services: tuple[str, ...] = ()
+    needs: tuple[TaskId, ...] = ()
+    critical: bool = False
+    if_need_fails: Literal["skip", "run"] = "skip"
+    policy: Policy = DEFAULT
+    not_before: Millis | None = None
+    limit_at: Millis | None = None
+    """The deadline of the task's run: no attempt outlives it."""
+    digest: str = ""
+    """Of the submission, so that a repeated submit is told from a different task under the same id."""
+
+
+class Handover(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the last attempt leaves to the next."""
+
+    reason: str
+    agent: AgentId
+    message: str = ""
+    note: str = ""
+    progress: float | None = None
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What has happened so far; written when an attempt ends or a question is answered."""
+
+    token: Token = Token(0)
+    """Of the last lease that ended; the next lease carries one more."""
+    timeouts: int = 0
+    stalls: int = 0
+    lapses: int = 0
+    failures: dict[str, int] = {}
+    """Failed attempts by error class."""
+    questions: int = 0
+    """How many were asked so far."""
+    asked_by: CommandId = NO_COMMAND
+    """The command that asked the last one."""
+    timeout_override: Millis | None = None
+    notes: tuple[str, ...] = ()
+    """What humans added for the next attempt."""
+    handover: Handover | None = None
+    reason: str = ""
+    """Why it ended, once it has."""
+    ended_by: CommandId = NO_COMMAND
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One task; `state` is `open` or one of the ends. Payload and result stay in the store until someone needs them."""
+
+    id: TaskId
+    name: str
+    run: RunId | None
+    role: str
+    lane: int
+    priority: int
+    state: str
+    created_at: Millis
+    ended_at: Millis | None
+    spec: Spec
+    record: Record
+
+    @property
+    def timeout(self) -> int:
+        """The hard limit of its next attempt, in milliseconds."""
+        return self.record.timeout_override or self.spec.policy.timeout
+
+
+OPEN = "open"
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A task that can be claimed now; lower ranks go first."""
+
+    task: TaskId
+    lane: int
+    rank: int
+
+
+class Wait(msgspec.Struct, frozen=True, order=True):
+    """One thing a task waits for, by name."""
+
+    task: TaskId
+    kind: Literal["need", "question"]
+    target: TaskId | QuestionId
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """This agent may not hold this task."""
+
+    task: TaskId
+    agent: AgentId
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """Tasks that are claimable under the same conditions: one role, one set of services."""
+
+    id: int
+    role: str
+    services: tuple[str, ...]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """How one lease ended; kept for ever, it is what makes a repeated completion recognisable."""
+
+    task: TaskId
+    token: Token
+    agent: AgentId
+    granted_at: Millis
+    ended_at: Millis
+    outcome: str
+    command: CommandId
+    detail: str = ""
+    late: str | None = None
+    """What the holder still brought after the lease had ended, as JSON."""
+
+
+PRIORITY_MAX = 1_000_000
+_AGE_BITS = 42
+"""Milliseconds up to the year 2109."""
+
+
+def rank(priority: int, created_at: int) -> int:
+    """The order of claims: higher priority first, then older first; one number, so one index serves it."""
+    return ((PRIORITY_MAX - priority) << _AGE_BITS) | (created_at & ((1 << _AGE_BITS) - 1))

@@ -1,0 +1,138 @@
+"""What time alone does to a task: a limit is reached, a check-in is missed, a pause is over.
+
+Moments are worked off in the order in which they fell due, so a sweeper that was away for an hour comes to the same
+verdicts as one that was always there. Where two fall on the same millisecond, the hard limit speaks first.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
+from allswell.domain.checkin import answered, missed
+from allswell.domain.lease import Lease, due_at, idles_at, judged_at, lapses_at, recovered_at
+from allswell.domain.names import NO_COMMAND, CommandId, Millis
+from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
+from allswell.domain.task import OPEN, State
+
+
+def tick(case: Case, now: Millis) -> Outcome:
+    """Everything that has fallen due by now; a tick that comes early only re-arms the timer."""
+    out = Outcome(case)
+    if case.task.state != OPEN:
+        out.case = replace(case, due=None)
+        return out
+    if case.lease is None:
+        if case.due is not None and case.due <= now:
+            out.case = come_to_rest(replace(case, due=None), now)
+            if out.case.ready is not None:
+                out.events.append(event(case.task, "task_ready", reason="its time has come"))
+        return out
+    while (lease := out.case.lease) is not None:
+        due = due_at(lease)
+        if due > now:
+            if due != out.case.due:
+                out.case = replace(out.case, due=due)
+            break
+        if due == lease.deadline:
+            _reach_limit(out, lease, now)
+        elif due == lapses_at(lease):
+            _lapse(out, lease, now)
+        elif due == idles_at(lease):
+            out.events.append(event(case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
+            _time_out(out, lease, now, "agent_idle")
+        elif due == recovered_at(lease):
+            recover(out, lease, now)
+        else:
+            _judge_check_in(out, lease, now)
+    return out
+
+
+def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_COMMAND) -> None:
+    """Take a stalled agent's task back, clear what was held against the agent, and say so (O8)."""
+    task = out.case.task
+    stalls = task.record.stalls + 1
+    end_attempt(out, "agent_stalled", now, command=command, stalls=stalls)
+    out.case = replace(out.case, agent=None)
+    out.events.append(event(task, "task_returned", lease, reason="agent_stalled"))
+    out.events.append(event(task, "stalled_agent_recovered", lease))
+    _pool_or_ask(out, "stall", stalls, now)
+
+
+def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
+    task = out.case.task
+    if task.spec.limit_at is not None and now >= task.spec.limit_at:
+        end_attempt(out, "run_timeout", now)
+        end_task(out, State.FAILED, "run_timeout", now)
+        out.events.append(
+            event(task, "task_failed", lease, reason="run_timeout", message="the run's deadline has passed")
+        )
+        return
+    out.events.append(event(task, "agent_timeout", lease, elapsed_ms=now - lease.granted_at))
+    _time_out(out, lease, now, "agent_timeout")
+
+
+def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str) -> None:
+    task = out.case.task
+    timeouts = task.record.timeouts + 1
+    end_attempt(out, reason, now, timeouts=timeouts)
+    out.events.append(event(task, "task_returned", lease, reason=reason))
+    if timeouts >= task.spec.policy.timeout_escalation:
+        out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
+    _pool_or_ask(out, "timeout", timeouts, now)
+
+
+def _lapse(out: Outcome, lease: Lease, now: Millis) -> None:
+    task = out.case.task
+    lapses = task.record.lapses + 1
+    end_attempt(out, "lease_lapsed", now, lapses=lapses)
+    out.events.append(event(task, "lease_lapsed", lease, elapsed_ms=now - lease.granted_at))
+    out.events.append(event(task, "task_returned", lease, reason="lease_lapsed"))
+    _pool_or_ask(out, "lapse", lapses, now)
+
+
+def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
+    """Back to the pool; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
+    task = out.case.task
+    if count < task.spec.policy.timeout_escalation:
+        out.case = come_to_rest(out.case, now)
+        return
+    text = repeated(task.id, task.name, what, count)
+    ask(out, Asked(f"repeated_{what}", text, REPEATED_TIMEOUT_OPTIONS), now)
+
+
+def _judge_check_in(out: Outcome, lease: Lease, now: Millis) -> None:
+    task = out.case.task
+    judged = replace(lease, judged=lease.judged + 1)
+    if not answered(lease):
+        at = judged_at(lease)
+        agent = missed(out.case.agent, lease, task.spec.policy.stall_threshold, Millis(at or now))
+        out.events.append(event(task, "checkpoint_timeout", lease, checkpoint_count=agent.misses))
+        if agent.stalled and lease.stalled_at is None:
+            judged = replace(judged, stalled_at=now)
+            out.events.append(event(task, "agent_stalled", lease, action="marked_for_restart"))
+        out.case = replace(out.case, agent=agent)
+    out.case = replace(out.case, lease=judged)
+
+
+def one_more_window(case: Case, now: Millis) -> Case:
+    """After the machine slept, its holders could not speak: each gets one more window before it is judged.
+
+    Asking twice changes nothing more, so every process that notices may do it.
+    """
+    lease = case.lease
+    if lease is None:
+        return case
+    checkin_at = lease.checkin_at
+    idle_end = idles_at(lease)
+    if idle_end is not None and idle_end <= now:
+        checkin_at = now
+    awake = replace(
+        lease,
+        renewed_at=max(lease.renewed_at, now),
+        deadline=max(lease.deadline, Millis(now + lease.ask_wait)),
+        judged=max(lease.judged, (now - lease.granted_at) // lease.ask_every),
+        stalled_at=None if lease.stalled_at is None else now,
+        checkin_at=checkin_at,
+    )
+    return replace(case, lease=awake, due=due_at(awake))
