@@ -1,0 +1,121 @@
+"""Wires the parts: a store for a URL, an engine on it, and a watch to talk to.
+
+async with allswell.open() as watch:          # in async code
+    await watch.submit("summarise", payload={"file": "notes.md"})
+
+with allswell.open("sqlite:///watch.db") as watch:      # anywhere else
+    watch.submit("summarise")
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from allswell.domain.policy import Policy
+from allswell.engine.engine import Engine
+from allswell.engine.ids import Ids
+from allswell.engine.pace import DEFAULT, Pace
+from allswell.engine.sync import SyncWatch
+from allswell.engine.watch import Watch
+from allswell.errors import Refused
+from allswell.store.port import Store
+from allswell.timing.clock import Clock, SystemClock
+
+FOLDER = ".allswell"
+DATABASE = "allswell.db"
+
+
+def default_url(start: Path | None = None) -> str:
+    """`$ALLSWELL_STORE`, or the nearest `.allswell/` upward from here, as git finds its folder; else a new one here."""
+    named = os.environ.get("ALLSWELL_STORE")
+    if named:
+        return named
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FOLDER).is_dir():
+            return f"sqlite:///{folder / FOLDER / DATABASE}"
+    return f"sqlite:///{here / FOLDER / DATABASE}"
+
+
+def store_for(url: str) -> Store:
+    """The store that a URL names; drivers are imported only when they are needed."""
+    scheme = urlsplit(url).scheme
+    if scheme == "memory":
+        from allswell.store.memory import MemoryStore
+
+        return MemoryStore(strict=False)
+    if scheme == "sqlite":
+        from allswell.store.sqlite import SqliteStore
+
+        return SqliteStore(url)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from allswell.store.postgres import PostgresStore
+        except ImportError as error:
+            hint = "PostgreSQL needs a driver: pip install 'allswell[postgres]'"
+            raise Refused("no_driver", hint, where="store") from error
+        return PostgresStore(url)
+    text = f"{url!r} names no store; write memory:, sqlite:///path or postgresql://user@host/database"
+    raise Refused("bad_url", text, where="store")
+
+
+def make_watch(
+    store: Store,
+    *,
+    clock: Clock | None = None,
+    chance: random.Random | None = None,
+    pace: Pace = DEFAULT,
+    policies: Mapping[str, Policy] | None = None,
+    sweeping: bool = True,
+) -> Watch:
+    """A watch on a store; clock and chance can be given, so that a history can be repeated."""
+    clock = clock or SystemClock()
+    chance = chance or random.Random()
+    engine = Engine(store, draw=chance.random, clock=clock, pace=pace, sweeping=sweeping)
+    return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies)
+
+
+class Opening:
+    """A watch about to be opened: `async with` gives the async face, `with` the sync one."""
+
+    def __init__(self, url: str | None, pace: Pace, policies: Mapping[str, Policy] | None) -> None:
+        self._url = url or default_url()
+        self._pace = pace
+        self._policies = policies
+        self._watch: Watch | None = None
+        self._sync: SyncWatch | None = None
+
+    def _make(self) -> Watch:
+        return make_watch(store_for(self._url), pace=self._pace, policies=self._policies)
+
+    async def __aenter__(self) -> Watch:
+        self._watch = self._make()
+        return await self._watch.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._watch is not None:
+            await self._watch.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> SyncWatch:
+        self._sync = SyncWatch(self._make)
+        return self._sync.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._sync is not None:
+            self._sync.stop()
+
+
+def open(  # noqa: A001 - `allswell.open` is how one says it
+    url: str | None = None, *, pace: Pace = DEFAULT, policies: Mapping[str, Policy] | None = None
+) -> Opening:
+    """Open a watch on a store: `memory:`, `sqlite:///path`, `postgresql://…`; the default is `.allswell/` nearby."""
+    return Opening(url, pace, policies)

@@ -1,0 +1,1 @@
+"""Loads rows, asks the core, writes rows back: in batches, with sweepers, followers and views."""

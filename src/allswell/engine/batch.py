@@ -1,0 +1,250 @@
+"""One batch of commands, from locks to commit.
+
+Lock every row the commands name (kind by kind, sorted), read the clock, read the rows, decide the named commands in
+their order, write; then pick claimable tasks (nothing waits after that), decide the claims, write. The order is the
+whole art; `store/port.py` says why.
+
+Each command gets its own answer. A refused one disturbs no other: decisions change nothing until they are entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.answer import answer
+from allswell.domain.case import Case, Outcome
+from allswell.domain.claim import check_claim
+from allswell.domain.command import (
+    Answer,
+    Ask,
+    Cancel,
+    Claim,
+    Command,
+    Complete,
+    EndRun,
+    Fail,
+    HolderCommand,
+    NewTask,
+    OpenRun,
+    Recover,
+    Release,
+    Submit,
+)
+from allswell.domain.decide import decide, held_to_table
+from allswell.domain.ending import end_run, open_run
+from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId
+from allswell.domain.submit import accept, check_name, check_needs, check_task, digest, limit_of
+from allswell.engine.book import Book, News
+from allswell.engine.claims import grants, hand_out
+from allswell.engine.plan import Plan
+from allswell.errors import AllswellError, Bug, Refused
+from allswell.store.port import Rows, Transaction, Wanted
+
+Lanes = Mapping[tuple[str, tuple[str, ...]], int]
+"""The lane of each (role, services) that the batch submits to."""
+
+
+class Performed(msgspec.Struct):
+    """What a unit of work came to: an answer or an error for each command, and what others should know."""
+
+    answers: list[object]
+    news: News
+
+
+async def perform(
+    tx: Transaction, commands: Sequence[Command | Claim], lanes: Lanes, draw: Callable[[], float]
+) -> Performed:
+    """Decide a batch; the answers, or the errors, in the order of the commands."""
+    plan = Plan(commands)
+    claimed_before = await _claimed_before(tx, commands, plan)
+    wanted = await plan.lock(tx)
+    wanted.payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
+    now = await tx.now()
+    rows = await tx.read(wanted)
+    await _read_past(tx, commands, rows)
+    book = Book(rows, now)
+    answers: list[object] = [None] * len(commands)
+    claims: list[tuple[int, Claim]] = []
+    for place, command in enumerate(commands):
+        try:
+            if isinstance(command, Claim):
+                check_claim(command)
+                known = [book.cases[id_] for id_ in claimed_before.get(command.id, ()) if id_ in book.cases]
+                earlier = [case for case in known if case.lease is not None and case.lease.command == command.id]
+                if earlier:
+                    answers[place] = grants(book, earlier)
+                else:
+                    claims.append((place, command))
+            else:
+                answers[place] = _decide(book, command, lanes, draw)
+        except AllswellError as error:
+            answers[place] = error
+        except Exception as error:  # noqa: BLE001 - a bug in one decision must not take its neighbours along
+            answers[place] = Bug(f"deciding {type(command).__name__} failed: {error!r}")
+    await book.write(tx)
+    if claims:
+        await hand_out(tx, book, claims, answers)
+    return Performed(answers, book.news)
+
+
+async def _read_past(tx: Transaction, commands: Sequence[Command | Claim], rows: Rows) -> None:
+    """Commands whose token is not the current one may be repetitions, or late: look their attempts up."""
+    past = []
+    for command in commands:
+        if isinstance(command, Complete | Fail | Release | Ask | Recover) and command.task in rows.tasks:
+            lease = rows.leases.get(command.task)
+            if lease is None or lease.token != command.token:
+                past.append((command.task, command.token))
+    if past:
+        rows.attempts.update((await tx.read(Wanted(attempts=past))).attempts)
+
+
+async def _claimed_before(
+    tx: Transaction, commands: Sequence[Command | Claim], plan: Plan
+) -> dict[str, Sequence[TaskId]]:
+    found: dict[str, Sequence[TaskId]] = {}
+    for command in commands:
+        if isinstance(command, Claim) and command.id != NO_COMMAND:
+            tasks = await tx.find_claimed(command.id)
+            if tasks:
+                found[command.id] = tasks
+                plan.tasks.update(dict.fromkeys(tasks))
+                plan.held.update(dict.fromkeys(tasks))
+    return found
+
+
+def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float]) -> object:
+    if isinstance(command, Complete | Fail | Release | Ask | Recover):
+        return _decide_held(book, command, draw)
+    match command:
+        case Submit():
+            return _submit(book, command.tasks, lanes)
+        case Cancel():
+            out = decide(_case(book, command.task), command, book.now, 0.0)
+            book.apply(out)
+            return out.answer
+        case Answer():
+            return _answer(book, command, lanes)
+        case OpenRun():
+            return _open_run(book, command)
+        case EndRun():
+            return _end_run(book, command)
+        case _:
+            assert_never(command)
+
+
+def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) -> object:
+    task = command.task
+    case = _case(book, task)
+    attempts = book.rows.attempts
+    agent = book.agents.get(command.agent)
+    if agent is not None or attempts:
+        case = replace(case, agent=agent, past=attempts.get((task, command.token)))
+    elif case.past is not None or case.agent is not None:
+        case = replace(case, agent=None, past=None)
+    chance = draw() if isinstance(command, Fail) else 0.0
+    out = decide(case, command, book.now, chance)
+    book.apply(out, command.agent)
+    for ended in out.attempts:
+        attempts[(ended.task, ended.token)] = ended
+    if out.park_until is not None and isinstance(command, Fail):
+        book.park(command.failure, out.park_until)
+    return out.error if out.error is not None else out.answer
+
+
+def _case(book: Book, task: TaskId) -> Case:
+    case = book.cases.get(task)
+    if case is None:
+        raise Refused("unknown_task", f"there is no task {task}", where="task")
+    return case
+
+
+def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:
+    for new in tasks:
+        check_task(new)
+    check_needs(tasks)
+    fresh = frozenset(new.id for new in tasks)
+    accepted = []
+    for new in tasks:
+        known = book.cases.get(new.id)
+        if known is not None:
+            if known.task.spec.digest != digest(new):
+                raise Refused("id_taken", f"task {new.id} exists already and is a different one", where="id")
+            continue
+        limit = None if new.run is None else limit_of(book.rows.runs.get(new.run), new.run)
+        accepted.append((_accept(book, new, lanes, limit, fresh), new))
+    for out, new in accepted:
+        book.accept(out, new.payload, new.barred)
+    return [new.id for new in tasks]
+
+
+def _accept(book: Book, new: NewTask, lanes: Lanes, limit: Millis | None, fresh: frozenset[TaskId]) -> Outcome:
+    needed = {need: book.cases[need].task for need in new.needs if need in book.cases}
+    return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now)
+
+
+def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
+    question = book.rows.questions.get(command.question)
+    if question is None:
+        raise Refused("unknown_question", f"there is no question {command.question}", where="question")
+    case = _case(book, question.task)
+    out, closed = answer(case, question, command, book.now)
+    held_to_table(case, out)
+    if closed is question:
+        return out.answer
+    subtasks = []
+    if out.case.task.state == "split":
+        fresh = frozenset(new.id for new in command.subtasks)
+        for new in command.subtasks:
+            check_task(new)
+            if new.run != case.task.run:
+                raise Refused("wrong_run", f"{new.name} must be in the run of the task it replaces", where="subtasks")
+            if new.id in book.cases or not fresh.issuperset(new.needs):
+                raise Refused("bad_subtask", f"{new.name} may need only its fellow subtasks", where="subtasks")
+        check_needs(command.subtasks)
+        subtasks = [(_accept(book, new, lanes, case.task.spec.limit_at, fresh), new) for new in command.subtasks]
+    book.apply(out)
+    for made, new in subtasks:
+        book.accept(made, new.payload, new.barred)
+    book.rows.questions[question.id] = closed
+    book.changes.questions.append(closed)
+    return out.answer
+
+
+def _open_run(book: Book, command: OpenRun) -> RunId:
+    known = book.rows.runs.get(command.run)
+    if known is not None:
+        if known.command == command.id:
+            return known.id
+        raise Refused("id_taken", f"run {command.run} exists already", where="run")
+    check_name(command.name, "name")
+    run, events = open_run(command, book.now)
+    book.rows.runs[run.id] = run
+    book.changes.new_runs.append(run)
+    book.changes.events += events
+    if run.deadline is not None:
+        book.changes.timers.append((run.id, run.deadline))
+    return run.id
+
+
+def _end_run(book: Book, command: EndRun) -> RunId:
+    run = book.rows.runs.get(command.run)
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {command.run}", where="run")
+    if run.ended_at is not None and run.command == command.id:
+        return run.id
+    ended, spread, events = end_run(run, command, book.now)
+    book.rows.runs[run.id] = ended
+    if run in book.changes.new_runs:
+        book.changes.new_runs[book.changes.new_runs.index(run)] = ended
+    else:
+        book.changes.runs.append(ended)
+    book.changes.new_spreads.append(spread)
+    book.changes.events += events
+    if run.deadline is not None:
+        book.changes.drop_timers.append(run.id)
+    return run.id

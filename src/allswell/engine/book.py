@@ -1,0 +1,182 @@
+"""The book of one transaction: the cases as they were read, as they stand now, and what must be written.
+
+Decisions return whole cases; the book compares rows by identity and writes those that differ. A command that is refused
+never touches the book, so it disturbs no other command of its batch.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allswell.domain.case import Case, Outcome
+from allswell.domain.checkin import Agent
+from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.retry import Failure
+from allswell.domain.run import Service, park
+from allswell.domain.task import Bar
+from allswell.errors import Bug
+from allswell.store.port import Changes, Rows, Transaction
+
+
+class News(msgspec.Struct):
+    """What a commit means for others in this process: whom to wake."""
+
+    ready: bool = False
+    """A task can be claimed that could not before."""
+    spreads: bool = False
+    """A consequence is waiting to be worked off."""
+    events: bool = False
+    due: int | None = None
+    """The earliest timer that was set."""
+
+    def add(self, changes: Changes) -> None:
+        """Take note of what is about to be written."""
+        self.ready = self.ready or bool(changes.new_ready)
+        self.spreads = self.spreads or bool(changes.new_spreads)
+        self.events = self.events or bool(changes.events)
+        if changes.timers:
+            earliest = min([due for _, due in changes.timers])
+            self.due = earliest if self.due is None else min(self.due, earliest)
+
+
+class Book:
+    """All that one transaction reads and writes."""
+
+    def __init__(self, rows: Rows, now: Millis) -> None:
+        self.now = now
+        self.rows = rows
+        self.cases: dict[TaskId, Case] = {}
+        self.agents: dict[AgentId, Agent | None] = dict(rows.agents)
+        self.changes = Changes(at=now)
+        self.news = News()
+        self._before: dict[TaskId, Case | None] = {}
+        self._payloads: dict[TaskId, str] = {}
+        self._results: dict[TaskId, str] = {}
+        self.take(rows)
+
+    def take(self, rows: Rows) -> None:
+        """Add the cases of further rows that were read."""
+        ready, timers, waits, leases, awaited = rows.ready, rows.timers, rows.waits, rows.leases, rows.awaited
+        for id_, task in rows.tasks.items():
+            case = Case(
+                task,
+                leases.get(id_),
+                ready.get(id_),
+                timers.get(id_),
+                tuple(waits.get(id_, ())),
+                None,
+                id_ in awaited,
+            )
+            self.cases[id_] = case
+            self._before[id_] = case
+
+    def apply(self, out: Outcome, agent: AgentId | None = None) -> None:
+        """Enter a decision's outcome. `agent` is the one whose record the decision was given."""
+        case = out.case
+        id_ = case.task.id
+        self.cases[id_] = case
+        if agent is not None:
+            self.agents[agent] = case.agent
+        if out.result is not None:
+            self._results[id_] = out.result
+        changes = self.changes
+        changes.events += out.events
+        changes.new_attempts += out.attempts
+        changes.new_questions += out.questions
+        if out.late is not None:
+            self._keep_late(out)
+        if out.spread is not None:
+            changes.new_spreads.append(out.spread)
+
+    def _keep_late(self, out: Outcome) -> None:
+        """An attempt that ends and is late in the same decision is written once, with both."""
+        late = out.late
+        if late is None:
+            return
+        for place, ended in enumerate(self.changes.new_attempts):
+            if ended.task == late.task and ended.token == late.token:
+                self.changes.new_attempts[place] = late
+                return
+        self.rows.attempts[(late.task, late.token)] = late
+        self.changes.late_attempts.append(late)
+
+    def park(self, failure: Failure, until: Millis) -> None:
+        """Park the services whose limit a failure reported."""
+        for name in failure.services:
+            parked: Service = park(name, self.rows.services.get(name), until)
+            self.rows.services[name] = parked
+            self.changes.services.append(parked)
+
+    def accept(self, out: Outcome, payload: str, barred: tuple[AgentId, ...]) -> None:
+        """Enter a new task."""
+        id_ = out.case.task.id
+        self._before[id_] = None
+        self._payloads[id_] = payload
+        self.apply(out)
+        self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
+
+    async def write(self, tx: Transaction) -> None:
+        """Write what differs; what is decided later is compared with the rows as they then are."""
+        changes = self._flush()
+        if changes != Changes(at=self.now):
+            self.news.add(changes)
+            await tx.write(changes)
+
+    def _flush(self) -> Changes:
+        changes = self.changes
+        for id_, after in self.cases.items():
+            before = self._before[id_]
+            if before is after:
+                continue
+            if before is None:
+                changes.new_tasks.append((after.task, self._payloads.pop(id_)))
+                before = Case(after.task)
+            elif after.task is not before.task:
+                changes.tasks.append((after.task, self._results.pop(id_, None)))
+            self._flush_place(before, after)
+            self._flush_lease(before, after)
+            self._before[id_] = after
+        for agent, record in self.agents.items():
+            known = self.rows.agents.get(agent)
+            if record is known:
+                continue
+            if record is None:
+                changes.drop_agents.append(agent)
+                del self.rows.agents[agent]
+            else:
+                changes.agents.append(record)
+                self.rows.agents[agent] = record
+        self.changes = Changes(at=self.now)
+        return changes
+
+    def _flush_place(self, before: Case, after: Case) -> None:
+        changes = self.changes
+        id_ = after.task.id
+        if before.ready is not after.ready and before.ready != after.ready:
+            if before.ready is not None:
+                changes.drop_ready.append(id_)
+            if after.ready is not None:
+                changes.new_ready.append(after.ready)
+        if before.due != after.due:
+            if after.due is None:
+                changes.drop_timers.append(id_)
+            else:
+                changes.timers.append((id_, after.due))
+        if before.waits is not after.waits:
+            changes.drop_waits += [wait for wait in before.waits if wait not in after.waits]
+            changes.new_waits += [wait for wait in after.waits if wait not in before.waits]
+
+    def _flush_lease(self, before: Case, after: Case) -> None:
+        old, new = before.lease, after.lease
+        if old is new:
+            return
+        changes = self.changes
+        if old is None:
+            if new is not None:
+                changes.new_leases.append(new)
+        elif new is None:
+            changes.drop_leases.append((old.task, old.token))
+        elif old.token == new.token:
+            changes.leases.append(new)
+        else:
+            raise Bug(f"task {old.task} would change holders in one step")

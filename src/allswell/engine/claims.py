@@ -1,0 +1,100 @@
+"""The last part of a batch: picking claimable tasks and handing them out. Nothing waits after a pick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from allswell.domain.case import Case
+from allswell.domain.claim import grant
+from allswell.domain.command import Claim
+from allswell.domain.decide import held_to_table
+from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.task import Lane, Task
+from allswell.engine.book import Book
+from allswell.store.port import Transaction, Wanted
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """A claimed task: the lease, the task as it was claimed, and its payload."""
+
+    lease: Lease
+    task: Task
+    payload: str
+
+
+def open_lanes(claim: Claim, lanes: Sequence[Lane], parked: Mapping[str, Millis], now: Millis) -> list[int]:
+    """The lanes a claimer may be served from: its roles fit, and nothing they need is parked."""
+    return [
+        lane.id
+        for lane in lanes
+        if (claim.roles is None or lane.role in claim.roles)
+        and not any(parked.get(service, 0) > now for service in lane.services)
+    ]
+
+
+async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
+    """Hand out tasks: claims that may be served from the same lanes share one pick."""
+    lanes, parked = await tx.lanes()
+    groups: dict[tuple[int, ...], list[tuple[int, Claim]]] = {}
+    for place, claim in claims:
+        answers[place] = []
+        groups.setdefault(tuple(open_lanes(claim, lanes, parked, book.now)), []).append((place, claim))
+    given: dict[int, list[Case]] = {place: [] for place, _ in claims}
+    for among, members in groups.items():
+        if not among:
+            continue
+        wanted = sum(claim.count for _, claim in members)
+        agents = {claim.agent for _, claim in members}
+        picked = await tx.pick(among, wanted, members[0][1].agent if len(agents) == 1 else None)
+        barred = await _load_picked(tx, book, picked)
+        left = list(picked)
+        for place, claim in members:
+            left = _serve(book, claim, left, barred, given[place])
+        for place, claim in members:
+            missing = claim.count - len(given[place])
+            if missing > 0 and left and len(agents) > 1:
+                # What is left is barred for this agent; look further down its lanes for it alone.
+                more = [id_ for id_ in await tx.pick(among, missing, claim.agent) if id_ not in book.cases]
+                _serve(book, claim, more, await _load_picked(tx, book, more), given[place])
+    await book.write(tx)
+    for place, _ in claims:
+        if given[place]:
+            answers[place] = grants(book, given[place])
+
+
+async def _load_picked(tx: Transaction, book: Book, picked: Sequence[TaskId]) -> Mapping[TaskId, set[AgentId]]:
+    if not picked:
+        return {}
+    fresh = [id_ for id_ in picked if id_ not in book.cases]
+    rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked))
+    book.take(rows)
+    book.rows.payloads.update(rows.payloads)
+    return rows.bars
+
+
+def _serve(
+    book: Book, claim: Claim, offered: list[TaskId], barred: Mapping[TaskId, set[AgentId]], given: list[Case]
+) -> list[TaskId]:
+    """Give the claimer the best of what is offered; what it may not have stays for the others."""
+    left = []
+    for id_ in offered:
+        if len(given) >= claim.count or claim.agent in barred.get(id_, ()):
+            left.append(id_)
+            continue
+        case = book.cases[id_]
+        if case.ready is None:
+            continue  # someone was quicker between our look and our lock
+        out = held_to_table(case, grant(case, claim, book.now))
+        book.apply(out)
+        if out.answer is not None:
+            given.append(out.case)
+    return left
+
+
+def grants(book: Book, cases: Sequence[Case]) -> list[Granted]:
+    """What the claimer is told."""
+    payloads = book.rows.payloads
+    return [Granted(case.lease, case.task, payloads[case.task.id]) for case in cases if case.lease is not None]

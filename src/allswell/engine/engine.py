@@ -1,0 +1,192 @@
+"""The engine: carries commands to the store in batches, sweeps, and wakes whoever waits in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from allswell.domain.command import Answer, CheckIn, Claim, Command, Submit
+from allswell.domain.hold import Orders
+from allswell.domain.names import Millis
+from allswell.engine import batch, checkins, sweep
+from allswell.engine.batch import Performed
+from allswell.engine.batcher import Batcher, commit
+from allswell.engine.book import News
+from allswell.engine.claims import Granted
+from allswell.engine.pace import DEFAULT, Pace
+from allswell.engine.signal import Signal, either
+from allswell.errors import Unavailable
+from allswell.store.port import Store
+from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.nursery import Nursery
+
+BATCH_MOST = 500
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What was claimed, and when the claim was sent (on the loop's clock): trust in a lease counts from then."""
+
+    granted: list[Granted]
+    sent: float
+
+
+class Engine:
+    """One process's share of the watch. Any number of engines may work on one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        draw: Callable[[], float],
+        clock: Clock | None = None,
+        pace: Pace = DEFAULT,
+        sweeping: bool = True,
+    ) -> None:
+        self.store = store
+        self.pace = pace
+        self.draw = draw
+        self.ready = Signal()
+        self.journal = Signal()
+        self._agenda = Signal()
+        self._clock = clock or SystemClock()
+        self._sweeping = sweeping
+        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._decisions = Batcher[Command | Claim](
+            self._perform, name="decisions", most=BATCH_MOST, pace=pace, draw=draw, tell=self._tell
+        )
+        self._checkins = Batcher[CheckIn](
+            self._check_in, name="check-ins", most=BATCH_MOST, pace=pace, draw=draw, tell=self._tell
+        )
+        self._nursery = Nursery()
+        self._next_look: float | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.store.open()
+        await self._nursery.__aenter__()
+        self._nursery.start(self._decisions.work(), name="decisions")
+        self._nursery.start(self._checkins.work(), name="check-ins")
+        if self._sweeping:
+            self._nursery.start(self.sweep_for_ever(), name="sweeper")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._nursery.cancel()
+        try:
+            await self._nursery.__aexit__(kind, error, trace)
+        finally:
+            await self.store.close()
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run something beside the engine for as long as it is open."""
+        self._nursery.start(work, name=name)
+
+    async def do(self, command: Command) -> object:
+        """Have a command decided and committed; its answer, or its error."""
+        return await self._decisions.ask(command)
+
+    async def check_in(self, command: CheckIn) -> Orders:
+        """Renew a lease; the orders for its holder."""
+        orders = await self._checkins.ask(command)
+        assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
+        return orders
+
+    async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
+        """Claim tasks, waiting up to `wait` seconds for the first to be there."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait
+        while True:
+            news = self.ready.listen()
+            sent = loop.time()
+            granted = await self._decisions.ask(claim)
+            left = until - loop.time()
+            if granted or left <= 0:
+                return Claimed(granted, sent)  # type: ignore[arg-type]
+            await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
+
+    async def _perform(self, commands: Sequence[Command | Claim]) -> Performed:
+        wanted = {
+            (new.role, new.services): None
+            for command in commands
+            if isinstance(command, Submit | Answer)
+            for new in (command.tasks if isinstance(command, Submit) else command.subtasks)
+            if (new.role, new.services) not in self._lanes
+        }
+        if wanted:
+            found = await self.store.intern_lanes(list(wanted))
+            self._lanes.update(zip(wanted, found, strict=True))
+        return await commit(self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw))
+
+    async def _check_in(self, said: Sequence[CheckIn]) -> Performed:
+        return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False)
+
+    def _tell(self, news: News) -> None:
+        if news.ready:
+            self.ready.fire()
+        if news.events:
+            self.journal.fire()
+        if news.spreads or (news.due is not None and (self._next_look is None or news.due < self._next_look)):
+            self._agenda.fire()
+
+    async def sweep_for_ever(self) -> None:
+        """Handle what falls due until cancelled; a store that cannot be reached is waited for."""
+        pause = self.pace.retry_first
+        drift = self._drift()
+        while True:
+            news = self._agenda.listen()
+            try:
+                now = self._drift()
+                if not self.store.shared_clock and abs(now - drift) > self.pace.clock_jump * 1000:
+                    await self._give_one_more_window(now - drift)
+                    drift = now
+                sleep = await self.sweep_once()
+                pause = self.pace.retry_first
+            except Unavailable:
+                sleep = pause * (0.5 + self.draw() / 2)
+                pause = min(pause * 2, self.pace.retry_most)
+            if sleep > 0:
+                await either(news, sleep)
+
+    async def sweep_once(self) -> float:
+        """One look at the agenda, and one round of work if there is any; how long to sleep until the next, in s."""
+        agenda = await self.store.view_agenda()
+        due = agenda.next_due
+        if not agenda.spreads and (due is None or due > agenda.now):
+            most = self.pace.sweep_most * (0.75 + self.draw() / 4)
+            sleep = most if due is None else min(most, (due - agenda.now) / 1000)
+            self._next_look = agenda.now + sleep * 1000
+            return sleep
+        dues, spreads = await self.store.transact(sweep.look, durable=False)
+        worked = False
+        if dues:
+            performed = await commit(self.store, lambda tx: sweep.tick(tx, dues))
+            worked = performed.answers[0] != 0
+            self._tell(performed.news)
+        for id_ in spreads:
+            worked = await self._work_off(id_) or worked
+        return 0.0 if worked else self.pace.sweep_busy * (0.5 + self.draw())
+
+    async def _work_off(self, id_: str) -> bool:
+        performed = await commit(self.store, lambda tx: sweep.spread(tx, id_))
+        self._tell(performed.news)
+        return bool(performed.answers[0])
+
+    def _drift(self) -> int:
+        return self._clock.wall() - self._clock.monotonic()
+
+    async def _give_one_more_window(self, jumped: int) -> None:
+        after: object = ""
+        while isinstance(after, str):
+            start = after
+            performed = await commit(self.store, lambda tx, start=start: sweep.wake_up(tx, start, jumped))  # type: ignore[misc]
+            self._tell(performed.news)
+            after = performed.answers[0]
+
+    async def now(self) -> Millis:
+        """The store's clock."""
+        return (await self.store.view_agenda()).now

@@ -1,0 +1,161 @@
+"""A holder's handle on its lease: what it may say, how long it may trust it, and that it is renewed in time.
+
+A holder trusts its lease only until the moment it *sent* its last accepted renewal plus the lease's length, on its own
+monotonic clock, so it stops before the store gives the work to someone else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from allswell.domain.command import Ask, CheckIn, Complete, Fail, Recover, Release
+from allswell.domain.duration import parse
+from allswell.domain.hold import Orders
+from allswell.domain.names import AgentId, QuestionId, TaskId, Token
+from allswell.domain.question import Option
+from allswell.domain.retry import ErrorClass, Failure, failure_of
+from allswell.domain.task import Handover
+from allswell.engine.claims import Granted
+from allswell.engine.engine import Engine
+from allswell.engine.ids import Ids
+from allswell.errors import LeaseLost, Refused
+
+
+def to_json(value: object, where: str) -> str:
+    """JSON text of a payload or result; what JSON cannot say is refused."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Refused("not_json", f"{where} cannot be written as JSON: {error}", where=where) from error
+
+
+class Lease:
+    """The right to one attempt at one task."""
+
+    def __init__(self, engine: Engine, ids: Ids, granted: Granted, sent: float) -> None:
+        self._engine = engine
+        self._ids = ids
+        self._granted = granted
+        lease = granted.lease
+        self.task: TaskId = lease.task
+        self.token: Token = lease.token
+        self.agent: AgentId = lease.agent
+        self.length = lease.length
+        self.attempt: int = lease.token
+        self._ends = sent + (lease.deadline - lease.granted_at) / 1000
+        self._renewed = sent
+        self.lost: LeaseLost | None = None
+        self.over = False
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.name!r} task={self.task} token={self.token} remaining={self.remaining} ms>"
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self._granted.task.name
+
+    @property
+    def payload(self) -> Any:  # noqa: ANN401 - whatever the submitter put in
+        """What was submitted with the task."""
+        return msgspec.json.decode(self._granted.payload)
+
+    @property
+    def handover(self) -> Handover | None:
+        """What the last attempt left behind."""
+        return self._granted.task.record.handover
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What humans added for this attempt."""
+        return self._granted.task.record.notes
+
+    @property
+    def deadline(self) -> int:
+        """When the attempt's hard limit falls, on the store's clock (ms since the epoch)."""
+        return self._granted.lease.deadline
+
+    @property
+    def remaining(self) -> int:
+        """How long the lease can still be trusted, in ms; 0 when it is over."""
+        if self.over or self.lost is not None:
+            return 0
+        end = self._ends
+        if self.length is not None:
+            end = min(end, self._renewed + self.length / 1000)
+        return max(0, int((end - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def renew_at(self) -> float | None:
+        """When the next renewal is due on the loop's clock: a third of the length after the last."""
+        return None if self.length is None or self.over else self._renewed + self.length / 3000
+
+    async def _say(self, said: CheckIn) -> Orders:
+        sent = asyncio.get_running_loop().time()
+        try:
+            orders = await self._engine.check_in(said)
+        except LeaseLost as lost:
+            self.lost = lost
+            raise
+        self._renewed = max(self._renewed, sent)
+        return orders
+
+    async def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
+        """Prove progress; the answer says how much time is left and whether a check-in is owed."""
+        return await self._say(CheckIn(self.task, self.token, self.agent, True, note, progress))
+
+    async def renew(self) -> Orders:
+        """Prove life, not progress."""
+        return await self._say(CheckIn(self.task, self.token, self.agent, proof=False))
+
+    async def _end(self, command: Complete | Fail | Release | Ask | Recover) -> object:
+        try:
+            answer = await self._engine.do(command)
+        except LeaseLost as lost:
+            self.lost = lost
+            raise
+        if not (isinstance(command, Ask) and command.hold):
+            self.over = True
+        return answer
+
+    async def complete(self, result: object = None) -> None:
+        """The task is done."""
+        await self._end(Complete(self._ids.command(), self.task, self.token, self.agent, to_json(result, "result")))
+
+    async def fail(
+        self,
+        error: BaseException | str | Failure,
+        *,
+        error_class: ErrorClass | str | None = None,
+        retry_after: int | str | None = None,
+        services: Sequence[str] = (),
+    ) -> None:
+        """This attempt failed; the error's class decides what follows."""
+        failure = failure_of(error)
+        if error_class is not None:
+            try:
+                failure = msgspec.structs.replace(failure, error=ErrorClass(error_class))
+            except ValueError:
+                known = ", ".join(ErrorClass)
+                text = f"{error_class!r} is no error class; choose one of: {known}"
+                raise Refused("bad_class", text, where="error_class") from None
+        if retry_after is not None:
+            after = parse(retry_after, where="retry_after")
+            failure = msgspec.structs.replace(failure, retry_after=after)
+        if services:
+            failure = msgspec.structs.replace(failure, services=tuple(services))
+        await self._end(Fail(self._ids.command(), self.task, self.token, self.agent, failure))
+
+    async def release(self, reason: str = "released", *, delay: int | str = 0) -> None:
+        """Give the task back: neither a failure nor a timeout."""
+        after = parse(delay, where="delay")
+        await self._end(Release(self._ids.command(), self.task, self.token, self.agent, reason, after))
+
+    async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
+        """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
+        said = Ask(self._ids.command(), self.task, self.token, self.agent, text, tuple(options), hold)
+        return QuestionId(str(await self._end(said)))

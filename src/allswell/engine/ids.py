@@ -1,0 +1,55 @@
+"""New ids: a prefix, the time, and chance. They sort by age, so that indexes grow at one end.
+
+Time and chance come from outside, so that a simulated history has the same ids every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+from allswell.domain.names import CommandId, RunId, TaskId
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_BITS, _CHANCE_BITS = 45, 35
+_LETTERS = (_TIME_BITS + _CHANCE_BITS) // 5
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
+
+
+def _spell(number: int) -> str:
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(_LETTERS * 5 - 10, -1, -10)])
+
+
+class Ids:
+    """A source of ids; `wall` gives milliseconds, `chance` so many random bits."""
+
+    def __init__(self, wall: Callable[[], int], chance: Callable[[int], int]) -> None:
+        self._wall = wall
+        self._chance = chance
+        self._last = 0
+
+    def _next(self) -> str:
+        """Greater than every one before from this source, also within one millisecond."""
+        fresh = (self._wall() << _CHANCE_BITS) | self._chance(_CHANCE_BITS)
+        if fresh >> _CHANCE_BITS <= self._last >> _CHANCE_BITS:
+            fresh = self._last + 1 + self._chance(8)
+        self._last = fresh
+        return _spell(fresh)
+
+    def task(self) -> TaskId:
+        """A new task's id."""
+        return TaskId("t_" + self._next())
+
+    def run(self) -> RunId:
+        """A new run's id."""
+        return RunId("r_" + self._next())
+
+    def command(self) -> CommandId:
+        """A new command's id."""
+        return CommandId(self._next())
+
+
+def task_for_key(key: str) -> TaskId:
+    """The task id that belongs to a caller's own key: submitting under the same key twice makes one task."""
+    number = int.from_bytes(blake2b(key.encode(), digest_size=10).digest())
+    return TaskId("t_" + _spell(number))

@@ -1,0 +1,27 @@
+"""Every pause and every bound inside the engine, each with a name, so that an error can say which one it was."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How patient the engine is; seconds."""
+
+    store_patience: float = 30.0
+    """How long a command waits for a store that cannot be reached before its caller is told `Unavailable`."""
+    retry_first: float = 0.05
+    """The first pause before a store that failed is tried again; each further one is twice the last."""
+    retry_most: float = 1.0
+    claim_poll: float = 0.25
+    """How often a waiting claim looks again by itself; news from this process wakes it at once."""
+    sweep_most: float = 1.0
+    """The longest a sweeper sleeps when nothing is due: what other processes arm is seen within this time."""
+    sweep_busy: float = 0.02
+    """The pause when what is due is locked by somebody else."""
+    follow_poll: float = 0.25
+    clock_jump: float = 5.0
+    """Wall clock and monotonic clock drifting apart by more than this is a jump: the machine slept."""
+
+
+DEFAULT = Pace()

@@ -1,0 +1,150 @@
+"""What happens by itself: timers that fall due, and consequences that are worked off in chunks.
+
+Any number of sweepers may run, in any number of processes; none is leader. What one finds is a hint: it is locked
+(skipping what another has), read again, and decided by the core, which re-arms a timer that was found too early.
+
+Telling dependents that their need has ended, withdrawing questions and ending a run's tasks are spreads: written with
+their cause, worked off here a chunk at a time, so no batch ever has to lock rows it did not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from allswell.domain.answer import end_with_run, need_ended, withdraw
+from allswell.domain.case import event
+from allswell.domain.decide import Tick, decide, held_to_table
+from allswell.domain.ending import tick_run
+from allswell.domain.event import Event
+from allswell.domain.names import AgentId, QuestionId, RunId, TaskId
+from allswell.domain.run import Spread
+from allswell.domain.tick import one_more_window
+from allswell.engine.batch import Performed
+from allswell.engine.book import Book, News
+from allswell.store.port import Due, Kind, Transaction, Wanted
+
+CHUNK = 500
+"""The most rows that one transaction of a sweeper touches."""
+
+
+async def look(tx: Transaction) -> tuple[Sequence[Due], Sequence[str]]:
+    """What has fallen due, and which consequences are waiting. Only hints: nothing is locked."""
+    now = await tx.now()
+    return await tx.find_due(now, CHUNK), await tx.find_spreads(CHUNK)
+
+
+async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
+    """Let time pass for these timers' owners; the number that were handled is the answer."""
+    runs = sorted({due.owner for due in dues if due.owner.startswith("r_")})
+    agents = sorted({due.agent for due in dues if due.agent is not None})
+    tasks = sorted({due.owner for due in dues if due.owner.startswith("t_")})
+    wanted = Wanted()
+    if runs:
+        wanted.runs = [RunId(id_) for id_ in await tx.lock(Kind.RUN, runs, skip=True)]
+    if agents:
+        wanted.agents = [AgentId(id_) for id_ in await tx.lock(Kind.AGENT, agents)]
+    if tasks:
+        wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, tasks, skip=True)]
+    if wanted.tasks:
+        wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, wanted.tasks)]
+        wanted.awaited = wanted.tasks
+    now = await tx.now()
+    book = Book(await tx.read(wanted), now)
+    handled = 0
+    for id_ in wanted.tasks:
+        case = book.cases[id_]
+        agent = None if case.lease is None else case.lease.agent
+        if agent is not None and agent not in agents:
+            continue  # claimed by another since we looked; its timer will be found again
+        if agent is not None:
+            case = replace(case, agent=book.agents.get(agent))
+        book.apply(decide(case, Tick(id_), now, 0.0), agent)
+        handled += 1
+    for run in book.rows.runs.values():
+        ended = tick_run(run, now)
+        if ended is not None:
+            book.changes.runs.append(ended[0])
+            book.changes.new_spreads.append(ended[1])
+            book.changes.events += ended[2]
+        if ended is not None or run.ended_at is not None:
+            book.changes.drop_timers.append(run.id)
+        handled += 1
+    await book.write(tx)
+    return Performed([handled], book.news)
+
+
+async def spread(tx: Transaction, id_: str) -> Performed:
+    """Work off one chunk of a consequence; the answer is whether there was anything to do."""
+    locked = await tx.lock(Kind.SPREAD, [id_], skip=True)
+    if not locked:
+        return Performed([False], News())
+    row = (await tx.read(Wanted(spreads=locked))).spreads[id_]
+    if id_.startswith("r_"):
+        return await _end_tasks_of_run(tx, row)
+    return await _tell_dependents(tx, row)
+
+
+async def _tell_dependents(tx: Transaction, row: Spread) -> Performed:
+    ended = TaskId(row.id)
+    questions = await tx.find_questions(ended)
+    waiting = await tx.find_waiting(ended, CHUNK)
+    wanted = Wanted()
+    if questions:
+        wanted.questions = [QuestionId(id_) for id_ in await tx.lock(Kind.QUESTION, sorted(questions))]
+    concerned = sorted({*waiting, *row.replaced_by}) if waiting else []
+    if concerned:
+        wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, concerned)]
+        wanted.awaited = wanted.tasks
+    now = await tx.now()
+    book = Book(await tx.read(wanted), now)
+    replacements = {id_: book.cases[id_].task.state for id_ in row.replaced_by if id_ in book.cases}
+    for question in book.rows.questions.values():
+        if question.closed_at is None:
+            book.changes.questions.append(withdraw(question, now))
+            told = {"question": question.id}
+            book.changes.events.append(Event("question_withdrawn", question.task, question.run, None, None, told))
+    for id_ in sorted(waiting):
+        case = book.cases[id_]
+        book.apply(held_to_table(case, need_ended(case, row, replacements, now)))
+    if len(waiting) < CHUNK:
+        book.changes.drop_spreads.append(row.id)
+    await book.write(tx)
+    return Performed([True], book.news)
+
+
+async def _end_tasks_of_run(tx: Transaction, row: Spread) -> Performed:
+    """End what is still open in a run. Done only when a look finds nothing: a split may have added tasks meanwhile."""
+    found = await tx.find_open(RunId(row.id), CHUNK)
+    wanted = Wanted()
+    if found:
+        wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, sorted(found))]
+        wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, wanted.tasks)]
+        wanted.awaited = wanted.tasks
+    now = await tx.now()
+    book = Book(await tx.read(wanted), now)
+    for id_ in wanted.tasks:
+        case = book.cases[id_]
+        book.apply(held_to_table(case, end_with_run(case, row, now)))
+    if not found:
+        book.changes.drop_spreads.append(row.id)
+    await book.write(tx)
+    return Performed([True], book.news)
+
+
+async def wake_up(tx: Transaction, after: str, jumped: int) -> Performed:
+    """Give a chunk of leases one more window after the clock jumped; the answer is where the walk goes on."""
+    found = await tx.find_leases(TaskId(after), CHUNK)
+    if not found:
+        return Performed([None], News())
+    wanted = Wanted(tasks=[TaskId(id_) for id_ in await tx.lock(Kind.TASK, sorted(found))])
+    wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, wanted.tasks)]
+    now = await tx.now()
+    book = Book(await tx.read(wanted), now)
+    for id_ in wanted.leases:
+        case = book.cases[id_]
+        book.cases[id_] = one_more_window(case, now)
+        book.changes.events.append(event(case.task, "clock_jumped", case.lease, by_ms=jumped))
+    await book.write(tx)
+    return Performed([found[-1]], book.news)

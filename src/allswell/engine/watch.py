@@ -1,0 +1,307 @@
+"""The Python face of the watch: what programs and all other front doors call.
+
+It translates (names to ids, durations to milliseconds, objects to JSON) and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from allswell.domain.checkin import Agent
+from allswell.domain.command import Answer, Cancel, Claim, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.duration import parse
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.policy import Policy
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import Attempt
+from allswell.engine.engine import Engine
+from allswell.engine.follow import events, follow
+from allswell.engine.handle import Lease, to_json
+from allswell.engine.ids import Ids, task_for_key
+from allswell.engine.signal import Signal, either
+from allswell.errors import AllswellError, Refused
+from allswell.store.port import Entry, Position, TaskFilter, TaskRow
+
+_FIELDS = (
+    *("payload", "role", "services", "priority", "needs", "barred", "run", "not_before", "critical", "if_need_fails"),
+    *("policy", "timeout", "idle", "retries", "key"),
+)
+
+
+class Watch:
+    """An open watch: submit work, hold it, answer questions, look."""
+
+    def __init__(self, engine: Engine, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
+        self.engine = engine
+        self._ids = ids
+        self._policies = policies or {}
+        self._held: dict[tuple[str, int], Lease] = {}
+        self._holding = Signal()
+
+    async def __aenter__(self) -> Self:
+        await self.engine.__aenter__()
+        self.engine.start(self._renew_for_ever(), name="renewals")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.engine.__aexit__(kind, error, trace)
+
+    # --- work -------------------------------------------------------------------------------------------------------
+
+    def _new_task(self, name: str, fields: Mapping[str, Any]) -> NewTask:
+        for field in fields:
+            if field not in _FIELDS:
+                near = difflib.get_close_matches(field, _FIELDS, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise Refused("unknown_field", f"a task has no field {field!r}{hint}", where=field)
+        for field in ("services", "needs", "barred"):
+            if isinstance(fields.get(field), str):
+                raise Refused("bad_field", f"{field} of {name!r} must be a list, not a string", where=field)
+        role = fields.get("role", "")
+        policy: Policy = fields.get("policy") or self._policies.get(role) or self._policies.get("") or Policy()
+        if fields.get("timeout") is not None:
+            policy = msgspec.structs.replace(policy, timeout=parse(fields["timeout"], where="timeout"))
+        if fields.get("idle") is not None:
+            policy = msgspec.structs.replace(policy, idle=parse(fields["idle"], where="idle"))
+        if fields.get("retries") is not None:
+            retry = msgspec.structs.replace(policy.retry, retries=fields["retries"])
+            policy = msgspec.structs.replace(policy, retry=retry)
+        key = fields.get("key")
+        new = NewTask(
+            id=self._ids.task() if key is None else task_for_key(key),
+            name=name,
+            run=fields.get("run"),
+            role=role,
+            services=tuple(sorted(set(fields.get("services", ())))),
+            priority=fields.get("priority", 0),
+            needs=tuple(fields.get("needs", ())),
+            barred=tuple(fields.get("barred", ())),
+            payload=to_json(fields.get("payload"), f"payload of {name!r}"),
+            not_before=fields.get("not_before"),
+            critical=fields.get("critical", False),
+            if_need_fails=fields.get("if_need_fails", "skip"),
+            policy=policy,
+        )
+        try:
+            return msgspec.convert(msgspec.to_builtins(new), NewTask)
+        except msgspec.ValidationError as error:
+            raise Refused("bad_field", f"task {name!r}: {error}", where=str(name)) from None
+
+    async def submit(  # noqa: PLR0913 - all keywords, each a field of the task
+        self,
+        name: str,
+        *,
+        payload: object = None,
+        role: str = "",
+        services: Iterable[str] = (),
+        priority: int = 0,
+        needs: Iterable[str] = (),
+        barred: Iterable[str] = (),
+        run: str | None = None,
+        not_before: int | None = None,
+        critical: bool = False,
+        if_need_fails: Literal["skip", "run"] = "skip",
+        policy: Policy | None = None,
+        timeout: int | str | None = None,
+        idle: int | str | None = None,
+        retries: int | None = None,
+        key: str | None = None,
+    ) -> TaskId:
+        """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once."""
+        fields = {
+            "payload": payload,
+            "role": role,
+            "services": services,
+            "priority": priority,
+            "needs": needs,
+            "barred": barred,
+            "run": run,
+            "not_before": not_before,
+            "critical": critical,
+            "if_need_fails": if_need_fails,
+            "policy": policy,
+            "timeout": timeout,
+            "idle": idle,
+            "retries": retries,
+            "key": key,
+        }
+        return (await self.submit_many([{"name": name, **fields}]))[0]
+
+    def new_tasks(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
+        """Tasks from plain mappings; a need is an id, or the name of another one of them."""
+        made = []
+        names: dict[str, TaskId] = {}
+        for place, given in enumerate(tasks):
+            fields = dict(given)
+            name = fields.pop("name", None)
+            if not isinstance(name, str):
+                raise Refused("bad_name", f"task number {place + 1} has no name", where="name")
+            new = self._new_task(name, fields)
+            made.append(new)
+            names.setdefault(name, new.id)
+        return tuple(
+            msgspec.structs.replace(new, needs=tuple(names.get(need, need) for need in new.needs)) if new.needs else new
+            for new in made
+        )
+
+    async def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[TaskId]:
+        """Hand over many tasks at once, all or none."""
+        made = self.new_tasks(tasks)
+        if made:
+            await self.engine.do(Submit(self._ids.command(), made))
+        return [new.id for new in made]
+
+    async def claim(
+        self,
+        *,
+        agent: str,
+        roles: Sequence[str] | None = None,
+        wait: float | str = 0.0,
+        lease: int | str | None = None,
+        command: str | None = None,
+    ) -> Lease | None:
+        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s")."""
+        got = await self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command)
+        return got[0] if got else None
+
+    async def claim_many(
+        self,
+        count: int,
+        *,
+        agent: str,
+        roles: Sequence[str] | None = None,
+        wait: float | str = 0.0,
+        lease: int | str | None = None,
+        command: str | None = None,
+    ) -> list[Lease]:
+        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
+        seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
+        length = None if lease is None else parse(lease, where="lease")
+        claim = Claim(
+            CommandId(command) if command else NO_COMMAND,
+            AgentId(agent),
+            None if roles is None else tuple(roles),
+            count,
+            length,
+        )
+        granted = await self.engine.claim(claim, wait=seconds)
+        leases = []
+        for one in granted.granted:
+            held = Lease(self.engine, self._ids, one, granted.sent)
+            leases.append(held)
+            if length is not None:
+                self._held[(held.task, held.token)] = held
+        if leases and length is not None:
+            self._holding.fire()
+        return leases
+
+    async def cancel(self, task: str, reason: str = "cancelled") -> None:
+        """Call a task off, whoever holds it."""
+        await self.engine.do(Cancel(self._ids.command(), TaskId(task), reason))
+
+    async def open_run(self, name: str, *, timeout: int | str | None = None) -> RunId:
+        """Open a run; nothing in it outlives its timeout."""
+        limit = None if timeout is None else parse(timeout, where="timeout")
+        return RunId(str(await self.engine.do(OpenRun(self._ids.command(), self._ids.run(), name, limit))))
+
+    async def end_run(self, run: str, reason: str = "ended") -> None:
+        """End a run and everything in it that is still open."""
+        await self.engine.do(EndRun(self._ids.command(), RunId(run), reason))
+
+    async def answer(
+        self,
+        question: str,
+        option: str,
+        text: str = "",
+        *,
+        subtasks: Iterable[Mapping[str, Any]] = (),
+        timeout: int | str | None = None,
+        by: str = "",
+    ) -> None:
+        """Decide a question; the option acts."""
+        row = await self.engine.store.view_question(QuestionId(question))
+        run = row.run if row is not None else None
+        made = self.new_tasks([{"run": run, **fields} for fields in subtasks])
+        limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
+        id_ = self._ids.command()
+        await self.engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    async def task(self, task: str) -> TaskRow | None:
+        """One task as it stands."""
+        return await self.engine.store.view_task(TaskId(task))
+
+    async def result(self, task: str) -> Any:  # noqa: ANN401 - whatever the holder gave
+        """What a finished task's holder gave as its result."""
+        _, result = await self.engine.store.view_payload(TaskId(task))
+        return None if result is None else msgspec.json.decode(result)
+
+    async def tasks(self, which: TaskFilter | None = None) -> list[TaskRow]:
+        """Tasks by id, a page at a time."""
+        return await self.engine.store.view_tasks(which or TaskFilter())
+
+    async def attempts(self, task: str) -> list[Attempt]:
+        """How each attempt at a task ended."""
+        return await self.engine.store.view_attempts(TaskId(task))
+
+    async def counts(self) -> dict[str, int]:
+        """How many tasks stand where."""
+        return await self.engine.store.view_counts()
+
+    async def questions(self, *, open_only: bool = True) -> list[Question]:
+        """What waits for a human, the oldest first."""
+        return await self.engine.store.view_questions(open_only=open_only)
+
+    async def runs(self) -> list[Run]:
+        """Runs, the newest first."""
+        return await self.engine.store.view_runs()
+
+    async def agents(self) -> list[Agent]:
+        """Agents that have missed check-ins."""
+        return await self.engine.store.view_agents()
+
+    async def unaccounted(self) -> list[TaskId]:
+        """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""
+        return await self.engine.store.view_unaccounted()
+
+    def events(self, *, after: Position | None = None, follow: bool = False) -> AsyncIterator[Entry]:
+        """The journal, from the start or after a position; with `follow`, it goes on as things happen."""
+        return events(self.engine, after or Position(), follow=follow)
+
+    def follow(self, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+        """Hand the journal to `handler` from where it last was, for as long as this watch is open."""
+        self.engine.start(follow(self.engine, name, handler), name=f"follower {name}")
+
+    # --- renewals ---------------------------------------------------------------------------------------------------
+
+    async def _renew_for_ever(self) -> None:
+        """Renew every lease that asked for it at a third of its length, all that are due in one batch."""
+        loop = asyncio.get_running_loop()
+        while True:
+            news = self._holding.listen()
+            self._held = {key: lease for key, lease in self._held.items() if not lease.over and lease.lost is None}
+            moments = {key: lease.renew_at for key, lease in self._held.items()}
+            now = loop.time()
+            due = [self._held[key] for key, moment in moments.items() if moment is not None and moment <= now]
+            if due:
+                await asyncio.gather(*(self._renew(lease) for lease in due))
+                continue
+            soonest = min((moment for moment in moments.values() if moment is not None), default=now + 60)
+            await either(news, soonest - now)
+
+    async def _renew(self, lease: Lease) -> None:
+        try:
+            await lease.renew()
+        except AllswellError:
+            if lease.lost is None:
+                await asyncio.sleep(self.engine.pace.retry_first)

@@ -1,0 +1,1 @@
+"""Where rows live: one port, three stores behind it (memory, SQLite, PostgreSQL)."""

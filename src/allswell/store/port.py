@@ -1,0 +1,357 @@
+"""The port that every store implements: a transaction of awaits.
+
+A store loads and locks rows and writes rows back. It decides nothing: no rule is written a second time in SQL.
+Each call of a `Transaction` is one statement (or one round trip of several) with its own view of what was committed,
+so the races of a real database can happen in the memory store too, and the simulator can find them.
+
+The protocol, which the memory store enforces with `Bug` (each rule answers a failure that was seen):
+
+1.  Lock first, read later. What a decision reads is locked by `lock` and read by a later call, never joined into the
+    locking statement: after a wait for a lock, a join returns the old row of the other table.
+2.  Locks are taken in the order of `LOCK_ORDER`, at most one `lock` call per kind, the ids sorted. `pick` comes last
+    and never waits; after it only what it returned may be read and written.
+3.  `now` is read after the locks: a clock read before a wait for a lock is stale by that wait.
+4.  A row is written only under its lock. A task's lock covers its `ready`, timer, `wait` and `bar` rows, its attempts
+    and questions made by it; a lease also has a lock of its own, so that check-ins need not touch the task. A wait
+    row is written under the lock of the task it belongs to and appears only under the lock of the one it targets
+    (so that whether a task is awaited is exact under its lock). New rows need no lock.
+5.  `find_*` look without locks, and what they return is a hint: it is locked and read again before it is used.
+6.  Whether a commit whose answer was lost took place is asked of the store, never guessed.
+
+`transact` runs one unit of work and commits it. The work must await nothing but the transaction's own methods: a
+store may run it in a thread of its own, where there is no event loop (SQLite does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from allswell.domain.checkin import Agent
+from allswell.domain.event import Event
+from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.question import Question
+from allswell.domain.run import Run, Service, Spread
+from allswell.domain.task import Attempt, Bar, Lane, Ready, Task, Wait
+from allswell.errors import AllswellError
+
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """What can be locked."""
+
+    SPREAD = "spread"
+    RUN = "run"
+    SERVICE = "service"
+    AGENT = "agent"
+    QUESTION = "question"
+    TASK = "task"
+    LEASE = "lease"
+
+
+LOCK_ORDER: tuple[Kind, ...] = (
+    Kind.SPREAD,
+    Kind.RUN,
+    Kind.SERVICE,
+    Kind.AGENT,
+    Kind.QUESTION,
+    Kind.TASK,
+    Kind.LEASE,
+)
+
+
+class Wanted(msgspec.Struct):
+    """What to read, all of it locked before. Ids that do not exist are simply missing from the answer."""
+
+    spreads: Sequence[str] = ()
+    runs: Sequence[RunId] = ()
+    services: Sequence[str] = ()
+    agents: Sequence[AgentId] = ()
+    questions: Sequence[QuestionId] = ()
+    tasks: Sequence[TaskId] = ()
+    """The task rows with their ready, timer and wait rows."""
+    leases: Sequence[TaskId] = ()
+    attempts: Sequence[tuple[TaskId, Token]] = ()
+    """Ended attempts (their task is locked)."""
+    awaited: Sequence[TaskId] = ()
+    """Which of these have other tasks waiting for them (they are locked)."""
+    payloads: Sequence[TaskId] = ()
+    bars: Sequence[TaskId] = ()
+
+
+class Rows(msgspec.Struct):
+    """What was read."""
+
+    spreads: dict[str, Spread] = msgspec.field(default_factory=dict)
+    runs: dict[RunId, Run] = msgspec.field(default_factory=dict)
+    services: dict[str, Service] = msgspec.field(default_factory=dict)
+    agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
+    questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
+    tasks: dict[TaskId, Task] = msgspec.field(default_factory=dict)
+    ready: dict[TaskId, Ready] = msgspec.field(default_factory=dict)
+    timers: dict[str, Millis] = msgspec.field(default_factory=dict)
+    waits: dict[TaskId, list[Wait]] = msgspec.field(default_factory=dict)
+    """Sorted by kind and target."""
+    leases: dict[TaskId, Lease] = msgspec.field(default_factory=dict)
+    attempts: dict[tuple[TaskId, Token], Attempt] = msgspec.field(default_factory=dict)
+    awaited: set[TaskId] = msgspec.field(default_factory=set)
+    payloads: dict[TaskId, str] = msgspec.field(default_factory=dict)
+    bars: dict[TaskId, set[AgentId]] = msgspec.field(default_factory=dict)
+
+
+class Changes(msgspec.Struct):
+    """What to write; each list is one multi-row statement.
+
+    `new_*` rows must not exist (`Conflict` if another transaction made them first), the others must.
+    """
+
+    new_runs: list[Run] = msgspec.field(default_factory=list)
+    runs: list[Run] = msgspec.field(default_factory=list)
+    services: list[Service] = msgspec.field(default_factory=list)
+    """Put: made or replaced."""
+    agents: list[Agent] = msgspec.field(default_factory=list)
+    """Put."""
+    drop_agents: list[AgentId] = msgspec.field(default_factory=list)
+    new_questions: list[Question] = msgspec.field(default_factory=list)
+    questions: list[Question] = msgspec.field(default_factory=list)
+    new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)
+    """With the payload, JSON text."""
+    tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)
+    """State, end and record change; with the result, where one is set."""
+    new_ready: list[Ready] = msgspec.field(default_factory=list)
+    drop_ready: list[TaskId] = msgspec.field(default_factory=list)
+    timers: list[tuple[str, Millis]] = msgspec.field(default_factory=list)
+    """Put; the owner is a task or a run."""
+    drop_timers: list[str] = msgspec.field(default_factory=list)
+    new_waits: list[Wait] = msgspec.field(default_factory=list)
+    drop_waits: list[Wait] = msgspec.field(default_factory=list)
+    new_bars: list[Bar] = msgspec.field(default_factory=list)
+    new_leases: list[Lease] = msgspec.field(default_factory=list)
+    leases: list[Lease] = msgspec.field(default_factory=list)
+    """Only where task and token still match; a row that does not is a `Bug`, never silence."""
+    drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
+    new_attempts: list[Attempt] = msgspec.field(default_factory=list)
+    late_attempts: list[Attempt] = msgspec.field(default_factory=list)
+    """Only `late` changes."""
+    new_spreads: list[Spread] = msgspec.field(default_factory=list)
+    drop_spreads: list[str] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
+    at: Millis = Millis(0)
+    """The `now` of the decisions, stamped on the events."""
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A timer that has fallen due; `agent` holds the lease, if there is one."""
+
+    owner: str
+    agent: AgentId | None
+
+
+class CommitUnknown(AllswellError):
+    """The connection was lost during commit; `ticket` is what `Store.outcome` is asked with."""
+
+    def __init__(self, ticket: str) -> None:
+        super().__init__("the answer to a commit was lost")
+        self.ticket = ticket
+
+
+class Conflict(AllswellError):
+    """Another transaction made the same new row first; roll back and decide again on what is there now."""
+
+
+class Transaction(Protocol):
+    """One unit of work on the store."""
+
+    async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
+        """Lock rows (sorted by id) and return the ids that exist; with `skip`, only those free at once."""
+        ...
+
+    async def now(self) -> Millis:
+        """The store's clock, read now; never less than it was before."""
+        ...
+
+    async def read(self, wanted: Wanted) -> Rows:
+        """Rows as committed now, or as written by this transaction."""
+        ...
+
+    async def write(self, changes: Changes) -> None:
+        """Write every table once."""
+        ...
+
+    async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
+        """All lanes, and until when each parked service is parked. Both change rarely; read without locks."""
+        ...
+
+    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+        """Lock up to `count` claimable tasks of these lanes, best rank first, skipping locked ones.
+
+        With an agent, tasks it is barred from are left out.
+        """
+        ...
+
+    async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
+        """Timers that have fallen due, the oldest first."""
+        ...
+
+    async def find_spreads(self, limit: int) -> Sequence[str]:
+        """Consequences still to be worked off, the oldest first."""
+        ...
+
+    async def find_waiting(self, target: str, limit: int) -> Sequence[TaskId]:
+        """Tasks that wait for this task."""
+        ...
+
+    async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
+        """Open tasks of a run."""
+        ...
+
+    async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
+        """Open questions about a task."""
+        ...
+
+    async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
+        """Tasks whose current lease this claim command made."""
+        ...
+
+    async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
+        """Live leases by task id, for a walk over all of them."""
+        ...
+
+
+class Agenda(msgspec.Struct, frozen=True):
+    """What a sweeper has to do: the store's clock, the earliest timer, and whether consequences are waiting."""
+
+    now: Millis
+    next_due: Millis | None
+    spreads: bool
+
+
+class Position(msgspec.Struct, frozen=True, order=True):
+    """A place in the journal; the journal's order is this order."""
+
+    xid: int = 0
+    id: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event in its place in the journal."""
+
+    position: Position
+    at: Millis
+    event: Event
+
+
+class TaskFilter(msgspec.Struct, frozen=True):
+    """Which tasks to list."""
+
+    open: bool | None = None
+    run: RunId | None = None
+    name: str | None = None
+    states: tuple[str, ...] = ()
+    """Derived states, as `State` names them."""
+    after: str = ""
+    """Only ids greater than this one: where the last page ended."""
+    limit: int = 1_000
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """A task with what shows where it stands, for reading only."""
+
+    task: Task
+    lease: Lease | None
+    ready: bool
+    due: Millis | None
+    waits: tuple[Wait, ...]
+
+
+class Store(Protocol):
+    """A place where a watch lives. Views read committed rows only and never wait for writers."""
+
+    url: str
+    shared_clock: bool
+    """Whether `now` is a server's clock: then this machine's clock jumps concern nobody else."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date or refuse."""
+        ...
+
+    async def close(self) -> None:
+        """Let everything go; safe to call twice."""
+        ...
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+        """Run `work` in one transaction and commit; roll back if it raises.
+
+        Without `durable` a power failure may undo the last moments (check-ins). Raises `Unavailable` if nothing was
+        committed, `CommitUnknown` if that cannot be told.
+        """
+        ...
+
+    async def outcome(self, ticket: str) -> bool:
+        """Whether the transaction of a lost commit answer took place; waits until that is certain."""
+        ...
+
+    async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
+        """The lane of each (role, services), made if it is new."""
+        ...
+
+    async def view_agenda(self) -> Agenda:
+        """What a sweeper has to do, and when."""
+        ...
+
+    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+        """Tasks by id, a page at a time."""
+        ...
+
+    async def view_task(self, task: TaskId) -> TaskRow | None:
+        """One task."""
+        ...
+
+    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+        """A task's payload and result."""
+        ...
+
+    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+        """A task's ended attempts, the oldest first."""
+        ...
+
+    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+        """Questions, the oldest first."""
+        ...
+
+    async def view_question(self, question: QuestionId) -> Question | None:
+        """One question."""
+        ...
+
+    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+        """Runs, the newest first."""
+        ...
+
+    async def view_agents(self) -> list[Agent]:
+        """Agents that something is held against."""
+        ...
+
+    async def view_counts(self) -> dict[str, int]:
+        """How many tasks stand in each derived state."""
+        ...
+
+    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """Open tasks with no live lease and timer, not ready, no timer, and no live thing they wait for."""
+        ...
+
+    async def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position in the journal's order; never skips one that commits late."""
+        ...
+
+    async def cursor(self, follower: str) -> Position:
+        """Where a follower has got to."""
+        ...
+
+    async def advance(self, follower: str, position: Position) -> None:
+        """Note durably where a follower has got to; never backwards."""
+        ...
