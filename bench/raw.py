@@ -87,6 +87,8 @@ class RawPostgres:
         import psycopg
 
         self.db = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+        # Without statistics the planner would scan the whole task table; raw gets its best plan.
+        self.db.execute("SET enable_seqscan = off")
         self.db.execute(
             """
             CREATE SCHEMA raw;

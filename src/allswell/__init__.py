@@ -1,6 +1,7 @@
 """Allswell, the night watch for agents: nothing hangs silently, nothing is lost."""
 
 from allswell.app import make_watch, open  # noqa: A004 - `allswell.open` is how one says it
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
@@ -21,10 +22,13 @@ __all__ = [
     "Policy",
     "Position",
     "Question",
+    "QuestionId",
     "Refused",
     "RetryPolicy",
+    "RunId",
     "State",
     "TaskFilter",
+    "TaskId",
     "Unavailable",
     "Watch",
     "make_watch",

@@ -1,0 +1,1 @@
+"""`make demo`: a small fleet of real processes, one night, and what became of every task."""
