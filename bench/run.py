@@ -37,8 +37,8 @@ async def batched(watch: allswell.Watch, lifecycles: int, batch: int) -> float:
     for _ in range(0, lifecycles, batch):
         await watch.submit_many([{"name": "x"}] * batch)
         leases = await watch.claim_many(batch, agent="bench")
-        await asyncio.gather(*(lease.checkin(progress=0.5) for lease in leases))
-        await asyncio.gather(*(lease.complete() for lease in leases))
+        await watch.checkin_many(leases)
+        await watch.complete_many([(lease, None) for lease in leases])
     return time.perf_counter() - start
 
 
@@ -108,7 +108,7 @@ async def flatness(name: str, url: str, finished: int) -> dict[str, float]:
         for _ in range(0, finished, 5_000):
             await watch.submit_many([{"name": "x"}] * 5_000)
             leases = await watch.claim_many(5_000, agent="bench")
-            await asyncio.gather(*(lease.complete() for lease in leases))
+            await watch.complete_many([(lease, None) for lease in leases])
         after = await claim_time(watch)
     return {f"{name}: claim time with {finished:,} finished tasks, times that with none": round(after / before, 2)}
 

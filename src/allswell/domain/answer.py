@@ -11,7 +11,7 @@ from allswell.domain.command import Answer, Cancel
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.question import WITHDRAWN, Act, Question, choose
 from allswell.domain.run import Spread
-from allswell.domain.submit import check_text
+from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, Record, State, Task, Wait
 from allswell.errors import Refused
 
@@ -28,6 +28,8 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         raise Refused("closed", f"question {question.id} is closed: {question.choice}", where="question")
     option = choose(question, command.option)
     check_text(command.text, "text", TEXT_MAX)
+    if command.by:
+        check_name(command.by, "by")
     task = case.task
     if task.state != OPEN:
         raise Refused(

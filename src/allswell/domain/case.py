@@ -16,7 +16,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, TaskId, question_id
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
-from allswell.domain.task import OPEN, Attempt, Handover, Ready, State, Task, Wait, rank
+from allswell.domain.task import OPEN, STATES, Attempt, Handover, Ready, State, Task, Wait, rank
 from allswell.errors import AllswellError, Bug
 
 
@@ -57,7 +57,7 @@ def state(case: Case) -> State:
     """Where the task stands, read off the rows that exist; a task that stands nowhere is a bug."""
     task = case.task
     if task.state != OPEN:
-        return State(task.state)
+        return STATES[task.state]
     if case.lease is not None:
         return State.HELD
     if case.waits:

@@ -19,6 +19,8 @@ CLAIM_MAX = 10_000
 def check_claim(claim: Claim) -> None:
     """Refuse a claim that cannot be meant."""
     check_name(claim.agent, "agent")
+    if claim.id:
+        check_name(claim.id, "command")
     if not 1 <= claim.count <= CLAIM_MAX:
         raise Refused("bad_count", f"a claim asks for 1 to {CLAIM_MAX} tasks, not {claim.count}", where="count")
     if claim.length is not None and claim.length < LENGTH_MIN:

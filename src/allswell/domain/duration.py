@@ -28,7 +28,7 @@ def parse(value: int | str, *, where: str = "duration") -> Millis:
                     f"{where} {value!r} is not a duration; write milliseconds, or a number with ms, s, m, h or d",
                     where=where,
                 )
-            value = round(sum(float(number) * UNITS[unit] for number, unit in parts))
+            value = round(min(sum(float(number) * UNITS[unit] for number, unit in parts), LONGEST + 1))
     if not 0 <= value <= LONGEST:
         raise Refused("bad_duration", f"{where} must be between 0 and 366 days", where=where)
     return Millis(value)

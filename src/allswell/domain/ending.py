@@ -8,8 +8,11 @@ from allswell.domain.command import EndRun, OpenRun
 from allswell.domain.event import Event
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.run import Run, Spread
+from allswell.domain.submit import check_text
 from allswell.domain.task import State
 from allswell.errors import Refused
+
+REASON_MAX = 16_384
 
 
 def open_run(command: OpenRun, now: Millis) -> tuple[Run, list[Event]]:
@@ -23,6 +26,7 @@ def end_run(run: Run, command: EndRun, now: Millis) -> tuple[Run, Spread, list[E
     """A run ended by a caller: everything in it that is still open is cancelled."""
     if run.ended_at is not None:
         raise Refused("run_ended", f"run {run.id} has already ended: {run.reason}", where="run")
+    check_text(command.reason, "reason", REASON_MAX)
     return _ended(run, State.CANCELLED, command.reason, now, command.id)
 
 

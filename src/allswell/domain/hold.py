@@ -16,7 +16,7 @@ from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_at
 from allswell.domain.command import Ask, CheckIn, Complete, Fail, HolderCommand, Recover, Release
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at, is_asked
-from allswell.domain.names import Millis, question_id
+from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import ESCALATION_OPTIONS, REPLY, Option
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.submit import check_name, check_text
@@ -75,7 +75,7 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
 
 def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcome:
     """Decide a holder's word on its task."""
-    out = Outcome(case)
+    out = Outcome(case, answer=case.task.id)
     record = case.task.record
     if isinstance(command, Ask) and record.asked_by == command.id:
         out.answer = question_id(case.task.id, record.questions)
@@ -120,7 +120,7 @@ def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
     for ended in out.attempts:
         if ended.token == command.token:
             past = ended
-    if past is not None and past.command == command.id and past.agent == command.agent:
+    if past is not None and past.command == command.id != NO_COMMAND and past.agent == command.agent:
         out.answer = past.task
         return out
     why = _why_lost(out.case.lease, command.token, command.agent)
@@ -201,8 +201,9 @@ def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
         raise Refused("bad_question", "a question needs a text", where="text")
     options: tuple[Option, ...] = command.options or (REPLY, *ESCALATION_OPTIONS[2:])
     keys = [option.key for option in options]
-    for key in keys:
-        check_name(key, "option")
+    for option in options:
+        check_name(option.key, "option")
+        check_name(option.label, f"label of {option.key}")
     if len(set(keys)) != len(keys):
         raise Refused("bad_question", "two options have the same key", where="options")
     if not command.hold:

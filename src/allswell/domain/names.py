@@ -21,6 +21,11 @@ Millis = NewType("Millis", int)
 NO_COMMAND = CommandId("")
 
 
+def can_name(id_: object) -> bool:
+    """Whether any row could have this id: what no store can hold must reach none, or it spoils a whole batch."""
+    return isinstance(id_, str) and id_.isprintable()
+
+
 def question_id(task: TaskId, number: int) -> QuestionId:
     """The id of a task's n-th question."""
     return QuestionId(f"q_{task[2:]}.{number}")

@@ -6,8 +6,11 @@ effect, or that would let something hang, is a mistake and not a preference.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
+from allswell.domain.duration import LONGEST
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import Refused
 
@@ -29,7 +32,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     def validated(self) -> Policy:
         """This policy, or `Refused` with every rule it breaks."""
-        broken = [text for holds, text in rules(self) if not holds]
+        broken = broken_rules(self)
         if broken:
             raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where="policy")
         return self
@@ -38,7 +41,15 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 def rules(policy: Policy) -> list[tuple[bool, str]]:
     """Every rule a policy must keep, with whether it does."""
     retry = policy.retry
+    lengths = {
+        "timeout": policy.timeout,
+        "checkpoint_interval": policy.checkpoint_interval,
+        "recovery_grace": policy.recovery_grace,
+        "retry.backoff": retry.backoff,
+        "retry.retry_after_cap": retry.retry_after_cap,
+    }
     return [
+        *((length <= LONGEST, f"{name} ({length} ms) must be at most 366 days") for name, length in lengths.items()),
         (policy.timeout > 0, f"timeout ({policy.timeout} ms) must be positive"),
         (
             policy.idle is None or 0 < policy.idle <= policy.timeout,
@@ -66,6 +77,12 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
         (retry.max_attempts >= 1, f"retry.max_attempts ({retry.max_attempts}) must be at least 1"),
         (retry.retries is None or retry.retries >= 0, f"retry.retries ({retry.retries}) must not be negative"),
     ]
+
+
+@lru_cache(maxsize=1_024)
+def broken_rules(policy: Policy) -> tuple[str, ...]:
+    """The rules that this policy breaks; most tasks share a policy, so the verdict is remembered."""
+    return tuple(text for holds, text in rules(policy) if not holds)
 
 
 DEFAULT = Policy()

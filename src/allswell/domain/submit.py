@@ -24,6 +24,8 @@ NAME_MAX = 200
 PAYLOAD_MAX = 1 << 20
 NEEDS_MAX = 1_000
 ID_MAX = 64
+LATEST = 1 << 42
+"""The last moment that a task can wait for, in 2109: later ones are mistakes, such as microseconds."""
 
 
 def check_name(name: str, where: str) -> None:
@@ -73,6 +75,9 @@ def check_task(new: NewTask) -> None:
         raise Refused(
             "bad_priority", f"priority of {where} is {new.priority}; it must be 0 to {PRIORITY_MAX}", where="priority"
         )
+    if new.not_before is not None and not 0 <= new.not_before <= LATEST:
+        text = f"not_before of {where} is {new.not_before}; it must be milliseconds since 1970, before 2109"
+        raise Refused("bad_time", text, where="not_before")
     check_text(new.payload, f"payload of {where}")
     if len(new.needs) > NEEDS_MAX:
         raise Refused("too_many_needs", f"{where} needs {len(new.needs)} tasks; at most {NEEDS_MAX}", where="needs")
@@ -96,6 +101,12 @@ def check_needs(tasks: Sequence[NewTask]) -> None:
         raise Refused("cycle", f"dependency cycle detected: {members}", where="needs")
 
 
+def awaited_among(tasks: Sequence[NewTask]) -> dict[TaskId, bool]:
+    """The ids of tasks that are new together, each with whether one of them needs it."""
+    needed = {need for new in tasks for need in new.needs}
+    return {new.id: new.id in needed for new in tasks}
+
+
 def limit_of(run: Run | None, wanted: RunId) -> Millis | None:
     """The deadline that a run gives to its new tasks; a run that is unknown or over takes none."""
     if run is None:
@@ -115,10 +126,12 @@ def accept(
     lane: int,
     limit_at: Millis | None,
     needed: Mapping[TaskId, Task],
-    fresh: frozenset[TaskId],
+    fresh: Mapping[TaskId, bool],
     now: Millis,
 ) -> Outcome:
-    """A new task's case. `needed` are the existing tasks it needs, `fresh` the ids submitted together with it."""
+    """A new task's case. `needed` are the existing tasks it needs; `fresh` are those that are new together with it,
+    each with whether one of them needs it.
+    """
     waits = []
     broken: Task | None = None
     for need in sorted(set(new.needs)):
@@ -130,6 +143,9 @@ def accept(
             raise Refused("unknown_need", f"{new.name} needs {need}, which does not exist", where="needs")
         if other.state == OPEN:
             waits.append(Wait(new.id, "need", need))
+        elif other.state == State.SPLIT:
+            text = f"{new.name} needs {other.name}, which was split; let it need the subtasks instead"
+            raise Refused("need_split", text, where="needs")
         elif other.state != State.DONE:
             broken = broken or other
     spec = Spec(
@@ -143,7 +159,8 @@ def accept(
         digest(new),
     )
     task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, Record())
-    out = Outcome(come_to_rest(Case(task, waits=tuple(waits)), now), answer=task.id)
+    case = Case(task, waits=tuple(waits), awaited=fresh[new.id])
+    out = Outcome(come_to_rest(case, now), answer=task.id)
     out.events.append(event(task, "task_submitted", name=task.name))
     if broken is not None and new.if_need_fails == "skip":
         reason = f"{broken.name} was {broken.state}" if broken.state != State.FAILED else f"{broken.name} failed"

@@ -34,6 +34,7 @@ class State(StrEnum):
     """Replaced by smaller tasks."""
 
 
+STATES: Mapping[str, State] = {state.value: state for state in State}
 ENDS = (State.DONE, State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
 _BAD_ENDS = (State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
 

@@ -61,7 +61,7 @@ def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_
 
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     task = out.case.task
-    if task.spec.limit_at is not None and now >= task.spec.limit_at:
+    if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
         end_attempt(out, "run_timeout", now)
         end_task(out, State.FAILED, "run_timeout", now)
         out.events.append(

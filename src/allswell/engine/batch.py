@@ -36,8 +36,8 @@ from allswell.domain.command import (
 )
 from allswell.domain.decide import decide, held_to_table
 from allswell.domain.ending import end_run, open_run
-from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId
-from allswell.domain.submit import accept, check_name, check_needs, check_task, digest, limit_of
+from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, can_name
+from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
 from allswell.engine.book import Book, News
 from allswell.engine.claims import grants, hand_out
 from allswell.engine.plan import Plan
@@ -108,7 +108,7 @@ async def _claimed_before(
 ) -> dict[str, Sequence[TaskId]]:
     found: dict[str, Sequence[TaskId]] = {}
     for command in commands:
-        if isinstance(command, Claim) and command.id != NO_COMMAND:
+        if isinstance(command, Claim) and command.id != NO_COMMAND and can_name(command.id):
             tasks = await tx.find_claimed(command.id)
             if tasks:
                 found[command.id] = tasks
@@ -148,9 +148,9 @@ def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) 
         case = replace(case, agent=None, past=None)
     chance = draw() if isinstance(command, Fail) else 0.0
     out = decide(case, command, book.now, chance)
-    book.apply(out, command.agent)
     for ended in out.attempts:
         attempts[(ended.task, ended.token)] = ended
+    book.apply(out, command.agent)
     if out.park_until is not None and isinstance(command, Fail):
         book.park(command.failure, out.park_until)
     return out.error if out.error is not None else out.answer
@@ -167,7 +167,7 @@ def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:
     for new in tasks:
         check_task(new)
     check_needs(tasks)
-    fresh = frozenset(new.id for new in tasks)
+    fresh = awaited_among([new for new in tasks if new.id not in book.cases])
     accepted = []
     for new in tasks:
         known = book.cases.get(new.id)
@@ -182,7 +182,7 @@ def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:
     return [new.id for new in tasks]
 
 
-def _accept(book: Book, new: NewTask, lanes: Lanes, limit: Millis | None, fresh: frozenset[TaskId]) -> Outcome:
+def _accept(book: Book, new: NewTask, lanes: Lanes, limit: Millis | None, fresh: Mapping[TaskId, bool]) -> Outcome:
     needed = {need: book.cases[need].task for need in new.needs if need in book.cases}
     return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now)
 
@@ -198,12 +198,12 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
         return out.answer
     subtasks = []
     if out.case.task.state == "split":
-        fresh = frozenset(new.id for new in command.subtasks)
+        fresh = awaited_among(command.subtasks)
         for new in command.subtasks:
             check_task(new)
             if new.run != case.task.run:
                 raise Refused("wrong_run", f"{new.name} must be in the run of the task it replaces", where="subtasks")
-            if new.id in book.cases or not fresh.issuperset(new.needs):
+            if new.id in book.cases or not fresh.keys() >= set(new.needs):
                 raise Refused("bad_subtask", f"{new.name} may need only its fellow subtasks", where="subtasks")
         check_needs(command.subtasks)
         subtasks = [(_accept(book, new, lanes, case.task.spec.limit_at, fresh), new) for new in command.subtasks]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from allswell.engine.batch import Performed
 from allswell.engine.book import News
@@ -20,11 +20,17 @@ from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
 
 C = TypeVar("C")
 Work = Callable[[Transaction], Awaitable[Performed]]
+Wait = Callable[[Unavailable], Awaitable[bool]]
+"""Pauses while the store cannot be reached; whether anybody still waits for the outcome."""
 CONFLICTS_MOST = 20
 
 
-async def commit(store: Store, work: Work, *, durable: bool = True) -> Performed:
-    """Run one unit of work to a known end: committed, or an error that says nothing was."""
+async def commit(store: Store, work: Work, *, durable: bool = True, wait: Wait | None = None) -> Performed:
+    """Run one unit of work to a known end: committed, or an error that says nothing was.
+
+    Work that cannot be recognised when it is done twice (a claim without an id) gives `wait`: then the store is asked
+    again and again what became of a lost commit, for as long as anybody wants to know.
+    """
     done: list[Performed] = []
 
     async def remember(tx: Transaction) -> Performed:
@@ -38,7 +44,7 @@ async def commit(store: Store, work: Work, *, durable: bool = True) -> Performed
         try:
             return await store.transact(remember, durable=durable)
         except CommitUnknown as lost:
-            if await store.outcome(lost.ticket):
+            if await _took_place(store, lost.ticket, wait):
                 return done[0]
         except Conflict as conflict:
             conflicts += 1
@@ -46,18 +52,53 @@ async def commit(store: Store, work: Work, *, durable: bool = True) -> Performed
                 raise Bug(f"a batch met the same conflict {conflicts} times: {conflict}") from conflict
 
 
+async def _took_place(store: Store, ticket: str, wait: Wait | None) -> bool:
+    while True:
+        try:
+            return await store.outcome(ticket)
+        except Unavailable as error:
+            if wait is None or not await wait(error):
+                raise
+
+
+class Waiting(Generic[C]):
+    """Commands that somebody waits for together, and until when."""
+
+    __slots__ = ("commands", "future", "many", "until")
+
+    def __init__(self, commands: Sequence[C], future: asyncio.Future[Any], until: float, *, many: bool) -> None:
+        self.commands = commands
+        self.future = future
+        self.until = until
+        self.many = many
+
+    def tell(self, answers: Sequence[object]) -> bool:
+        """Hand over the answers; whether there was still anybody to take them."""
+        future = self.future
+        if future.done():
+            return False
+        if self.many:
+            future.set_result(answers)
+        elif isinstance(answers[0], AllswellError):
+            future.set_exception(answers[0])
+        else:
+            future.set_result(answers[0])
+        return True
+
+
 class Batcher(Generic[C]):
     """A queue of commands and the loop that works it off."""
 
     def __init__(
         self,
-        perform: Callable[[Sequence[C]], Awaitable[Performed]],
+        perform: Callable[[Sequence[C], Wait], Awaitable[Performed]],
         *,
         name: str,
         most: int,
         pace: Pace,
         draw: Callable[[], float],
         tell: Callable[[News], None],
+        unwanted: Callable[[Sequence[object]], None],
     ) -> None:
         self.name = name
         self._perform = perform
@@ -65,73 +106,117 @@ class Batcher(Generic[C]):
         self._pace = pace
         self._draw = draw
         self._tell = tell
-        self._queue: deque[tuple[C, asyncio.Future[object], float]] = deque()
+        self._unwanted = unwanted
+        self._queue: deque[Waiting[C]] = deque()
         self._wake = asyncio.Event()
-        self._closed = False
+        self._refusal: str | None = "the watch is not open"
 
-    def ask(self, command: C) -> asyncio.Future[object]:
+    def open(self) -> None:
+        """Take commands from now on; `work` is about to begin."""
+        self._refusal = None
+
+    def ask(self, command: C) -> asyncio.Future[Any]:
         """Queue a command; its answer or error comes through the future."""
+        return self._put((command,), many=False)
+
+    def ask_many(self, commands: Sequence[C]) -> asyncio.Future[list[object]]:
+        """Queue several commands at the price of one; each gets its own answer or error, in their order."""
+        return self._put(commands, many=True)
+
+    def _put(self, commands: Sequence[C], *, many: bool) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[object] = loop.create_future()
-        if self._closed:
-            future.set_exception(Unavailable("the watch is closed"))
-            return future
-        self._queue.append((command, future, loop.time() + self._pace.store_patience))
-        self._wake.set()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._refusal is not None:
+            future.set_exception(Unavailable(self._refusal))
+        elif not commands:
+            future.set_result([])
+        else:
+            until = loop.time() + self._pace.store_patience
+            self._queue.append(Waiting(commands, future, until, many=many))
+            self._wake.set()
         return future
 
     async def work(self) -> None:
         """Work off batches until cancelled; then nobody is left waiting."""
-        batch: list[tuple[C, asyncio.Future[object], float]] = []
+        batch: list[Waiting[C]] = []
         try:
             while True:
                 while not self._queue:
                     self._wake.clear()
                     await self._wake.wait()
-                batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._most))]
+                batch = self._next_batch()
                 await self._work_off(batch)
         finally:
-            self._closed = True
-            for _, future, _ in (*batch, *self._queue):
-                if not future.done():
-                    future.set_exception(Unavailable("the watch was closed before the store answered"))
+            self._refusal = "the watch is closed"
+            for waiting in (*batch, *self._queue):
+                if not waiting.future.done():
+                    waiting.future.set_exception(Unavailable("the watch was closed before the store answered"))
             self._queue.clear()
 
-    async def _work_off(self, batch: list[tuple[C, asyncio.Future[object], float]]) -> None:
+    def _next_batch(self) -> list[Waiting[C]]:
+        batch: list[Waiting[C]] = []
+        size = 0
+        while self._queue and (not batch or size + len(self._queue[0].commands) <= self._most):
+            batch.append(self._queue.popleft())
+            size += len(batch[-1].commands)
+        return batch
+
+    async def _work_off(self, batch: list[Waiting[C]]) -> None:
         pause = self._pace.retry_first
-        while batch := [waiting for waiting in batch if not waiting[1].done()]:
+
+        async def wait(error: Unavailable) -> bool:
+            nonlocal pause
+            self._give_up_on_the_impatient(batch, error)
+            await asyncio.sleep(pause * (0.5 + self._draw() / 2))
+            pause = min(pause * 2, self._pace.retry_most)
+            return not all(waiting.future.done() for waiting in batch)
+
+        while batch := [waiting for waiting in batch if not waiting.future.done()]:
             try:
-                performed = await self._perform([command for command, _, _ in batch])
+                performed = await self._perform([command for waiting in batch for command in waiting.commands], wait)
             except Unavailable as error:
-                self._give_up_on_the_impatient(batch, error)
-                await asyncio.sleep(pause * (0.5 + self._draw() / 2))
-                pause = min(pause * 2, self._pace.retry_most)
+                await wait(error)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it was, it belongs to one command and its caller
-                if len(batch) == 1:
-                    known = error if isinstance(error, AllswellError) else Bug(f"{self.name}: {error!r}")
-                    known.__cause__ = error if known is not error else error.__cause__
-                    batch[0][1].set_exception(known)
-                else:
-                    for waiting in batch:
-                        await self._work_off([waiting])
+                await self._one_by_one(batch, error)
                 return
             self._tell(performed.news)
-            for (_, future, _), answer in zip(batch, performed.answers, strict=True):
-                if future.done():
-                    continue
-                if isinstance(answer, AllswellError):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            start = 0
+            for waiting in batch:
+                end = start + len(waiting.commands)
+                if not waiting.tell(performed.answers[start:end]):
+                    self._unwanted(performed.answers[start:end])
+                start = end
             return
 
-    def _give_up_on_the_impatient(
-        self, batch: list[tuple[C, asyncio.Future[object], float]], error: Unavailable
-    ) -> None:
+    async def _one_by_one(self, batch: list[Waiting[C]], error: Exception) -> None:
+        """A batch broke in a way nobody foresaw: find the command that did it; the others go on without it."""
+        if len(batch) == 1 and len(batch[0].commands) == 1:
+            known = error if isinstance(error, AllswellError) else Bug(f"{self.name}: {error!r}")
+            known.__cause__ = error if known is not error else error.__cause__
+            batch[0].tell([known])
+            return
+        for waiting in batch:
+            if len(waiting.commands) == 1:
+                await self._work_off([waiting])
+                continue
+            loop = asyncio.get_running_loop()
+            alone = [Waiting([command], loop.create_future(), waiting.until, many=True) for command in waiting.commands]
+            for single in alone:
+                await self._work_off([single])
+            waiting.tell([await _answer_of(single.future) for single in alone])
+
+    def _give_up_on_the_impatient(self, batch: list[Waiting[C]], error: Unavailable) -> None:
         now = asyncio.get_running_loop().time()
-        for _, future, until in batch:
-            if now >= until and not future.done():
+        for waiting in batch:
+            if now >= waiting.until and not waiting.future.done():
                 told = Unavailable(f"{error.message}; gave up after store_patience {self._pace.store_patience:g} s")
                 told.__cause__ = error
-                future.set_exception(told)
+                waiting.future.set_exception(told)
+
+
+async def _answer_of(single: asyncio.Future[list[object]]) -> object:
+    try:
+        return (await single)[0]
+    except AllswellError as error:
+        return error

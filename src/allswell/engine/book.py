@@ -7,6 +7,7 @@ never touches the book, so it disturbs no other command of its batch.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
@@ -93,11 +94,11 @@ class Book:
         late = out.late
         if late is None:
             return
+        self.rows.attempts[(late.task, late.token)] = late
         for place, ended in enumerate(self.changes.new_attempts):
             if ended.task == late.task and ended.token == late.token:
                 self.changes.new_attempts[place] = late
                 return
-        self.rows.attempts[(late.task, late.token)] = late
         self.changes.late_attempts.append(late)
 
     def park(self, failure: Failure, until: Millis) -> None:
@@ -113,6 +114,11 @@ class Book:
         self._before[id_] = None
         self._payloads[id_] = payload
         self.apply(out)
+        for wait in out.case.waits:
+            # What is decided later in this batch must know that someone waits: the rows were read before.
+            target = self.cases.get(TaskId(wait.target))
+            if target is not None and not target.awaited:
+                self.cases[target.task.id] = replace(target, awaited=True)
         self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
 
     async def write(self, tx: Transaction) -> None:

@@ -23,6 +23,8 @@ class Granted(msgspec.Struct, frozen=True):
     lease: Lease
     task: Task
     payload: str
+    told_at: Millis
+    """The store's clock when this was said: after the lease was granted, where a claim is repeated."""
 
 
 def open_lanes(claim: Claim, lanes: Sequence[Lane], parked: Mapping[str, Millis], now: Millis) -> list[int]:
@@ -97,4 +99,6 @@ def _serve(
 def grants(book: Book, cases: Sequence[Case]) -> list[Granted]:
     """What the claimer is told."""
     payloads = book.rows.payloads
-    return [Granted(case.lease, case.task, payloads[case.task.id]) for case in cases if case.lease is not None]
+    return [
+        Granted(case.lease, case.task, payloads[case.task.id], book.now) for case in cases if case.lease is not None
+    ]

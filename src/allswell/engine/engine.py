@@ -9,18 +9,18 @@ from typing import Any, Self
 
 import msgspec
 
-from allswell.domain.command import Answer, CheckIn, Claim, Command, Submit
+from allswell.domain.command import Answer, CheckIn, Claim, Command, Release, Submit
 from allswell.domain.hold import Orders
-from allswell.domain.names import Millis
+from allswell.domain.names import NO_COMMAND, Millis, can_name
 from allswell.engine import batch, checkins, sweep
 from allswell.engine.batch import Performed
-from allswell.engine.batcher import Batcher, commit
+from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.errors import Unavailable
-from allswell.store.port import Store
+from allswell.store.port import CommitUnknown, Store
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
@@ -56,10 +56,22 @@ class Engine:
         self._sweeping = sweeping
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._decisions = Batcher[Command | Claim](
-            self._perform, name="decisions", most=BATCH_MOST, pace=pace, draw=draw, tell=self._tell
+            self._perform,
+            name="decisions",
+            most=BATCH_MOST,
+            pace=pace,
+            draw=draw,
+            tell=self._tell,
+            unwanted=self._give_back,
         )
         self._checkins = Batcher[CheckIn](
-            self._check_in, name="check-ins", most=BATCH_MOST, pace=pace, draw=draw, tell=self._tell
+            self._check_in,
+            name="check-ins",
+            most=BATCH_MOST,
+            pace=pace,
+            draw=draw,
+            tell=self._tell,
+            unwanted=lambda _: None,
         )
         self._nursery = Nursery()
         self._next_look: float | None = None
@@ -67,6 +79,8 @@ class Engine:
     async def __aenter__(self) -> Self:
         await self.store.open()
         await self._nursery.__aenter__()
+        self._decisions.open()
+        self._checkins.open()
         self._nursery.start(self._decisions.work(), name="decisions")
         self._nursery.start(self._checkins.work(), name="check-ins")
         if self._sweeping:
@@ -96,6 +110,14 @@ class Engine:
         assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
         return orders
 
+    async def do_many(self, commands: Sequence[Command]) -> list[object]:
+        """Have commands decided together; an answer or an error for each."""
+        return await self._decisions.ask_many(commands)
+
+    async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
+        """Renew leases together; orders or an error for each."""
+        return await self._checkins.ask_many(commands)
+
     async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""
         loop = asyncio.get_running_loop()
@@ -106,24 +128,33 @@ class Engine:
             granted = await self._decisions.ask(claim)
             left = until - loop.time()
             if granted or left <= 0:
-                return Claimed(granted, sent)  # type: ignore[arg-type]
+                return Claimed(granted, sent)
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
 
-    async def _perform(self, commands: Sequence[Command | Claim]) -> Performed:
+    async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
         wanted = {
             (new.role, new.services): None
             for command in commands
             if isinstance(command, Submit | Answer)
             for new in (command.tasks if isinstance(command, Submit) else command.subtasks)
-            if (new.role, new.services) not in self._lanes
+            if (new.role, new.services) not in self._lanes and all(map(can_name, (new.role, *new.services)))
         }
         if wanted:
             found = await self.store.intern_lanes(list(wanted))
             self._lanes.update(zip(wanted, found, strict=True))
-        return await commit(self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw))
+        return await commit(self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw), wait=wait)
 
-    async def _check_in(self, said: Sequence[CheckIn]) -> Performed:
-        return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False)
+    async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
+        return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False, wait=wait)
+
+    def _give_back(self, answers: Sequence[object]) -> None:
+        """Tasks granted to a claimer that no longer waits go back to the pool at once."""
+        for answer in answers:
+            for granted in answer if isinstance(answer, list) else ():
+                if isinstance(granted, Granted):
+                    lease = granted.lease
+                    gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "nobody took it")
+                    self._decisions.ask(gone).add_done_callback(_forget)
 
     def _tell(self, news: News) -> None:
         if news.ready:
@@ -146,7 +177,7 @@ class Engine:
                     drift = now
                 sleep = await self.sweep_once()
                 pause = self.pace.retry_first
-            except Unavailable:
+            except (Unavailable, CommitUnknown):  # unknown can only be the end of a look, which has changed nothing
                 sleep = pause * (0.5 + self.draw() / 2)
                 pause = min(pause * 2, self.pace.retry_most)
             if sleep > 0:
@@ -190,3 +221,9 @@ class Engine:
     async def now(self) -> Millis:
         """The store's clock."""
         return (await self.store.view_agenda()).now
+
+
+def _forget(future: asyncio.Future[object]) -> None:
+    """Nobody waits for this answer; whatever it is, the lease ends by itself."""
+    if not future.cancelled():
+        future.exception()

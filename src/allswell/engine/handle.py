@@ -22,7 +22,7 @@ from allswell.domain.task import Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
-from allswell.errors import LeaseLost, Refused
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 
 
 def to_json(value: object, where: str) -> str:
@@ -46,8 +46,8 @@ class Lease:
         self.agent: AgentId = lease.agent
         self.length = lease.length
         self.attempt: int = lease.token
-        self._ends = sent + (lease.deadline - lease.granted_at) / 1000
-        self._renewed = sent
+        self._ends = sent + (lease.deadline - granted.told_at) / 1000
+        self._renewed = sent - (granted.told_at - lease.renewed_at) / 1000
         self.lost: LeaseLost | None = None
         self.over = False
 
@@ -94,6 +94,15 @@ class Lease:
         """When the next renewal is due on the loop's clock: a third of the length after the last."""
         return None if self.length is None or self.over else self._renewed + self.length / 3000
 
+    def heard(self, answer: object, sent: float) -> Orders | AllswellError:
+        """Take note of the answer to a renewal that was sent at this moment."""
+        if isinstance(answer, Orders):
+            self._renewed = max(self._renewed, sent)
+            return answer
+        if isinstance(answer, LeaseLost):
+            self.lost = answer
+        return answer if isinstance(answer, AllswellError) else Bug(f"a check-in was answered with {answer!r}")
+
     async def _say(self, said: CheckIn) -> Orders:
         sent = asyncio.get_running_loop().time()
         try:
@@ -122,9 +131,22 @@ class Lease:
             self.over = True
         return answer
 
+    def completion(self, result: object) -> Complete:
+        """The command that says the task is done."""
+        return Complete(self._ids.command(), self.task, self.token, self.agent, to_json(result, "result"))
+
+    def ended(self, answer: object) -> AllswellError | None:
+        """Take note of the answer to a command that ends the attempt."""
+        if not isinstance(answer, AllswellError):
+            self.over = True
+            return None
+        if isinstance(answer, LeaseLost):
+            self.lost = answer
+        return answer
+
     async def complete(self, result: object = None) -> None:
         """The task is done."""
-        await self._end(Complete(self._ids.command(), self.task, self.token, self.agent, to_json(result, "result")))
+        await self._end(self.completion(result))
 
     async def fail(
         self,

@@ -27,6 +27,8 @@ class Ids:
         self._wall = wall
         self._chance = chance
         self._last = 0
+        self._commands = 0
+        self._caller = _spell(chance(_LETTERS * 5))
 
     def _next(self) -> str:
         """Greater than every one before from this source, also within one millisecond."""
@@ -45,8 +47,9 @@ class Ids:
         return RunId("r_" + self._next())
 
     def command(self) -> CommandId:
-        """A new command's id."""
-        return CommandId(self._next())
+        """A new command's id: chance for this source, and a count."""
+        self._commands += 1
+        return CommandId(f"{self._caller}.{self._commands:x}")
 
 
 def task_for_key(key: str) -> TaskId:

@@ -19,8 +19,13 @@ from allswell.domain.command import (
     Release,
     Submit,
 )
-from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, task_of_question
+from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, can_name, task_of_question
 from allswell.store.port import Kind, Transaction, Wanted
+
+
+def ordered(ids: Iterable[str]) -> list[str]:
+    """In the one order of locking, each once; an id that nothing can have is left out, and so names nothing."""
+    return sorted({id_ for id_ in ids if can_name(id_)})
 
 
 class Plan:
@@ -72,18 +77,17 @@ class Plan:
     async def lock(self, tx: Transaction) -> Wanted:
         """Lock all of it, in order; what exists is what can be read."""
         wanted = Wanted()
-        if self.runs:
-            found = await tx.lock(Kind.RUN, sorted(self.runs), shared=self.runs_shared)
-            wanted.runs = [RunId(id_) for id_ in found]
-        if self.services:
-            wanted.services = await tx.lock(Kind.SERVICE, sorted(self.services))
-        if self.agents:
-            wanted.agents = [AgentId(id_) for id_ in await tx.lock(Kind.AGENT, sorted(self.agents))]
-        if self.questions:
-            wanted.questions = [QuestionId(id_) for id_ in await tx.lock(Kind.QUESTION, sorted(self.questions))]
-        if self.tasks:
-            wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, sorted(self.tasks))]
-        if self.held:
-            wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, sorted(self.held))]
+        if runs := ordered(self.runs):
+            wanted.runs = [RunId(id_) for id_ in await tx.lock(Kind.RUN, runs, shared=self.runs_shared)]
+        if services := ordered(self.services):
+            wanted.services = await tx.lock(Kind.SERVICE, services)
+        if agents := ordered(self.agents):
+            wanted.agents = [AgentId(id_) for id_ in await tx.lock(Kind.AGENT, agents)]
+        if questions := ordered(self.questions):
+            wanted.questions = [QuestionId(id_) for id_ in await tx.lock(Kind.QUESTION, questions)]
+        if tasks := ordered(self.tasks):
+            wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, tasks)]
+        if held := ordered(self.held):
+            wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, held)]
             wanted.awaited = [id_ for id_ in wanted.tasks if id_ in self.ending]
         return wanted

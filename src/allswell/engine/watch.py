@@ -14,10 +14,11 @@ from typing import Any, Literal, Self
 import msgspec
 
 from allswell.domain.checkin import Agent
-from allswell.domain.command import Answer, Cancel, Claim, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.command import Answer, Cancel, CheckIn, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
+from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
-from allswell.domain.policy import Policy
+from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
@@ -29,10 +30,19 @@ from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError, Refused
 from allswell.store.port import Entry, Position, TaskFilter, TaskRow
 
-_FIELDS = (
-    *("payload", "role", "services", "priority", "needs", "barred", "run", "not_before", "critical", "if_need_fails"),
-    *("policy", "timeout", "idle", "retries", "key"),
-)
+_PASSED_ON = ("role", "priority", "run", "not_before", "critical", "if_need_fails")
+_LISTS = ("services", "needs", "barred")
+_FIELDS = ("payload", "policy", "timeout", "idle", "retries", "key", *_PASSED_ON, *_LISTS)
+
+
+def _listed(value: object, where: str) -> tuple[object, ...]:
+    """A list without repetitions, in order; a string is not a list of its letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise Refused("bad_field", f"{where} must be a list", where=where)
+    try:
+        return tuple(dict.fromkeys(value))
+    except TypeError as error:
+        raise Refused("bad_field", f"{where} must be a list of names: {error}", where=where) from None
 
 
 class Watch:
@@ -42,6 +52,7 @@ class Watch:
         self.engine = engine
         self._ids = ids
         self._policies = policies or {}
+        self._default = self._policies.get("", DEFAULT)
         self._held: dict[tuple[str, int], Lease] = {}
         self._holding = Signal()
 
@@ -63,38 +74,40 @@ class Watch:
                 near = difflib.get_close_matches(field, _FIELDS, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise Refused("unknown_field", f"a task has no field {field!r}{hint}", where=field)
-        for field in ("services", "needs", "barred"):
-            if isinstance(fields.get(field), str):
-                raise Refused("bad_field", f"{field} of {name!r} must be a list, not a string", where=field)
-        role = fields.get("role", "")
-        policy: Policy = fields.get("policy") or self._policies.get(role) or self._policies.get("") or Policy()
-        if fields.get("timeout") is not None:
-            policy = msgspec.structs.replace(policy, timeout=parse(fields["timeout"], where="timeout"))
-        if fields.get("idle") is not None:
-            policy = msgspec.structs.replace(policy, idle=parse(fields["idle"], where="idle"))
-        if fields.get("retries") is not None:
-            retry = msgspec.structs.replace(policy.retry, retries=fields["retries"])
-            policy = msgspec.structs.replace(policy, retry=retry)
         key = fields.get("key")
-        new = NewTask(
-            id=self._ids.task() if key is None else task_for_key(key),
-            name=name,
-            run=fields.get("run"),
-            role=role,
-            services=tuple(sorted(set(fields.get("services", ())))),
-            priority=fields.get("priority", 0),
-            needs=tuple(fields.get("needs", ())),
-            barred=tuple(fields.get("barred", ())),
-            payload=to_json(fields.get("payload"), f"payload of {name!r}"),
-            not_before=fields.get("not_before"),
-            critical=fields.get("critical", False),
-            if_need_fails=fields.get("if_need_fails", "skip"),
-            policy=policy,
-        )
+        wanted: dict[str, Any] = {
+            "id": self._ids.task() if key is None else task_for_key(str(key)),
+            "name": name,
+            "payload": to_json(fields.get("payload"), f"payload of {name!r}"),
+        }
+        for field in _PASSED_ON:
+            if field in fields:
+                wanted[field] = fields[field]
+        for field in _LISTS:
+            if field in fields:
+                wanted[field] = _listed(fields[field], f"{field} of {name!r}")
+        if "services" in wanted:
+            wanted["services"] = tuple(sorted(wanted["services"], key=str))  # one lane, however they were listed
         try:
-            return msgspec.convert(msgspec.to_builtins(new), NewTask)
+            return msgspec.convert({**wanted, "policy": self._policy(fields)}, NewTask)
         except msgspec.ValidationError as error:
             raise Refused("bad_field", f"task {name!r}: {error}", where=str(name)) from None
+
+    def _policy(self, fields: Mapping[str, Any]) -> Policy:
+        """The task's own policy, or its role's, or the default; with what the task sets by itself."""
+        given = fields.get("policy")
+        if given is None:
+            policy = self._policies.get(str(fields.get("role", "")), self._default)
+        else:
+            policy = msgspec.convert(msgspec.to_builtins(given), Policy)
+        changed: dict[str, Any] = {}
+        for field in ("timeout", "idle"):
+            if fields.get(field) is not None:
+                changed[field] = parse(fields[field], where=field)
+        if fields.get("retries") is not None:
+            retries = msgspec.convert(fields["retries"], int)
+            changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)
+        return msgspec.structs.replace(policy, **changed) if changed else policy
 
     async def submit(  # noqa: PLR0913 - all keywords, each a field of the task
         self,
@@ -204,6 +217,22 @@ class Watch:
             self._holding.fire()
         return leases
 
+    async def checkin_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
+        """Prove progress on many leases at once; orders, or what went wrong, for each."""
+        return await self._say_many(leases, proof=True)
+
+    async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
+        """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
+        commands = [lease.completion(result) for lease, result in done]
+        answers = await self.engine.do_many(commands)
+        return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
+
+    async def _say_many(self, leases: Sequence[Lease], *, proof: bool) -> list[Orders | AllswellError]:
+        sent = asyncio.get_running_loop().time()
+        said = [CheckIn(lease.task, lease.token, lease.agent, proof) for lease in leases]
+        answers = await self.engine.check_in_many(said)
+        return [lease.heard(answer, sent) for lease, answer in zip(leases, answers, strict=True)]
+
     async def cancel(self, task: str, reason: str = "cancelled") -> None:
         """Call a task off, whoever holds it."""
         await self.engine.do(Cancel(self._ids.command(), TaskId(task), reason))
@@ -294,14 +323,12 @@ class Watch:
             now = loop.time()
             due = [self._held[key] for key, moment in moments.items() if moment is not None and moment <= now]
             if due:
-                await asyncio.gather(*(self._renew(lease) for lease in due))
+                try:
+                    answers = await self._say_many(due, proof=False)
+                except AllswellError:
+                    answers = []  # the store is away: the leases lapse, or it comes back in time
+                if not any(isinstance(answer, Orders) for answer in answers):
+                    await asyncio.sleep(self.engine.pace.retry_first)
                 continue
             soonest = min((moment for moment in moments.values() if moment is not None), default=now + 60)
             await either(news, soonest - now)
-
-    async def _renew(self, lease: Lease) -> None:
-        try:
-            await lease.renew()
-        except AllswellError:
-            if lease.lost is None:
-                await asyncio.sleep(self.engine.pace.retry_first)
