@@ -121,13 +121,17 @@ def end_task(
 ) -> None:
     """End the task for good; whoever waits for it, and any question about it, is reached by a spread."""
     case = out.case
-    if case.lease is not None:
-        end_attempt(out, end.value, now, command=command, detail=reason)
-        case = out.case
-    task = case.task
-    ended = replace(task, state=end.value, ended_at=now, record=replace(task.record, reason=reason, ended_by=command))
-    out.case = replace(case, task=ended, ready=None, due=None, waits=())
-    if case.awaited or task.record.questions:
+    task, lease = case.task, case.lease
+    record = task.record
+    if lease is not None:
+        ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, end.value, command, reason)
+        out.attempts.append(ended)
+        record = replace(record, token=lease.token, reason=reason, ended_by=command)
+    else:
+        record = replace(record, reason=reason, ended_by=command)
+    task = replace(task, state=end.value, ended_at=now, record=record)
+    out.case = Case(task, None, None, None, (), case.agent, case.awaited, case.past)
+    if case.awaited or record.questions:
         out.spread = Spread(task.id, end.value, reason, replaced_by)
 
 

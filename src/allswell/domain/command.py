@@ -64,53 +64,41 @@ class CheckIn(msgspec.Struct, frozen=True):
     progress: float | None = None
 
 
-class Complete(msgspec.Struct, frozen=True):
-    """The holder is done; `result` is JSON text."""
+class Word(msgspec.Struct, frozen=True):
+    """What a holder says about its task: always with its token."""
 
     id: CommandId
     task: TaskId
     token: Token
     agent: AgentId
+
+
+class Complete(Word, frozen=True):
+    """The holder is done; `result` is JSON text."""
+
     result: str = "null"
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(Word, frozen=True):
     """The holder could not do it."""
 
-    id: CommandId
-    task: TaskId
-    token: Token
-    agent: AgentId
     failure: Failure
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(Word, frozen=True):
     """The holder gives the task back; neither a failure nor a timeout."""
 
-    id: CommandId
-    task: TaskId
-    token: Token
-    agent: AgentId
     reason: str = "released"
     delay: int = 0
 
 
-class Recover(msgspec.Struct, frozen=True):
+class Recover(Word, frozen=True):
     """The supervisor has ended a stalled agent for real: take its task back now (O8)."""
 
-    id: CommandId
-    task: TaskId
-    token: Token
-    agent: AgentId
 
-
-class Ask(msgspec.Struct, frozen=True):
+class Ask(Word, frozen=True):
     """The holder asks a human; with `hold` it keeps working, otherwise the task waits for the answer."""
 
-    id: CommandId
-    task: TaskId
-    token: Token
-    agent: AgentId
     text: str
     options: tuple[Option, ...] = ()
     hold: bool = False

@@ -75,10 +75,14 @@ def judged_at(lease: Lease) -> int | None:
 
 def ends_at(lease: Lease) -> Millis:
     """The moment from which this lease is over, whether or not a sweeper has said so yet."""
+    # Asked at every word of a holder, so it is written out.
     end = lease.deadline
-    for moment in (lapses_at(lease), idles_at(lease), recovered_at(lease)):
-        if moment is not None and moment < end:
-            end = Millis(moment)
+    if lease.length is not None and lease.renewed_at + lease.length < end:
+        end = Millis(lease.renewed_at + lease.length)
+    if lease.idle is not None and (idle_end := idles_at(lease)) is not None and idle_end < end:
+        end = Millis(idle_end)
+    if lease.stalled_at is not None and lease.stalled_at + lease.grace < end:
+        end = Millis(lease.stalled_at + lease.grace)
     return end
 
 

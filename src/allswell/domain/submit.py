@@ -129,8 +129,10 @@ def accept(
     fresh: Mapping[TaskId, bool],
     now: Millis,
 ) -> Outcome:
-    """A new task's case. `needed` are the existing tasks it needs; `fresh` are those that are new together with it,
-    each with whether one of them needs it.
+    """A new task's case.
+
+    `needed` are the existing tasks it needs; `fresh` are those that are new together with it, each with whether one of
+    them needs it.
     """
     waits = []
     broken: Task | None = None

@@ -20,19 +20,16 @@ from allswell.domain.case import Case, Outcome
 from allswell.domain.claim import check_claim
 from allswell.domain.command import (
     Answer,
-    Ask,
     Cancel,
     Claim,
     Command,
-    Complete,
     EndRun,
     Fail,
     HolderCommand,
     NewTask,
     OpenRun,
-    Recover,
-    Release,
     Submit,
+    Word,
 )
 from allswell.domain.decide import decide, held_to_table
 from allswell.domain.ending import end_run, open_run
@@ -95,7 +92,7 @@ async def _read_past(tx: Transaction, commands: Sequence[Command | Claim], rows:
     """Commands whose token is not the current one may be repetitions, or late: look their attempts up."""
     past = []
     for command in commands:
-        if isinstance(command, Complete | Fail | Release | Ask | Recover) and command.task in rows.tasks:
+        if isinstance(command, Word) and command.task in rows.tasks:
             lease = rows.leases.get(command.task)
             if lease is None or lease.token != command.token:
                 past.append((command.task, command.token))
@@ -118,7 +115,7 @@ async def _claimed_before(
 
 
 def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float]) -> object:
-    if isinstance(command, Complete | Fail | Release | Ask | Recover):
+    if isinstance(command, Word):
         return _decide_held(book, command, draw)
     match command:
         case Submit():

@@ -6,18 +6,15 @@ from collections.abc import Iterable
 
 from allswell.domain.command import (
     Answer,
-    Ask,
     Cancel,
     Claim,
     Command,
-    Complete,
     EndRun,
     Fail,
     NewTask,
     OpenRun,
-    Recover,
-    Release,
     Submit,
+    Word,
 )
 from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, can_name, task_of_question
 from allswell.store.port import Kind, Transaction, Wanted
@@ -39,12 +36,11 @@ class Plan:
         self.questions: dict[QuestionId, None] = {}
         self.tasks: dict[TaskId, None] = {}
         self.held: dict[TaskId, None] = {}
-        self.ending: dict[TaskId, None] = {}
         for command in commands:
             self._add(command)
 
     def _add(self, command: Command | Claim) -> None:
-        if isinstance(command, Complete | Fail | Release | Ask | Recover):
+        if isinstance(command, Word):
             self.agents[command.agent] = None
             self._hold(command.task)
             if isinstance(command, Fail):
@@ -64,7 +60,6 @@ class Plan:
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None
         self.held[task] = None
-        self.ending[task] = None
 
     def _submit(self, tasks: Iterable[NewTask]) -> None:
         for new in tasks:
@@ -89,5 +84,5 @@ class Plan:
             wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, tasks)]
         if held := ordered(self.held):
             wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, held)]
-            wanted.awaited = [id_ for id_ in wanted.tasks if id_ in self.ending]
+            wanted.awaited = [id_ for id_ in wanted.tasks if id_ in self.held]
         return wanted

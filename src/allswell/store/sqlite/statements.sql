@@ -1,0 +1,404 @@
+-- Every statement of the SQLite store. Lists of ids come in as one JSON text (json_each), so one prepared statement
+-- serves every batch; VALUES are widened to many rows (bulk.py), updates go through executemany. The clock is always a parameter.
+-- CROSS JOIN: the list is walked and each row looked up; `IN (SELECT …)` would first build a sorted table of the list.
+
+-- ==== Existence: what `lock` answers. BEGIN IMMEDIATE is the lock.
+
+-- name: lock_spread
+-- Which of these consequences are still to be worked off.
+SELECT spread.id FROM json_each(?) AS given CROSS JOIN spread ON spread.id = given.value;
+
+-- name: lock_run
+-- Which of these runs exist.
+SELECT run.id FROM json_each(?) AS given CROSS JOIN run ON run.id = given.value;
+
+-- name: lock_service
+-- Which of these services have a row.
+SELECT service.id FROM json_each(?) AS given CROSS JOIN service ON service.id = given.value;
+
+-- name: lock_agent
+-- Which of these agents have a row.
+SELECT agent.id FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
+
+-- name: lock_question
+-- Which of these questions exist.
+SELECT question.id FROM json_each(?) AS given CROSS JOIN question ON question.id = given.value;
+
+-- name: lock_task
+-- Which of these tasks exist.
+SELECT task.id FROM json_each(?) AS given CROSS JOIN task ON task.id = given.value;
+
+-- name: lock_lease
+-- Which of these tasks are held.
+SELECT task FROM json_each(?) AS given CROSS JOIN lease ON lease.task = given.value;
+
+-- ==== Reading by key
+
+-- name: read_spread
+-- Consequences by id.
+SELECT spread.id, outcome, reason, replaced_by FROM json_each(?) AS given CROSS JOIN spread ON spread.id = given.value;
+
+-- name: read_run
+-- Runs by id.
+SELECT run.id, name, created_at, deadline, ended_at, reason, command
+FROM json_each(?) AS given CROSS JOIN run ON run.id = given.value;
+
+-- name: read_service
+-- Services by id.
+SELECT service.id, parked_until FROM json_each(?) AS given CROSS JOIN service ON service.id = given.value;
+
+-- name: read_agent
+-- What is held against these agents.
+SELECT agent.id, misses, missed_at, stalled FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
+
+-- name: read_question
+-- Questions by id.
+SELECT question.id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM json_each(?) AS given CROSS JOIN question ON question.id = given.value;
+
+-- name: read_task
+-- Tasks with their ready and timer rows.
+SELECT task.id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
+       ready.lane, ready.rank, timer.due_at
+FROM json_each(?) AS given
+CROSS JOIN task ON task.id = given.value
+LEFT JOIN ready ON ready.task = task.id
+LEFT JOIN timer ON timer.owner = task.id;
+
+-- name: read_task_payload
+-- The same with their payloads, for claims.
+SELECT task.id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
+       ready.lane, ready.rank, timer.due_at, payload
+FROM json_each(?) AS given
+CROSS JOIN task ON task.id = given.value
+LEFT JOIN ready ON ready.task = task.id
+LEFT JOIN timer ON timer.owner = task.id;
+
+-- name: read_wait
+-- What these tasks wait for.
+SELECT task, kind, target FROM json_each(?) AS given CROSS JOIN wait ON wait.task = given.value ORDER BY task, kind, target;
+
+-- name: read_lease
+-- The current leases of these tasks.
+SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+       judged, stalled_at, renewed_at, checkin_at, progress, note
+FROM json_each(?) AS given CROSS JOIN lease ON lease.task = given.value;
+
+-- name: read_attempt
+-- Ended attempts by task and token, given as pairs.
+SELECT attempt.task, attempt.token, agent, granted_at, ended_at, outcome, command, detail, late
+FROM json_each(?) AS pair
+JOIN attempt ON attempt.task = json_extract(pair.value, '$[0]') AND attempt.token = json_extract(pair.value, '$[1]');
+
+-- name: read_awaited
+-- Which of these tasks others wait for.
+SELECT DISTINCT target FROM json_each(?) AS given CROSS JOIN wait ON wait.target = given.value;
+
+-- name: read_payload
+-- The payloads of these tasks.
+SELECT task.id, payload FROM json_each(?) AS given CROSS JOIN task ON task.id = given.value;
+
+-- name: read_bar
+-- Who may not hold these tasks.
+SELECT task, agent FROM json_each(?) AS given CROSS JOIN bar ON bar.task = given.value;
+
+-- name: read_lanes
+-- Lanes made since those already known.
+SELECT id, role, services FROM lane WHERE id > ? ORDER BY id;
+
+-- name: read_parked
+-- Until when services are parked.
+SELECT id, parked_until FROM service;
+
+-- name: read_last_at
+-- The moment of the last decision: the store's clock never goes back behind it.
+SELECT at FROM event ORDER BY id DESC LIMIT 1;
+
+-- name: read_last_renewal
+-- The last sign of life, so that beats count for the clock too when a store is opened.
+SELECT max(renewed_at) FROM lease;
+
+-- ==== Finding
+
+-- name: pick
+-- The best claimable tasks of one lane.
+SELECT rank, task FROM ready WHERE lane = ? ORDER BY rank, task LIMIT ?;
+
+-- name: pick_for
+-- The best claimable tasks of one lane that this agent is not barred from.
+SELECT rank, task FROM ready
+WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND bar.agent = ?)
+ORDER BY rank, task LIMIT ?;
+
+-- name: find_due
+-- Timers that have fallen due, the oldest first, with the holder.
+SELECT owner, lease.agent FROM timer LEFT JOIN lease ON lease.task = owner
+WHERE due_at <= ? ORDER BY due_at, owner LIMIT ?;
+
+-- name: find_spreads
+-- Consequences still to be worked off, the oldest first.
+SELECT id FROM spread ORDER BY seq LIMIT ?;
+
+-- name: find_waiting
+-- Tasks that wait for this one.
+SELECT task FROM wait WHERE target = ? ORDER BY task LIMIT ?;
+
+-- name: find_open
+-- Open tasks of a run.
+SELECT id FROM task WHERE run = ? AND ended_at IS NULL ORDER BY id LIMIT ?;
+
+-- name: find_questions
+-- Open questions about a task.
+SELECT id FROM question WHERE task = ? AND closed_at IS NULL ORDER BY id;
+
+-- name: find_claimed
+-- What a claim command holds; the second condition is what lets the partial index serve.
+SELECT task FROM lease WHERE command = ? AND command <> '' ORDER BY task;
+
+-- name: find_leases
+-- The next leases by task id.
+SELECT task FROM lease WHERE task > ? ORDER BY task LIMIT ?;
+
+-- ==== Writing. Fenced by (task, token); `state` and `ended_at` never stand in a WHERE.
+
+-- name: insert_run
+-- A new run.
+INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_run
+-- A run's end.
+UPDATE run SET name = ?, created_at = ?, deadline = ?, ended_at = ?, reason = ?, command = ? WHERE id = ?;
+
+-- name: put_service
+-- Until when a service is parked.
+INSERT INTO service (id, parked_until) VALUES (?, ?)
+ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until;
+
+-- name: put_agent
+-- What is held against an agent.
+INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled;
+
+-- name: delete_agent
+-- Nothing is held against these agents any more.
+DELETE FROM agent WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: insert_question
+-- A new question.
+INSERT INTO question (id, task, run, kind, text, options, asked_at, asked_by,
+                      closed_at, choice, answer, answered_by, command)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_question
+-- How a question was closed.
+UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, command = ? WHERE id = ?;
+
+-- name: insert_task
+-- A new task with its payload.
+INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_task
+-- What happened to a task; without a result the old one stays.
+UPDATE task SET state = ?, ended_at = ?, record = ?, result = coalesce(?, result) WHERE id = ?;
+
+-- name: insert_ready
+-- A task that can be claimed now.
+INSERT INTO ready (task, lane, rank) VALUES (?, ?, ?);
+
+-- name: delete_ready
+-- Tasks that cannot be claimed any more.
+DELETE FROM ready WHERE task IN (SELECT value FROM json_each(?));
+
+-- name: put_timer
+-- When an owner falls due.
+INSERT INTO timer (owner, due_at) VALUES (?, ?) ON CONFLICT (owner) DO UPDATE SET due_at = excluded.due_at;
+
+-- name: delete_timer
+-- Owners that cannot change by themselves any more.
+DELETE FROM timer WHERE owner IN (SELECT value FROM json_each(?));
+
+-- name: insert_wait
+-- One thing a task waits for.
+INSERT INTO wait (task, kind, target) VALUES (?, ?, ?);
+
+-- name: delete_wait
+-- One thing a task waits for no longer.
+DELETE FROM wait WHERE task = ? AND kind = ? AND target = ?;
+
+-- name: insert_bar
+-- An agent that may not hold a task.
+INSERT INTO bar (task, agent) VALUES (?, ?);
+
+-- name: insert_lease
+-- A new lease; its task has no other.
+INSERT INTO lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+                   judged, stalled_at, renewed_at, checkin_at, progress, note)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_lease
+-- What a check-in or a tick changes; the rest stands as it was granted.
+UPDATE lease SET judged = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?, progress = ?, note = ?
+WHERE task = ? AND token = ?;
+
+-- name: delete_lease
+-- A lease that is over.
+DELETE FROM lease WHERE task = ? AND token = ?;
+
+-- name: insert_attempt
+-- How a lease ended.
+INSERT INTO attempt (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_late
+-- What a holder still brought after its lease had ended.
+UPDATE attempt SET late = ? WHERE task = ? AND token = ?;
+
+-- name: insert_spread
+-- A consequence to be worked off.
+INSERT INTO spread (id, outcome, reason, replaced_by) VALUES (?, ?, ?, ?);
+
+-- name: delete_spread
+-- Consequences that were worked off.
+DELETE FROM spread WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: insert_event
+-- One fact.
+INSERT INTO event (at, kind, task, run, agent, token, data) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_lane
+-- A lane, unless it is there.
+INSERT INTO lane (role, services) VALUES (?, ?) ON CONFLICT (role, services) DO NOTHING;
+
+-- name: find_lane
+-- The number of a lane.
+SELECT id FROM lane WHERE role = ? AND services = ?;
+
+-- name: advance
+-- Where a follower has got to; never backwards.
+INSERT INTO cursor (follower, xid, id) VALUES (?, ?, ?)
+ON CONFLICT (follower) DO UPDATE SET xid = excluded.xid, id = excluded.id
+WHERE (excluded.xid, excluded.id) > (cursor.xid, cursor.id);
+
+-- ==== Views, read in a thread of their own
+
+-- name: view_tasks
+-- Tasks with what shows where they stand; {condition} is made of fixed pieces (views.py).
+SELECT id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
+       ready.rank, timer.due_at,
+       lease.task, lease.token, lease.agent, lease.granted_at, lease.deadline, lease.length, lease.idle,
+       lease.ask_every, lease.ask_wait, lease.grace, lease.command,
+       lease.judged, lease.stalled_at, lease.renewed_at, lease.checkin_at, lease.progress, lease.note
+FROM task
+LEFT JOIN ready ON ready.task = task.id
+LEFT JOIN timer ON timer.owner = task.id
+LEFT JOIN lease ON lease.task = task.id
+WHERE {condition} ORDER BY id LIMIT ?;
+
+-- name: view_payload
+-- A task's payload and result.
+SELECT payload, result FROM task WHERE id = ?;
+
+-- name: view_attempts
+-- A task's ended attempts, in order.
+SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late
+FROM attempt WHERE task = ? ORDER BY token;
+
+-- name: view_open_questions
+-- Questions without an answer, the oldest first.
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM question WHERE closed_at IS NULL ORDER BY asked_at, id LIMIT ?;
+
+-- name: view_questions
+-- Questions, the oldest first.
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM question ORDER BY asked_at, id LIMIT ?;
+
+-- name: view_runs
+-- Runs, the newest first.
+SELECT id, name, created_at, deadline, ended_at, reason, command
+FROM run ORDER BY created_at DESC, id DESC LIMIT ?;
+
+-- name: view_agents
+-- What is held against agents.
+SELECT id, misses, missed_at, stalled FROM agent ORDER BY id;
+
+-- name: view_counts_ended
+-- How many tasks ended in which way.
+SELECT state, count(*) FROM task WHERE state <> 'open' GROUP BY state;
+
+-- name: view_counts_open
+-- How many open tasks stand where.
+SELECT {state} AS stands, count(*) FROM task WHERE ended_at IS NULL GROUP BY stands;
+
+-- name: view_state
+-- Where a task stands; the same order as `domain.case.state`, held to it by a test. One that stands nowhere counts as
+-- delayed here, and is found by view_unaccounted.
+CASE
+    WHEN ended_at IS NOT NULL THEN task.state
+    WHEN EXISTS (SELECT 1 FROM lease WHERE lease.task = task.id) THEN 'held'
+    WHEN EXISTS (SELECT 1 FROM wait WHERE wait.task = task.id) THEN 'waiting'
+    WHEN EXISTS (SELECT 1 FROM ready WHERE ready.task = task.id) THEN 'ready'
+    ELSE 'delayed'
+END;
+
+-- name: view_stands
+-- Whether a task stands in one of these states.
+({state}) IN (SELECT value FROM json_each(?));
+
+-- name: view_agenda
+-- The moment of the last decision, when the next timer falls due, and whether consequences wait.
+SELECT coalesce((SELECT at FROM event ORDER BY id DESC LIMIT 1), 0),
+       (SELECT min(due_at) FROM timer),
+       EXISTS (SELECT 1 FROM spread);
+
+-- name: view_unaccounted
+-- Open tasks that nothing will ever move again: the invariant, in one query.
+SELECT id FROM task
+WHERE ended_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM spread WHERE spread.id = task.run)
+  AND CASE
+    WHEN EXISTS (SELECT 1 FROM lease WHERE lease.task = task.id)
+        THEN NOT EXISTS (SELECT 1 FROM timer WHERE timer.owner = task.id)
+    WHEN EXISTS (SELECT 1 FROM ready WHERE ready.task = task.id) THEN 0
+    WHEN EXISTS (SELECT 1 FROM wait WHERE wait.task = task.id)
+        THEN NOT EXISTS (
+            SELECT 1 FROM wait WHERE wait.task = task.id AND CASE wait.kind
+                WHEN 'question' THEN EXISTS (
+                    SELECT 1 FROM question WHERE question.id = wait.target AND closed_at IS NULL)
+                ELSE EXISTS (SELECT 1 FROM spread WHERE spread.id = wait.target)
+                  OR EXISTS (SELECT 1 FROM task AS need WHERE need.id = wait.target AND need.ended_at IS NULL)
+            END)
+    ELSE NOT EXISTS (SELECT 1 FROM timer WHERE timer.owner = task.id)
+  END
+ORDER BY id LIMIT ?;
+
+-- name: view_journal
+-- Events after a position.
+SELECT id, at, kind, task, run, agent, token, data FROM event WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: view_cursor
+-- Where a follower has got to.
+SELECT xid, id FROM cursor WHERE follower = ?;
+
+-- ==== Schema
+
+-- name: count_tables
+-- Whether the file holds anything at all.
+SELECT count(*) FROM sqlite_master;
+
+-- name: find_meta
+-- Whether the file is a watch.
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'meta';
+
+-- name: create_meta
+-- What is known about the watch itself.
+CREATE TABLE meta (key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- name: read_version
+-- The number of the last migration that was run.
+SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema_version';
+
+-- name: put_version
+-- The number of the migration just run.
+INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;

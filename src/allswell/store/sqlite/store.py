@@ -1,0 +1,271 @@
+"""The store itself: two threads, one that writes and one that reads, and the port's methods on top of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from allswell.domain.checkin import Agent
+from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import Attempt
+from allswell.errors import Bug, Refused, Unavailable
+from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
+from allswell.store.sqlite import backup, place, views
+from allswell.store.sqlite.connection import connect_reader
+from allswell.store.sqlite.faults import translated
+from allswell.store.sqlite.now import StoreClock
+from allswell.store.sqlite.transaction import SqliteTransaction
+from allswell.store.sqlite.writer import Unit, Writer
+from allswell.store.thread import WorkThread
+from allswell.timing.clock import Clock, SystemClock
+
+T = TypeVar("T")
+_SYSTEM_CLOCK = SystemClock()
+
+
+class SqliteStore:
+    """A watch in one SQLite file.
+
+    `turn_timeout`    how long to wait for other writing processes;
+    `busy_timeout`    how long to wait for a program that holds SQLite's own lock outside the turnstile;
+    `answer_timeout`  how long a caller waits for the thread at all: beyond it the disk itself hangs;
+    `backup_timeout`  how long a backup may take. All in milliseconds.
+    """
+
+    shared_clock = False
+
+    def __init__(
+        self,
+        location: str | Path,
+        *,
+        clock: Clock = _SYSTEM_CLOCK,
+        turn_timeout: int = 10_000,
+        busy_timeout: int = 5_000,
+        answer_timeout: int = 60_000,
+        backup_timeout: int = 600_000,
+    ) -> None:
+        if min(turn_timeout, busy_timeout) < 1 or turn_timeout + busy_timeout >= answer_timeout:
+            raise Refused(
+                "bad_setting",
+                f"turn_timeout ({turn_timeout} ms) and busy_timeout ({busy_timeout} ms) must be positive and together "
+                f"less than answer_timeout ({answer_timeout} ms), or a wait for a turn would look like a hung disk",
+                where="answer_timeout",
+            )
+        self.path = place.locate(location)
+        self.url = f"sqlite:///{self.path}"
+        self._clock = StoreClock(clock)
+        self._busy_timeout = busy_timeout
+        self._answer_timeout = answer_timeout / 1_000
+        self._backup_timeout = backup_timeout / 1_000
+        self._writer = Writer(self.path, self._clock, turn_timeout=turn_timeout, busy_timeout=busy_timeout)
+        self._reader: sqlite3.Connection | None = None
+        self._threads: tuple[WorkThread, WorkThread] | None = None
+        self._process = os.getpid()
+        self._unknown: dict[str, Unit] = {}
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Make the folder and the database if they are missing, and bring the schema up to date or refuse."""
+        self._check_process()
+        if self._threads is not None:
+            return
+        self._threads = (WorkThread("allswell-sqlite-writer"), WorkThread("allswell-sqlite-reader"))
+        try:
+            await self._call(self._threads[0], self._open_writer, "opening the store")
+            await self._call(self._threads[1], self._open_reader, "opening the store")
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close both connections; the last process to do so leaves no WAL behind."""
+        self._check_process()
+        threads, self._threads = self._threads, None
+        if threads is None:
+            return
+        writing, reading = threads
+        try:
+            await self._call(reading, self._close_reader, "closing the store")
+            await self._call(writing, self._writer.close, "closing the store")
+        finally:
+            writing.close()
+            reading.close()
+
+    def _open_writer(self) -> None:
+        place.prepare(self.path)
+        self._writer.open()
+
+    def _open_reader(self) -> None:
+        with translated(self.path, self._busy_timeout):
+            self._reader = connect_reader(self.path, self._busy_timeout)
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+        """Run `work` in one transaction, whole, in the writer's thread."""
+        return await self._write(work, durable=durable)
+
+    async def _write(self, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
+        thread = self._running()[0]
+        unit = Unit()
+        try:
+            return await self._call(thread, lambda: self._writer.run(unit, work, durable=durable), "a transaction")
+        except Unavailable:
+            if unit.give_up():
+                raise
+            ticket = uuid4().hex
+            self._unknown[ticket] = unit
+            raise CommitUnknown(ticket) from None
+
+    async def outcome(self, ticket: str) -> bool:
+        """Whether a transaction took place whose commit hung; waits until the disk has answered.
+
+        A commit that fails is rolled back and raises `Unavailable` at once, so this is asked only after a hang.
+        """
+        self._check_process()
+        unit = self._unknown.get(ticket)
+        if unit is None:
+            raise Bug(f"no commit is in doubt under {ticket}")
+        committed = await asyncio.wrap_future(unit.committed)
+        self._unknown.pop(ticket, None)
+        return committed
+
+    async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
+        """The lane of each (role, services), made if it is new."""
+
+        async def work(tx: SqliteTransaction) -> list[int]:
+            return [tx.intern_lane(role, services) for role, services in wanted]
+
+        return await self._write(work, durable=True)
+
+    async def advance(self, follower: str, position: Position) -> None:
+        """Note durably where a follower has got to; never backwards."""
+
+        async def work(tx: SqliteTransaction) -> None:
+            tx.advance(follower, position.xid, position.id)
+
+        await self._write(work, durable=True)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def view_agenda(self) -> Agenda:
+        """What a sweeper has to do, and when."""
+        return await self._view(lambda reader: views.agenda(reader, self._clock))
+
+    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+        """The tasks that fit, by id."""
+        return await self._view(lambda reader: views.tasks(reader, which))
+
+    async def view_task(self, task: TaskId) -> TaskRow | None:
+        """One task."""
+        return await self._view(lambda reader: views.one_task(reader, task))
+
+    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+        """A task's payload and result."""
+        return await self._view(lambda reader: views.payload(reader, task))
+
+    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+        """A task's ended attempts, in order."""
+        return await self._view(lambda reader: views.attempts(reader, task))
+
+    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+        """Questions, the oldest first."""
+        return await self._view(lambda reader: views.questions(reader, open_only=open_only, limit=limit))
+
+    async def view_question(self, question: QuestionId) -> Question | None:
+        """One question."""
+        return await self._view(lambda reader: views.one_question(reader, question))
+
+    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+        """Runs, the newest first."""
+        return await self._view(lambda reader: views.runs(reader, limit))
+
+    async def view_agents(self) -> list[Agent]:
+        """What is held against agents."""
+        return await self._view(views.agents)
+
+    async def view_counts(self) -> dict[str, int]:
+        """How many tasks stand in each derived state."""
+        return await self._view(views.counts)
+
+    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """Open tasks that nothing will ever move again."""
+        return await self._view(lambda reader: views.unaccounted(reader, limit))
+
+    async def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position; writers are serial, so none commits late."""
+        return await self._view(lambda reader: views.journal(reader, after, limit))
+
+    async def cursor(self, follower: str) -> Position:
+        """Where a follower has got to."""
+        return await self._view(lambda reader: views.cursor(reader, follower))
+
+    async def backup(self, target: str | Path) -> None:
+        """Copy the store as it is at one moment into a new file, by SQLite's backup API; writers go on meanwhile."""
+        self._running()
+        thread = WorkThread("allswell-sqlite-backup")
+        try:
+            await thread.call(
+                lambda: backup.copy(self.path, Path(target), self._busy_timeout),
+                timeout=self._backup_timeout,
+                what="a backup",
+            )
+        finally:
+            thread.close()
+
+    # --- threads ------------------------------------------------------------------------------------------------------
+
+    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        def run() -> T:
+            if self._reader is None:
+                raise Unavailable("the store is not open")
+            with translated(self.path, self._busy_timeout):
+                return look(self._reader)
+
+        return await self._call(self._running()[1], run, "a view")
+
+    def _running(self) -> tuple[WorkThread, WorkThread]:
+        self._check_process()
+        if self._threads is None:
+            raise Unavailable(f"the store {self.url} is not open")
+        return self._threads
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise Refused(
+                "forked",
+                "this store was opened before a fork, and SQLite's connections do not survive one; "
+                "open a store of your own in the child process",
+                where="store",
+            )
+
+    async def _call(self, thread: WorkThread, function: Callable[[], T], what: str) -> T:
+        """Call in a thread. A thread that was given up for stuck is trusted again once it comes back."""
+        over = False
+
+        def run() -> T:
+            nonlocal over
+            try:
+                return function()
+            finally:
+                over = True
+                thread.abandoned = False
+
+        try:
+            return await thread.call(run, timeout=self._answer_timeout, what=f"{what} (answer_timeout)")
+        finally:
+            if over:
+                thread.abandoned = False

@@ -1,0 +1,266 @@
+"""One transaction on SQLite. Its methods are async for the port's sake and never really wait.
+
+The write lock is held from `BEGIN IMMEDIATE` on, so there is nothing left to lock: `lock` says which rows exist, and
+what was read once stays true until this transaction changes it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+
+from msgspec.structs import astuple
+
+from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.run import Run, Service
+from allswell.domain.task import Attempt, Lane, Ready, Wait
+from allswell.errors import Bug
+from allswell.store.port import Changes, Conflict, Due, Kind, Rows, Wanted
+from allswell.store.sqlite import bulk, rows
+from allswell.store.sqlite.now import StoreClock
+from allswell.store.sqlite.rows import Row
+from allswell.store.sqlite.schema import SQL
+
+_LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
+
+
+class KnownLanes:
+    """Lanes already read. They are never changed or removed, so each is read once per process."""
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+        self.last = 0
+
+
+class SqliteTransaction:
+    """A unit of work between `BEGIN IMMEDIATE` and `COMMIT`."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._known = known
+        self._stored: int | None = None
+        self._spoiled = False
+
+    def check(self) -> None:
+        """Refuse to commit after a write that failed halfway, whatever the work made of its error."""
+        if self._spoiled:
+            raise Bug("a unit of work went on after a write of its had failed")
+
+    async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
+        """The ids that exist, sorted; nobody else can hold any of them."""
+        del skip, shared
+        return sorted({*self._column(_LOCK[kind], rows.text(ids))}) if ids else ()
+
+    async def now(self) -> Millis:
+        """The store's clock."""
+        if self._stored is None:
+            self._stored = last_at(self._connection)
+        return self._clock.now(self._stored)
+
+    async def read(self, wanted: Wanted) -> Rows:
+        """Rows by id, as they are in this transaction."""
+        found = Rows()
+        if wanted.tasks:
+            self._read_tasks(wanted, found)
+        if wanted.leases:
+            found.leases = {row[0]: Lease(*row) for row in self._by_id("read_lease", wanted.leases)}
+        self._read_rarer(wanted, found)
+        return found
+
+    def _read_rarer(self, wanted: Wanted, found: Rows) -> None:
+        if wanted.attempts:
+            found.attempts = {row[:2]: Attempt(*row) for row in self._by_id("read_attempt", wanted.attempts)}
+        if wanted.awaited:
+            found.awaited = {row[0] for row in self._by_id("read_awaited", wanted.awaited)}
+        if wanted.payloads and not found.payloads:
+            found.payloads = dict(self._by_id("read_payload", wanted.payloads))
+        if wanted.bars:
+            for task, agent in self._by_id("read_bar", wanted.bars):
+                found.bars.setdefault(task, set()).add(agent)
+        if wanted.spreads:
+            found.spreads = {row[0]: rows.spread(row) for row in self._by_id("read_spread", wanted.spreads)}
+        if wanted.runs:
+            found.runs = {row[0]: Run(*row) for row in self._by_id("read_run", wanted.runs)}
+        if wanted.services:
+            found.services = {row[0]: Service(*row) for row in self._by_id("read_service", wanted.services)}
+        if wanted.agents:
+            found.agents = {row[0]: rows.agent(row) for row in self._by_id("read_agent", wanted.agents)}
+        if wanted.questions:
+            found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
+
+    def _read_tasks(self, wanted: Wanted, found: Rows) -> None:
+        tasks, ready, timers = found.tasks, found.ready, found.timers
+        ids = wanted.tasks
+        with_payloads = wanted.payloads == ids
+        read = self._by_id("read_task_payload" if with_payloads else "read_task", ids)
+        if with_payloads:
+            found.payloads = {row[0]: row[14] for row in read}
+        for row in read:
+            task = row[0]
+            tasks[task] = rows.task(row)
+            if row[11] is not None:
+                ready[task] = Ready(task, row[11], row[12])
+            if row[13] is not None:
+                timers[task] = row[13]
+        for row in self._by_id("read_wait", list(dict.fromkeys(ids))):
+            found.waits.setdefault(row[0], []).append(Wait(*row))
+
+    async def write(self, changes: Changes) -> None:
+        """Write every table once: what goes first, then what comes."""
+        try:
+            self._drop(changes)
+            self._change(changes)
+            self._add(changes)
+        except BaseException:
+            self._spoiled = True
+            raise
+
+    def _drop(self, changes: Changes) -> None:
+        if changes.drop_ready and self._delete("delete_ready", changes.drop_ready) != len(changes.drop_ready):
+            raise Bug("a task was to leave the pool that is not in it")
+        if changes.drop_leases:
+            self._update("delete_lease", changes.drop_leases)
+        if changes.drop_timers:
+            self._delete("delete_timer", changes.drop_timers)
+        if changes.drop_waits:
+            self._connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
+        if changes.drop_agents:
+            self._delete("delete_agent", changes.drop_agents)
+        if changes.drop_spreads:
+            self._delete("delete_spread", changes.drop_spreads)
+
+    def _change(self, changes: Changes) -> None:
+        if changes.leases:
+            self._update("update_lease", list(map(rows.lease_update, changes.leases)))
+        if changes.tasks:
+            self._update("update_task", [rows.task_update(task, result) for task, result in changes.tasks])
+        if changes.runs:
+            self._update("update_run", list(map(rows.run_update, changes.runs)))
+        if changes.questions:
+            self._update("update_question", list(map(rows.question_update, changes.questions)))
+        if changes.late_attempts:
+            self._update("update_late", list(map(rows.late_update, changes.late_attempts)))
+        if changes.timers:
+            self._insert("put_timer", changes.timers)
+        if changes.services:
+            self._insert("put_service", list(map(astuple, changes.services)))
+        if changes.agents:
+            self._insert("put_agent", list(map(astuple, changes.agents)))
+
+    def _add(self, changes: Changes) -> None:
+        if changes.new_runs:
+            self._insert_first("insert_run", list(map(astuple, changes.new_runs)))
+        if changes.new_tasks:
+            self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
+        if changes.new_ready:
+            self._insert("insert_ready", list(map(astuple, changes.new_ready)))
+        if changes.new_waits:
+            self._insert("insert_wait", list(map(astuple, changes.new_waits)))
+        if changes.new_bars:
+            self._insert("insert_bar", list(map(astuple, changes.new_bars)))
+        if changes.new_leases:
+            self._insert("insert_lease", list(map(astuple, changes.new_leases)))
+        if changes.new_attempts:
+            self._insert("insert_attempt", list(map(astuple, changes.new_attempts)))
+        if changes.new_questions:
+            self._insert("insert_question", list(map(rows.new_question, changes.new_questions)))
+        if changes.new_spreads:
+            self._insert("insert_spread", list(map(rows.new_spread, changes.new_spreads)))
+        if changes.events:
+            self._insert("insert_event", rows.new_events(changes.events, changes.at))
+
+    async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
+        """All lanes, and until when services are parked."""
+        known = self._known
+        for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
+            known.lanes.append(rows.lane(row))
+            known.last = row[0]
+        return known.lanes.copy(), dict(self._connection.execute(SQL["read_parked"]).fetchall())
+
+    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+        """The best `count` over these lanes: each lane's index is walked only as far as it is needed."""
+        if agent is None:
+            cursors = [self._connection.execute(SQL["pick"], (lane, count)) for lane in lanes]
+        else:
+            cursors = [self._connection.execute(SQL["pick_for"], (lane, agent, count)) for lane in lanes]
+        try:
+            return [task for _, task in islice(merge(*cursors), count)]
+        finally:
+            for cursor in cursors:
+                cursor.close()
+
+    async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
+        """Timers that have fallen due, the oldest first."""
+        return [Due(*row) for row in self._connection.execute(SQL["find_due"], (now, limit)).fetchall()]
+
+    async def find_spreads(self, limit: int) -> Sequence[str]:
+        """Consequences still to be worked off, the oldest first."""
+        return self._column(SQL["find_spreads"], limit)
+
+    async def find_waiting(self, target: str, limit: int) -> Sequence[TaskId]:
+        """Tasks that wait for this task."""
+        return [TaskId(task) for task in self._column(SQL["find_waiting"], target, limit)]
+
+    async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
+        """Open tasks of a run."""
+        return [TaskId(task) for task in self._column(SQL["find_open"], run, limit)]
+
+    async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
+        """Open questions about a task."""
+        return [QuestionId(question) for question in self._column(SQL["find_questions"], task)]
+
+    async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
+        """Tasks whose current lease this claim command made."""
+        return [TaskId(task) for task in self._column(SQL["find_claimed"], command)]
+
+    async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
+        """Live leases by task id."""
+        return [TaskId(task) for task in self._column(SQL["find_leases"], after, limit)]
+
+    def intern_lane(self, role: str, services: tuple[str, ...]) -> int:
+        """The number of a lane, made if it is new."""
+        key = (role, rows.text(services))
+        found = self._connection.execute(SQL["find_lane"], key).fetchone()
+        if found is None:
+            self._connection.execute(SQL["insert_lane"], key)
+            found = self._connection.execute(SQL["find_lane"], key).fetchone()
+        return int(found[0])
+
+    def advance(self, follower: str, xid: int, number: int) -> None:
+        """Note where a follower has got to."""
+        self._connection.execute(SQL["advance"], (follower, xid, number))
+
+    def _by_id(self, statement: str, ids: Sequence[object]) -> list[Row]:
+        return self._connection.execute(SQL[statement], (rows.text(ids),)).fetchall()
+
+    def _column(self, statement: str, *values: object) -> list[str]:
+        return [row[0] for row in self._connection.execute(statement, values).fetchall()]
+
+    def _delete(self, statement: str, ids: Sequence[str]) -> int:
+        return self._connection.execute(SQL[statement], (rows.text(ids),)).rowcount
+
+    def _update(self, statement: str, given: Sequence[Row]) -> None:
+        """Change exactly one row for each that is given: the fence, where a token stands in the WHERE."""
+        changed = self._connection.executemany(SQL[statement], given).rowcount
+        if changed != len(given):
+            raise Bug(f"{statement} was to change {len(given)} rows and changed {changed}: one is not as it was read")
+
+    def _insert(self, statement: str, given: list[Row]) -> None:
+        bulk.insert(self._connection, statement, given)
+
+    def _insert_first(self, statement: str, given: list[Row]) -> None:
+        """Rows that no lock could stand for, so that their being there already is nobody's fault."""
+        try:
+            self._insert(statement, given)
+        except sqlite3.IntegrityError as error:
+            raise Conflict(f"{statement}: one of these rows exists already") from error
+
+
+def last_at(connection: sqlite3.Connection) -> int:
+    """The moment of the newest event."""
+    found = connection.execute(SQL["read_last_at"]).fetchone()
+    return 0 if found is None else int(found[0])

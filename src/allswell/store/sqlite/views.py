@@ -1,0 +1,139 @@
+"""Read models: what people and followers look at. All rows are taken at once; no cursor outlives its function."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from allswell.domain.checkin import Agent
+from allswell.domain.lease import Lease
+from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import ENDS, Attempt, Wait
+from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
+from allswell.store.sqlite import rows
+from allswell.store.sqlite.now import StoreClock
+from allswell.store.sqlite.schema import SQL
+
+_STATE = SQL["view_state"]
+_STANDS = SQL["view_stands"].format(state=_STATE)
+_COUNTS_OPEN = SQL["view_counts_open"].format(state=_STATE)
+
+
+def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
+    """The tasks that fit, by id."""
+    conditions, values = ["task.id > ?"], [which.after]
+    ends = [state for state in which.states if state in ENDS]
+    if which.open is True or (which.states and not ends):
+        conditions.append("ended_at IS NULL")
+    if which.open is False or (which.states and len(ends) == len(which.states)):
+        conditions.append("ended_at IS NOT NULL")
+    if which.run is not None:
+        conditions.append("run = ?")
+        values.append(which.run)
+    if which.name is not None:
+        conditions.append("name = ?")
+        values.append(which.name)
+    if len(which.states) == len(ends) == 1:
+        conditions.append("state = ? AND state <> 'open'")  # the second lets the partial index serve
+        values.append(ends[0])
+    elif which.states:
+        conditions.append(_STANDS)
+        values.append(rows.text(which.states))
+    return _tasks(connection, " AND ".join(conditions), (*values, which.limit))
+
+
+def one_task(connection: sqlite3.Connection, task: TaskId) -> TaskRow | None:
+    """One task."""
+    found = _tasks(connection, "task.id = ?", (task, 1))
+    return found[0] if found else None
+
+
+def _tasks(connection: sqlite3.Connection, condition: str, values: tuple[str | int, ...]) -> list[TaskRow]:
+    statement = SQL["view_tasks"].format(condition=condition)
+    connection.execute("BEGIN")  # one snapshot for both statements
+    try:
+        found = connection.execute(statement, values).fetchall()
+        listed = rows.text([row[0] for row in found])
+        waits: dict[str, list[Wait]] = {}
+        for row in connection.execute(SQL["read_wait"], (listed,)).fetchall():
+            waits.setdefault(row[0], []).append(Wait(*row))
+    finally:
+        connection.execute("ROLLBACK")
+    return [
+        TaskRow(
+            rows.task(row),
+            None if row[13] is None else Lease(*row[13:]),
+            row[11] is not None,
+            row[12],
+            tuple(waits.get(row[0], ())),
+        )
+        for row in found
+    ]
+
+
+def payload(connection: sqlite3.Connection, task: TaskId) -> tuple[str | None, str | None]:
+    """A task's payload and result; neither if there is no such task."""
+    found = connection.execute(SQL["view_payload"], (task,)).fetchall()
+    return (found[0][0], found[0][1]) if found else (None, None)
+
+
+def attempts(connection: sqlite3.Connection, task: TaskId) -> list[Attempt]:
+    """A task's ended attempts, in order."""
+    return [Attempt(*row) for row in connection.execute(SQL["view_attempts"], (task,)).fetchall()]
+
+
+def questions(connection: sqlite3.Connection, *, open_only: bool, limit: int) -> list[Question]:
+    """Questions, the oldest first."""
+    statement = SQL["view_open_questions" if open_only else "view_questions"]
+    return [rows.question(row) for row in connection.execute(statement, (limit,)).fetchall()]
+
+
+def one_question(connection: sqlite3.Connection, question: QuestionId) -> Question | None:
+    """One question."""
+    found = connection.execute(SQL["read_question"], (rows.text([question]),)).fetchall()
+    return rows.question(found[0]) if found else None
+
+
+def runs(connection: sqlite3.Connection, limit: int) -> list[Run]:
+    """Runs, the newest first."""
+    return [Run(*row) for row in connection.execute(SQL["view_runs"], (limit,)).fetchall()]
+
+
+def agents(connection: sqlite3.Connection) -> list[Agent]:
+    """What is held against agents."""
+    return [rows.agent(row) for row in connection.execute(SQL["view_agents"]).fetchall()]
+
+
+def counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many tasks stand where."""
+    connection.execute("BEGIN")
+    try:
+        ended = connection.execute(SQL["view_counts_ended"]).fetchall()
+        still_open = connection.execute(_COUNTS_OPEN).fetchall()
+    finally:
+        connection.execute("ROLLBACK")
+    return dict(ended + still_open)
+
+
+def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
+    """What a sweeper has to do, and when."""
+    last, due, spreads = connection.execute(SQL["view_agenda"]).fetchall()[0]
+    return Agenda(clock.now(last), due, bool(spreads))
+
+
+def unaccounted(connection: sqlite3.Connection, limit: int) -> list[TaskId]:
+    """Open tasks that nothing will ever move again."""
+    return [TaskId(row[0]) for row in connection.execute(SQL["view_unaccounted"], (limit,)).fetchall()]
+
+
+def journal(connection: sqlite3.Connection, after: Position, limit: int) -> list[Entry]:
+    """Events after a position."""
+    found = connection.execute(SQL["view_journal"], (after.id, limit)).fetchall()
+    return [Entry(Position(0, row[0]), row[1], rows.event(row[2:])) for row in found]
+
+
+def cursor(connection: sqlite3.Connection, follower: str) -> Position:
+    """Where a follower has got to."""
+    found = connection.execute(SQL["view_cursor"], (follower,)).fetchall()
+    return Position(*found[0]) if found else Position()

@@ -1,0 +1,147 @@
+"""The writing side of a store: what happens in the writer's thread.
+
+    enter the turnstile - BEGIN IMMEDIATE - the work - COMMIT - leave the turnstile
+
+A caller that has waited too long gives up. Whether it may say "nothing was committed" depends on how far the thread has
+got, so each unit of work has a `Unit`: giving up and starting to commit exclude each other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from enum import Enum, auto
+from pathlib import Path
+from typing import TypeVar
+
+from allswell.errors import Unavailable
+from allswell.store.sqlite import schema
+from allswell.store.sqlite.connection import connect_writer
+from allswell.store.sqlite.faults import translated
+from allswell.store.sqlite.now import StoreClock
+from allswell.store.sqlite.schema import SQL
+from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_at
+from allswell.store.sqlite.turnstile import Turnstile
+from allswell.store.thread import drive
+
+T = TypeVar("T")
+
+
+class Stage(Enum):
+    """How far a unit of work has got."""
+
+    OPEN = auto()
+    COMMITTING = auto()
+    GIVEN_UP = auto()
+    """Before it began to commit: it never will."""
+
+
+class Unit:
+    """One unit of work, as seen by its caller and by the thread."""
+
+    def __init__(self) -> None:
+        self._stage = Stage.OPEN
+        self._guard = threading.Lock()
+        self.committed: Future[bool] = Future()
+        """Set when the thread is done with it."""
+
+    def give_up(self) -> bool:
+        """Whether it is certain that nothing was or will be committed, now that nobody waits any more."""
+        with self._guard:
+            if self._stage is Stage.OPEN:
+                self._stage = Stage.GIVEN_UP
+            return self._stage is Stage.GIVEN_UP or (self.committed.done() and not self.committed.result())
+
+    def go_on(self, stage: Stage) -> None:
+        """Enter a stage, unless the caller has given up."""
+        with self._guard:
+            if self._stage is Stage.GIVEN_UP:
+                raise Unavailable("its caller has given up")
+            self._stage = stage
+
+
+class Writer:
+    """The writer connection and its turnstile; used in one thread only."""
+
+    def __init__(self, database: Path, clock: StoreClock, *, turn_timeout: int, busy_timeout: int) -> None:
+        self._database = database
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._turnstile = Turnstile(database, turn_timeout)
+        self._connection: sqlite3.Connection | None = None
+        self._lanes = KnownLanes()
+        self._full: bool | None = None
+        """What `synchronous` is set to."""
+
+    def open(self) -> None:
+        """Connect, bring the schema up to date, and see what time it was."""
+        self._turnstile.open()
+        self._turnstile.enter()
+        try:
+            with translated(self._database, self._busy_timeout):
+                connection = connect_writer(self._database, self._busy_timeout)
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    schema.upgrade(connection, self._database)
+                    connection.execute("COMMIT")
+                    renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
+                    self._clock.now(max(last_at(connection), renewed))
+                except BaseException:
+                    connection.close()
+                    raise
+            self._connection = connection
+        finally:
+            self._turnstile.leave()
+
+    def close(self) -> None:
+        """Close the connection and the lock files."""
+        try:
+            if self._connection is not None:
+                with translated(self._database, self._busy_timeout):
+                    self._connection.close()
+        finally:
+            self._connection = None
+            self._turnstile.close()
+
+    def run(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
+        """One unit of work, from its turn to its commit."""
+        committed = False
+        try:
+            unit.go_on(Stage.OPEN)
+            self._turnstile.enter()
+            try:
+                with translated(self._database, self._busy_timeout):
+                    result = self._transact(unit, work, durable=durable)
+            finally:
+                self._turnstile.leave()
+            committed = True
+            return result
+        finally:
+            unit.committed.set_result(committed)
+
+    def _transact(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
+        connection = self._connection
+        if connection is None:
+            raise Unavailable("the store is not open")
+        if self._full is not durable:  # only possible outside a transaction
+            connection.execute("PRAGMA synchronous = FULL" if durable else "PRAGMA synchronous = NORMAL")
+            self._full = durable
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            transaction = SqliteTransaction(connection, self._clock, self._lanes)
+            result = drive(_await(work, transaction))
+            transaction.check()
+            unit.go_on(Stage.COMMITTING)
+            connection.execute("COMMIT")
+        except BaseException:
+            # A failed COMMIT leaves the transaction open or has rolled it back; either way nothing of it stays.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return result
+
+
+async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:
+    return await work(transaction)

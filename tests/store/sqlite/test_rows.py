@@ -1,0 +1,116 @@
+"""What SQLite adds to the conformance suite: fences in SQL, picks over many lanes, states as the core sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from allswell.domain.case import Case, state
+from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.task import Bar, Wait
+from allswell.errors import Bug
+from allswell.store.port import Changes, Kind, TaskFilter, Transaction, Wanted
+from allswell.testing.conformance.rows import lease, ready, task
+from tests.store.sqlite.scene import opened, put
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        Changes(leases=[lease("t_1", 1)]),
+        Changes(leases=[lease("t_1", 2), lease("t_2", 1)]),
+        Changes(drop_leases=[(TaskId("t_1"), Token(3))]),
+        Changes(drop_leases=[(TaskId("t_1"), Token(2)), (TaskId("t_1"), Token(2))]),
+    ],
+)
+def test_a_lease_is_changed_under_its_token_only(tmp_path: Path, changes: Changes) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            held = lease("t_1", 2)
+            await put(store, Changes(new_tasks=[(task("t_1"), "null")], new_leases=[held], timers=[("t_1", Millis(9))]))
+            with pytest.raises(Bug, match="lease was to change"):
+                await put(store, changes)
+            found = await store.view_task(TaskId("t_1"))
+            assert found is not None
+            assert found.lease == held
+
+    asyncio.run(main())
+
+
+def test_the_best_of_many_lanes(tmp_path: Path) -> None:
+    rows = [ready(f"t_{number:03d}", lane=number % 7, priority=number * 37 % 11) for number in range(200)]
+    ann = AgentId("ann")
+    barred = {row.task for row in rows[::3]}
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            await put(store, Changes(new_ready=rows, new_bars=[Bar(TaskId(id_), ann) for id_ in sorted(barred)]))
+
+            async def work(tx: Transaction) -> None:
+                for lanes, count, agent in product([[], [3], [1, 2, 6], list(range(9))], [1, 10, 500], [None, ann]):
+                    fits = [row for row in rows if row.lane in lanes and (agent is None or row.task not in barred)]
+                    best = sorted((row.rank, row.task) for row in fits)[:count]
+                    assert await tx.pick(lanes, count, agent) == [id_ for _, id_ in best]
+
+            await store.transact(work)
+
+    asyncio.run(main())
+
+
+def test_ids_given_twice_count_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            id_, wait = TaskId("t_1"), Wait(TaskId("t_1"), "need", TaskId("t_2"))
+            await put(store, Changes(new_tasks=[(task("t_1"), "null")], new_waits=[wait]))
+
+            async def work(tx: Transaction) -> None:
+                assert await tx.lock(Kind.TASK, [id_, id_]) == [id_]
+                found = await tx.read(Wanted(tasks=[id_, id_], payloads=[id_, id_]))
+                assert found.waits == {id_: [wait]}
+                assert found.payloads == {id_: "null"}
+
+            await store.transact(work)
+
+    asyncio.run(main())
+
+
+def test_states_in_sql_are_those_of_the_core(tmp_path: Path) -> None:
+    """The one rule that stands twice: here it is held to the first."""
+    cases: list[Case] = []
+    for number, (held, waits, claimable, due) in enumerate(product([False, True], repeat=4)):
+        if not (held or waits or claimable or due):
+            continue
+        id_ = f"t_{number:02d}"
+        cases.append(
+            Case(
+                task(id_),
+                lease=lease(id_) if held else None,
+                ready=ready(id_) if claimable else None,
+                due=Millis(9) if due else None,
+                waits=(Wait(TaskId(id_), "need", TaskId("t_00")),) if waits else (),
+            )
+        )
+    cases.append(Case(replace(task("t_99"), state="done", ended_at=Millis(9))))
+
+    async def main() -> None:
+        changes = Changes(
+            new_tasks=[(case.task, "null") for case in cases],
+            new_leases=[case.lease for case in cases if case.lease],
+            new_ready=[case.ready for case in cases if case.ready],
+            timers=[(case.task.id, case.due) for case in cases if case.due],
+            new_waits=[wait for case in cases for wait in case.waits],
+        )
+        expected: dict[str, list[str]] = {}
+        for case in cases:
+            expected.setdefault(state(case).value, []).append(case.task.id)
+        async with opened(tmp_path / "x.db") as store:
+            await put(store, changes)
+            assert await store.view_counts() == {name: len(ids) for name, ids in expected.items()}
+            for name, ids in expected.items():
+                assert [row.task.id for row in await store.view_tasks(TaskFilter(states=(name,)))] == ids
+
+    asyncio.run(main())
