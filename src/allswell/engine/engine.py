@@ -12,15 +12,15 @@ import msgspec
 from allswell.domain.command import Answer, CheckIn, Claim, Command, Release, Submit
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, Millis, can_name
-from allswell.engine import batch, checkins, sweep
+from allswell.engine import batch, checkins
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
-from allswell.errors import Unavailable
-from allswell.store.port import CommitUnknown, Store
+from allswell.engine.sweeper import Sweeper
+from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
@@ -51,8 +51,7 @@ class Engine:
         self.draw = draw
         self.ready = Signal()
         self.journal = Signal()
-        self._agenda = Signal()
-        self._clock = clock or SystemClock()
+        self.sweeper = Sweeper(store, clock=clock or SystemClock(), pace=pace, draw=draw, tell=self._tell)
         self._sweeping = sweeping
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._decisions = Batcher[Command | Claim](
@@ -74,7 +73,6 @@ class Engine:
             unwanted=lambda _: None,
         )
         self._nursery = Nursery()
-        self._next_look: float | None = None
 
     async def __aenter__(self) -> Self:
         await self.store.open()
@@ -84,7 +82,7 @@ class Engine:
         self._nursery.start(self._decisions.work(), name="decisions")
         self._nursery.start(self._checkins.work(), name="check-ins")
         if self._sweeping:
-            self._nursery.start(self.sweep_for_ever(), name="sweeper")
+            self._nursery.start(self.sweeper.work(), name="sweeper")
         return self
 
     async def __aexit__(
@@ -161,62 +159,7 @@ class Engine:
             self.ready.fire()
         if news.events:
             self.journal.fire()
-        if news.spreads or (news.due is not None and (self._next_look is None or news.due < self._next_look)):
-            self._agenda.fire()
-
-    async def sweep_for_ever(self) -> None:
-        """Handle what falls due until cancelled; a store that cannot be reached is waited for."""
-        pause = self.pace.retry_first
-        drift = self._drift()
-        while True:
-            news = self._agenda.listen()
-            try:
-                now = self._drift()
-                if not self.store.shared_clock and abs(now - drift) > self.pace.clock_jump * 1000:
-                    await self._give_one_more_window(now - drift)
-                    drift = now
-                sleep = await self.sweep_once()
-                pause = self.pace.retry_first
-            except (Unavailable, CommitUnknown):  # unknown can only be the end of a look, which has changed nothing
-                sleep = pause * (0.5 + self.draw() / 2)
-                pause = min(pause * 2, self.pace.retry_most)
-            if sleep > 0:
-                await either(news, sleep)
-
-    async def sweep_once(self) -> float:
-        """One look at the agenda, and one round of work if there is any; how long to sleep until the next, in s."""
-        agenda = await self.store.view_agenda()
-        due = agenda.next_due
-        if not agenda.spreads and (due is None or due > agenda.now):
-            most = self.pace.sweep_most * (0.75 + self.draw() / 4)
-            sleep = most if due is None else min(most, (due - agenda.now) / 1000)
-            self._next_look = agenda.now + sleep * 1000
-            return sleep
-        dues, spreads = await self.store.transact(sweep.look, durable=False)
-        worked = False
-        if dues:
-            performed = await commit(self.store, lambda tx: sweep.tick(tx, dues))
-            worked = performed.answers[0] != 0
-            self._tell(performed.news)
-        for id_ in spreads:
-            worked = await self._work_off(id_) or worked
-        return 0.0 if worked else self.pace.sweep_busy * (0.5 + self.draw())
-
-    async def _work_off(self, id_: str) -> bool:
-        performed = await commit(self.store, lambda tx: sweep.spread(tx, id_))
-        self._tell(performed.news)
-        return bool(performed.answers[0])
-
-    def _drift(self) -> int:
-        return self._clock.wall() - self._clock.monotonic()
-
-    async def _give_one_more_window(self, jumped: int) -> None:
-        after: object = ""
-        while isinstance(after, str):
-            start = after
-            performed = await commit(self.store, lambda tx, start=start: sweep.wake_up(tx, start, jumped))  # type: ignore[misc]
-            self._tell(performed.news)
-            after = performed.answers[0]
+        self.sweeper.hear(news)
 
     async def now(self) -> Millis:
         """The store's clock."""

@@ -19,6 +19,8 @@ class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The longest a sweeper sleeps when nothing is due: what other processes arm is seen within this time."""
     sweep_busy: float = 0.02
     """The pause when what is due is locked by somebody else."""
+    set_aside: float = 30.0
+    """How long a timer that could not be handled is left alone before it is tried again."""
     follow_poll: float = 0.25
     clock_jump: float = 5.0
     """Wall clock and monotonic clock drifting apart by more than this is a jump: the machine slept."""

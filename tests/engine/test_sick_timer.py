@@ -1,0 +1,43 @@
+"""One row that cannot be handled holds up no other."""
+
+import asyncio
+import random
+
+import pytest
+
+import allswell
+from allswell.domain import decide as deciding
+from allswell.domain.case import Case, Outcome
+from allswell.domain.names import Millis
+from allswell.engine import sweep
+from allswell.store.memory import MemoryStore
+from allswell.testing.clock import VirtualClock
+from allswell.testing.loop import run
+
+
+def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sick one is reported, tried again later, and handled once it is well."""
+    sick = {"name": "sick"}
+
+    def decide(case: Case, command: deciding.Tick, now: Millis, draw: float) -> Outcome:
+        if case.task.name == sick["name"]:
+            raise ZeroDivisionError("planted")
+        return deciding.decide(case, command, now, draw)
+
+    async def scene() -> None:
+        clock = VirtualClock()
+        watch = allswell.make_watch(MemoryStore(clock=clock), clock=clock, chance=random.Random(1))
+        async with watch:
+            for name in ("sick", "fit", "fitter"):
+                await watch.submit(name, timeout="10s")
+                assert await watch.claim(agent=name)
+            await asyncio.sleep(11)
+            assert (await watch.counts()) == {"held": 1, "ready": 2}
+            assert len(watch.engine.sweeper.troubles) == 1
+            sick.clear()
+            sick["name"] = "nobody"
+            await asyncio.sleep(60)
+            assert (await watch.counts()) == {"ready": 3}
+
+    monkeypatch.setattr(sweep, "decide", decide)
+    run(scene(), seed=3)
