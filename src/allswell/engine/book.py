@@ -14,7 +14,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, TaskId
 from allswell.domain.retry import Failure
 from allswell.domain.run import Service, park
-from allswell.domain.task import Bar
+from allswell.domain.task import Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
 
@@ -152,6 +152,9 @@ class Book:
             else:
                 changes.agents.append(record)
                 self.rows.agents[agent] = record
+        if len(changes.new_tasks) > 1:
+            # Two processes that make the same new rows must meet them in the same order, or they wait in a circle.
+            changes.new_tasks.sort(key=_by_id)
         self.changes = Changes(at=self.now)
         return changes
 
@@ -186,3 +189,7 @@ class Book:
             changes.leases.append(new)
         else:
             raise Bug(f"task {old.task} would change holders in one step")
+
+
+def _by_id(new: tuple[Task, str]) -> TaskId:
+    return new[0].id

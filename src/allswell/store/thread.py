@@ -73,7 +73,10 @@ class WorkThread:
                 return  # the loop is closed: nobody waits any more
 
         self._calls.put(run)
-        done, _ = await asyncio.wait({future}, timeout=timeout)
+        try:
+            done, _ = await asyncio.wait({future}, timeout=timeout)
+        finally:
+            future.cancel()  # unless it is done: nobody will look at what comes after this
         if not done:
             self.abandoned = True
             raise Unavailable(f"{what} did not answer within {timeout:g} s")

@@ -1,0 +1,291 @@
+"""The committed rows in plain dicts, their indexes, and the draft in which a transaction keeps its own writes.
+
+Rows are frozen, so nothing is ever copied. Which rows count as an open task's account is kept up to date with every
+commit: `unaccounted` holds the tasks that would hang silently, and is empty while the engine is right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar, assert_never
+
+from allswell.domain.checkin import Agent
+from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.question import Question
+from allswell.domain.run import Run, Service, Spread
+from allswell.domain.task import OPEN, Attempt, Ready, State, Task, Wait
+from allswell.store.port import Kind
+
+K = TypeVar("K")
+V = TypeVar("V")
+Sorted = TypeVar("Sorted", tuple[int, TaskId], tuple[Millis, str], TaskId)
+Numbered = tuple[int, Spread]
+"""A spread with its place in the order in which they were made."""
+
+
+class Layer(Generic[K, V]):
+    """One table as a transaction sees it: its own writes (None: dropped) before what is committed."""
+
+    __slots__ = ("below", "name", "own")
+
+    def __init__(self, name: str, below: dict[K, V]) -> None:
+        self.name = name
+        self.below = below
+        self.own: dict[K, V | None] = {}
+
+    def get(self, key: K) -> V | None:
+        """The row, or None."""
+        return self.own[key] if key in self.own else self.below.get(key)
+
+    def put(self, key: K, row: V | None) -> None:
+        """Write or, with None, drop a row."""
+        self.own[key] = row
+
+    def copy(self, keys: Iterable[K], into: dict[K, V]) -> None:
+        """Read these rows; those that do not exist are left out."""
+        for key in keys:
+            row = self.get(key)
+            if row is not None:
+                into[key] = row
+
+    def made(self) -> Iterator[tuple[K, V]]:
+        """What this transaction wrote and did not drop."""
+        for key, row in self.own.items():
+            if row is not None:
+                yield key, row
+
+    def seen(self, keys: Iterable[K]) -> Iterator[K]:
+        """Of these committed keys, those that this transaction has not written."""
+        return (key for key in keys if key not in self.own) if self.own else iter(keys)
+
+
+class Tables:
+    """Everything that is committed."""
+
+    def __init__(self) -> None:
+        self.runs: dict[RunId, Run] = {}
+        self.services: dict[str, Service] = {}
+        self.agents: dict[AgentId, Agent] = {}
+        self.questions: dict[QuestionId, Question] = {}
+        self.tasks: dict[TaskId, Task] = {}
+        self.payloads: dict[TaskId, str] = {}
+        self.results: dict[TaskId, str] = {}
+        self.ready: dict[TaskId, Ready] = {}
+        self.timers: dict[str, Millis] = {}
+        self.waits: dict[TaskId, tuple[Wait, ...]] = {}
+        self.bars: dict[TaskId, frozenset[AgentId]] = {}
+        self.leases: dict[TaskId, Lease] = {}
+        self.attempts: dict[tuple[TaskId, Token], Attempt] = {}
+        self.spreads: dict[str, Numbered] = {}
+
+        self.lane_order: dict[int, list[tuple[int, TaskId]]] = {}
+        self.timer_order: list[tuple[Millis, str]] = []
+        self.lease_order: list[TaskId] = []
+        self.waiting: dict[str, dict[TaskId, None]] = {}
+        """Who waits for each target."""
+        self.open_tasks: dict[TaskId, None] = {}
+        self.open_by_run: dict[RunId, dict[TaskId, None]] = {}
+        self.open_questions: dict[TaskId, dict[QuestionId, None]] = {}
+        self.claimed: dict[CommandId, dict[TaskId, None]] = {}
+        self.attempts_of: dict[TaskId, list[Token]] = {}
+        self.unaccounted: dict[TaskId, None] = {}
+
+    def apply(self, draft: Draft) -> None:
+        """Make a transaction's writes everybody's."""
+        self._apply_tasks(draft)
+        for task, ready in draft.ready.own.items():
+            old = self.ready.get(task)
+            if old is not None:
+                _unsort(self.lane_order[old.lane], (old.rank, task))
+            if ready is not None:
+                insort(self.lane_order.setdefault(ready.lane, []), (ready.rank, task))
+            _set(self.ready, task, ready)
+        for owner, due in draft.timers.own.items():
+            was = self.timers.get(owner)
+            if was is not None:
+                _unsort(self.timer_order, (was, owner))
+            if due is not None:
+                insort(self.timer_order, (due, owner))
+            _set(self.timers, owner, due)
+        for task, waits in draft.waits.own.items():
+            for wait in self.waits.get(task, ()):
+                _leave(self.waiting, wait.target, task)
+            for wait in waits or ():
+                _join(self.waiting, wait.target, task)
+            _set(self.waits, task, waits)
+        self._apply_leases(draft)
+        _overwrite(self.runs, draft.runs)
+        _overwrite(self.services, draft.services)
+        _overwrite(self.agents, draft.agents)
+        _overwrite(self.bars, draft.bars)
+        _overwrite(self.payloads, draft.payloads)
+        _overwrite(self.results, draft.results)
+        _overwrite(self.spreads, draft.spreads)
+        for task in self._affected(draft):
+            if self.is_accounted(task):
+                self.unaccounted.pop(task, None)
+            else:
+                self.unaccounted[task] = None
+
+    def _apply_tasks(self, draft: Draft) -> None:
+        for id_, task in draft.tasks.made():
+            self.tasks[id_] = task
+            if task.state == OPEN:
+                self.open_tasks[id_] = None
+            else:
+                self.open_tasks.pop(id_, None)
+            if task.run is not None:
+                (_join if task.state == OPEN else _leave)(self.open_by_run, task.run, id_)
+        for asked, question in draft.questions.made():
+            self.questions[asked] = question
+            (_join if question.closed_at is None else _leave)(self.open_questions, question.task, asked)
+
+    def _apply_leases(self, draft: Draft) -> None:
+        for task, lease in draft.leases.own.items():
+            old = self.leases.get(task)
+            if old is not None:
+                _leave(self.claimed, old.command, task)
+            if lease is not None:
+                _join(self.claimed, lease.command, task)
+            if old is None and lease is not None:
+                insort(self.lease_order, task)
+            elif old is not None and lease is None:
+                _unsort(self.lease_order, task)
+            _set(self.leases, task, lease)
+        for key, attempt in draft.attempts.made():
+            if key not in self.attempts:
+                insort(self.attempts_of.setdefault(key[0], []), key[1])
+            self.attempts[key] = attempt
+
+    def _affected(self, draft: Draft) -> dict[TaskId, None]:
+        """The tasks whose account these writes may have changed."""
+        found: dict[TaskId, None] = {}
+        for task in (*draft.tasks.own, *draft.ready.own, *draft.waits.own, *draft.leases.own):
+            found[task] = None
+        for owner in draft.timers.own:
+            if owner in self.tasks:
+                found[TaskId(owner)] = None
+        for target in (*draft.tasks.own, *draft.questions.own, *draft.spreads.own):
+            found.update(self.waiting.get(target, {}))
+        for spread in draft.spreads.own:
+            found.update(self.open_by_run.get(RunId(spread), {}))
+        return found
+
+    def is_accounted(self, id_: TaskId) -> bool:
+        """Whether this task has ended, or something will happen to it without anyone's further doing."""
+        task = self.tasks.get(id_)
+        if task is None or task.state != OPEN or id_ in self.ready:
+            return True
+        if task.run is not None and task.run in self.spreads:
+            return True
+        if id_ in self.leases:
+            return id_ in self.timers
+        waits = self.waits.get(id_)
+        if not waits:
+            return id_ in self.timers
+        return any(self._is_alive(wait) for wait in waits)
+
+    def _is_alive(self, wait: Wait) -> bool:
+        if wait.kind == "question":
+            question = self.questions.get(QuestionId(wait.target))
+            return question is not None and question.closed_at is None
+        return wait.target in self.open_tasks or wait.target in self.spreads
+
+    def stands(self, id_: TaskId) -> str:
+        """The derived state of a task, for views; one that stands nowhere is shown as delayed."""
+        task = self.tasks[id_]
+        if task.state != OPEN:
+            return task.state
+        if id_ in self.leases:
+            return State.HELD
+        if id_ in self.waits:
+            return State.WAITING
+        return State.READY if id_ in self.ready else State.DELAYED
+
+
+class Draft:
+    """What one transaction has written, over what is committed at each moment."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.runs = Layer("run", tables.runs)
+        self.services = Layer("service", tables.services)
+        self.agents = Layer("agent", tables.agents)
+        self.questions = Layer("question", tables.questions)
+        self.tasks = Layer("task", tables.tasks)
+        self.payloads = Layer("payload", tables.payloads)
+        self.results = Layer("result", tables.results)
+        self.ready = Layer("ready row", tables.ready)
+        self.timers = Layer("timer", tables.timers)
+        self.waits = Layer("wait", tables.waits)
+        self.bars = Layer("bar", tables.bars)
+        self.leases = Layer("lease", tables.leases)
+        self.attempts = Layer("attempt", tables.attempts)
+        self.spreads = Layer("spread", tables.spreads)
+        self.targets: dict[str, dict[TaskId, None]] = {}
+        """For each target, whose own drafted waits may name it."""
+        self.dropped: dict[tuple[Kind, str], None] = {}
+        """Lockable rows that were dropped, even if they were made anew afterwards."""
+
+    def exists(self, kind: Kind, id_: str) -> bool:
+        """Whether there is such a row, as this transaction sees it."""
+        match kind:
+            case Kind.SPREAD:
+                return self.spreads.get(id_) is not None
+            case Kind.RUN:
+                return self.runs.get(RunId(id_)) is not None
+            case Kind.SERVICE:
+                return self.services.get(id_) is not None
+            case Kind.AGENT:
+                return self.agents.get(AgentId(id_)) is not None
+            case Kind.QUESTION:
+                return self.questions.get(QuestionId(id_)) is not None
+            case Kind.TASK:
+                return self.tasks.get(TaskId(id_)) is not None
+            case Kind.LEASE:
+                return self.leases.get(TaskId(id_)) is not None
+            case _:
+                assert_never(kind)
+
+    def put_waits(self, task: TaskId, waits: tuple[Wait, ...]) -> None:
+        """Replace a task's wait rows."""
+        self.waits.put(task, waits or None)
+        for wait in waits:
+            _join(self.targets, wait.target, task)
+
+    def waiting_for(self, target: str) -> Iterator[TaskId]:
+        """Who waits for this target, as this transaction sees it; each once."""
+        yield from self.waits.seen(self.tables.waiting.get(target, ()))
+        for task in self.targets.get(target, ()):
+            if any(wait.target == target for wait in self.waits.own.get(task) or ()):
+                yield task
+
+
+def _set(table: dict[K, V], key: K, row: V | None) -> None:
+    if row is None:
+        table.pop(key, None)
+    else:
+        table[key] = row
+
+
+def _overwrite(table: dict[K, V], layer: Layer[K, V]) -> None:
+    for key, row in layer.own.items():
+        _set(table, key, row)
+
+
+def _unsort(order: list[Sorted], entry: Sorted) -> None:
+    del order[bisect_left(order, entry)]
+
+
+def _join(index: dict[K, dict[V, None]], key: K, member: V) -> None:
+    index.setdefault(key, {})[member] = None
+
+
+def _leave(index: dict[K, dict[V, None]], key: K, member: V) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.pop(member, None)
+        if not members:
+            del index[key]

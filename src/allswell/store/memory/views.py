@@ -1,0 +1,136 @@
+"""What can be looked at without a transaction: committed rows only, and nobody is waited for."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from allswell.domain.checkin import Agent
+from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import OPEN, Attempt
+from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
+
+if TYPE_CHECKING:
+    from allswell.store.memory.database import Database
+
+
+class MemoryViews:
+    """The reading half of the memory store, with the journal and its followers' cursors."""
+
+    database: Database
+
+    async def give_way(self, statement: str) -> None:
+        """What every statement begins with."""
+        raise NotImplementedError
+
+    async def view_agenda(self) -> Agenda:
+        """What a sweeper has to do, and when."""
+        await self.give_way("view_agenda")
+        tables = self.database.tables
+        first = tables.timer_order[0][0] if tables.timer_order else None
+        return Agenda(self.database.now(), first, bool(tables.spreads))
+
+    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+        """Tasks by id, a page at a time."""
+        await self.give_way("view_tasks")
+        tables = self.database.tables
+        among = tables.open_tasks if which.open else tables.tasks
+        if which.open and which.run is not None:
+            among = tables.open_by_run.get(which.run, {})
+        fitting = (id_ for id_ in among if id_ > which.after and self._fits(id_, which))
+        return [self._row(id_) for id_ in nsmallest(which.limit, fitting)]
+
+    def _fits(self, id_: TaskId, which: TaskFilter) -> bool:
+        tables = self.database.tables
+        task = tables.tasks[id_]
+        return (
+            (which.open is None or which.open == (task.state == OPEN))
+            and (which.run is None or which.run == task.run)
+            and (which.name is None or which.name == task.name)
+            and (not which.states or tables.stands(id_) in which.states)
+        )
+
+    def _row(self, id_: TaskId) -> TaskRow:
+        tables = self.database.tables
+        return TaskRow(
+            tables.tasks[id_],
+            tables.leases.get(id_),
+            id_ in tables.ready,
+            tables.timers.get(id_),
+            tables.waits.get(id_, ()),
+        )
+
+    async def view_task(self, task: TaskId) -> TaskRow | None:
+        """One task."""
+        await self.give_way("view_task")
+        return self._row(task) if task in self.database.tables.tasks else None
+
+    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+        """A task's payload and result."""
+        await self.give_way("view_payload")
+        tables = self.database.tables
+        return tables.payloads.get(task), tables.results.get(task)
+
+    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+        """A task's ended attempts, the oldest first."""
+        await self.give_way("view_attempts")
+        tables = self.database.tables
+        return [tables.attempts[(task, token)] for token in tables.attempts_of.get(task, ())]
+
+    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+        """Questions, the oldest first."""
+        await self.give_way("view_questions")
+        questions = self.database.tables.questions.values()
+        found = [question for question in questions if not open_only or question.closed_at is None]
+        return nsmallest(limit, found, key=lambda question: (question.asked_at, question.id))
+
+    async def view_question(self, question: QuestionId) -> Question | None:
+        """One question."""
+        await self.give_way("view_question")
+        return self.database.tables.questions.get(question)
+
+    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+        """Runs, the newest first."""
+        await self.give_way("view_runs")
+        runs = self.database.tables.runs.values()
+        return sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)[:limit]
+
+    async def view_agents(self) -> list[Agent]:
+        """Agents that something is held against."""
+        await self.give_way("view_agents")
+        return sorted(self.database.tables.agents.values(), key=lambda agent: agent.id)
+
+    async def view_counts(self) -> dict[str, int]:
+        """How many tasks stand in each derived state."""
+        await self.give_way("view_counts")
+        counts: dict[str, int] = {}
+        for id_ in self.database.tables.tasks:
+            stands = str(self.database.tables.stands(id_))
+            counts[stands] = counts.get(stands, 0) + 1
+        return counts
+
+    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """Open tasks that would hang silently; kept up to date with every commit, so this costs nothing."""
+        await self.give_way("view_unaccounted")
+        return self.unaccounted(limit)
+
+    def unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """The same at once, for a hook that cannot wait."""
+        return nsmallest(limit, self.database.tables.unaccounted)
+
+    async def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position in the journal's order; never skips one that commits late."""
+        await self.give_way("journal")
+        return self.database.journal(after, limit)
+
+    async def cursor(self, follower: str) -> Position:
+        """Where a follower has got to."""
+        await self.give_way("cursor")
+        return self.database.cursors.get(follower, Position())
+
+    async def advance(self, follower: str, position: Position) -> None:
+        """Note where a follower has got to; never backwards."""
+        await self.give_way("advance")
+        self.database.cursors[follower] = max(position, self.database.cursors.get(follower, Position()))

@@ -1,0 +1,152 @@
+"""Entering changes into a transaction's draft, with the checks that a real table makes.
+
+A new row's key is locked first, as a unique index does it: whoever makes the same row at the same time waits until the
+first has ended, and then either makes it or finds it taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from allswell.domain.names import TaskId
+from allswell.domain.task import Wait
+from allswell.errors import Bug
+from allswell.store.memory.database import Database
+from allswell.store.memory.locks import Key
+from allswell.store.memory.tables import Draft, Layer
+from allswell.store.port import Changes, Entry, Kind, Position
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def insertions(changes: Changes) -> Iterator[tuple[Key, bool]]:
+    """The keys that these changes make, each with whether it must be new."""
+    yield from (((Kind.RUN, run.id), True) for run in changes.new_runs)
+    yield from (((Kind.SERVICE, service.id), False) for service in changes.services)
+    yield from (((Kind.AGENT, agent.id), False) for agent in changes.agents)
+    yield from (((Kind.AGENT, agent), False) for agent in changes.drop_agents)
+    yield from (((Kind.QUESTION, question.id), True) for question in changes.new_questions)
+    yield from (((Kind.TASK, task.id), True) for task, _ in changes.new_tasks)
+    dropped = {task for task, _ in changes.drop_leases}
+    yield from (((Kind.LEASE, lease.task), lease.task not in dropped) for lease in changes.new_leases)
+    yield from (((Kind.SPREAD, spread.id), spread.id not in changes.drop_spreads) for spread in changes.new_spreads)
+
+
+def enter(changes: Changes, draft: Draft, base: Database, xid: int) -> list[Entry]:
+    """Write into the draft; the journal's new entries are returned."""
+    _enter_around(changes, draft, base)
+    _enter_tasks(changes, draft)
+    _enter_leases(changes, draft)
+    _enter_places(changes, draft)
+    _enter_waits(changes, draft)
+    return [Entry(Position(xid, base.next_event_id()), changes.at, event) for event in changes.events]
+
+
+def _enter_around(changes: Changes, draft: Draft, base: Database) -> None:
+    for run in changes.new_runs:
+        _insert(draft.runs, run.id, run)
+    for run in changes.runs:
+        _update(draft.runs, run.id, run)
+    for service in changes.services:
+        draft.services.put(service.id, service)
+    for id_ in changes.drop_agents:
+        _drop(draft, draft.agents, Kind.AGENT, id_)
+    for agent in changes.agents:
+        draft.agents.put(agent.id, agent)
+    for dropped in changes.drop_spreads:
+        _drop(draft, draft.spreads, Kind.SPREAD, dropped)
+    for spread in changes.new_spreads:
+        _insert(draft.spreads, spread.id, (base.next_spread(), spread))
+
+
+def _enter_tasks(changes: Changes, draft: Draft) -> None:
+    for question in changes.new_questions:
+        _insert(draft.questions, question.id, question)
+    for question in changes.questions:
+        _update(draft.questions, question.id, question)
+    for task, payload in changes.new_tasks:
+        _insert(draft.tasks, task.id, task)
+        draft.payloads.put(task.id, payload)
+    for task, result in changes.tasks:
+        _update(draft.tasks, task.id, task)
+        if result is not None:
+            draft.results.put(task.id, result)
+
+
+def _enter_leases(changes: Changes, draft: Draft) -> None:
+    for held, token in changes.drop_leases:
+        _fence(draft, held, token)
+        _drop(draft, draft.leases, Kind.LEASE, held)
+    for lease in changes.leases:
+        _fence(draft, lease.task, lease.token)
+        draft.leases.put(lease.task, lease)
+    for lease in changes.new_leases:
+        _insert(draft.leases, lease.task, lease)
+    for attempt in changes.new_attempts:
+        _insert(draft.attempts, (attempt.task, attempt.token), attempt)
+    for attempt in changes.late_attempts:
+        key = (attempt.task, attempt.token)
+        known = draft.attempts.get(key)
+        if known is None:
+            raise Bug(f"attempt {key} does not exist, so nothing can be late on it")
+        draft.attempts.put(key, replace(known, late=attempt.late))
+
+
+def _enter_places(changes: Changes, draft: Draft) -> None:
+    for dropped in changes.drop_ready:
+        draft.ready.put(dropped, None)
+    for ready in changes.new_ready:
+        _insert(draft.ready, ready.task, ready)
+    for owner in changes.drop_timers:
+        draft.timers.put(owner, None)
+    for owner, due in changes.timers:
+        draft.timers.put(owner, due)
+    for bar in changes.new_bars:
+        barred = draft.bars.get(bar.task) or frozenset()
+        if bar.agent in barred:
+            raise Bug(f"agent {bar.agent} is barred from task {bar.task} already")
+        draft.bars.put(bar.task, barred | {bar.agent})
+
+
+def _enter_waits(changes: Changes, draft: Draft) -> None:
+    changed: dict[TaskId, dict[Wait, None]] = {}
+    for wait in (*changes.drop_waits, *changes.new_waits):
+        if wait.task not in changed:
+            changed[wait.task] = dict.fromkeys(draft.waits.get(wait.task) or ())
+    for wait in changes.drop_waits:
+        changed[wait.task].pop(wait, None)
+    for wait in changes.new_waits:
+        if wait in changed[wait.task]:
+            raise Bug(f"task {wait.task} waits for {wait.target} already")
+        changed[wait.task][wait] = None
+    for task, waits in changed.items():
+        draft.put_waits(task, tuple(sorted(waits)))
+
+
+def _insert(layer: Layer[K, V], key: K, row: V) -> None:
+    """Make a row whose absence is certain: its key is locked, and whoever was quicker has been found."""
+    if layer.get(key) is not None:
+        raise Bug(f"{layer.name} {key} exists already")
+    layer.put(key, row)
+
+
+def _update(layer: Layer[K, V], key: K, row: V) -> None:
+    if layer.get(key) is None:
+        raise Bug(f"{layer.name} {key} does not exist, so it cannot be changed")
+    layer.put(key, row)
+
+
+def _drop(draft: Draft, layer: Layer[K, V], kind: Kind, key: K) -> None:
+    layer.put(key, None)
+    draft.dropped[(kind, str(key))] = None
+
+
+def _fence(draft: Draft, task: TaskId, token: int) -> None:
+    current = draft.leases.get(task)
+    if current is None or current.token != token:
+        stands = "nobody holds it" if current is None else f"its token is {current.token}"
+        raise Bug(f"a write with token {token} on task {task}: {stands}")

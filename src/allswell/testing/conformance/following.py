@@ -1,0 +1,146 @@
+"""The journal and those who follow it: every event once, in one order, none lost that commits late."""
+
+# ruff: noqa: S101 - asserting is what a suite does; it is not run with -O.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+from allswell.domain.event import Event
+from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
+from allswell.store.port import Changes, Position, Transaction
+from allswell.testing.conformance import rows
+from allswell.testing.conformance.place import AT, PATIENCE, Case, Place, linger, until, whole_journal, write
+
+
+async def events_come_back_unchanged(place: Place) -> None:
+    """With their moment, whatever their data holds."""
+    data: dict[str, object] = {
+        "text": rows.TEXT,
+        "none": None,
+        "big": rows.BIG,
+        "share": 0.1 + 0.2,
+        "list": [1, "a", None],
+        "deep": {"": {}},
+    }
+    full = Event("task_claimed", TaskId("t_1"), RunId("r_1"), AgentId("ågent"), Token(rows.BIG), data)
+    async with place.store() as store:
+        await write(store, Changes(events=[full, Event("run_opened")], at=Millis(AT)))
+        entries = await whole_journal(store, 2)
+    assert [entry.event for entry in entries] == [full, Event("run_opened")]
+    assert [entry.at for entry in entries] == [AT, AT]
+
+
+async def the_journal_keeps_its_order(place: Place) -> None:
+    """Events of one transaction stay in their order, later commits come later, and paging loses nothing."""
+    async with place.store() as store:
+        for batch in range(4):
+            await write(store, Changes(events=[rows.event(number=batch * 3 + number) for number in range(3)]))
+        entries = await whole_journal(store, 12)
+        assert [entry.event.data["number"] for entry in entries] == list(range(12))
+        positions = [entry.position for entry in entries]
+        assert positions == sorted(set(positions))
+        assert await store.journal(positions[-1], 10) == []
+        seen, after = [], Position()
+        while page := await store.journal(after, 5):
+            assert len(page) <= 5
+            seen += page
+            after = page[-1].position
+        assert seen == entries
+        assert await store.journal(positions[4], 1) == [entries[5]]
+
+
+async def events_of_a_failed_transaction_are_not_in_it(place: Place) -> None:
+    """Only what was committed is told."""
+
+    async def work(tx: Transaction) -> None:
+        await tx.write(Changes(events=[rows.event("task_failed")]))
+        raise KeyError
+
+    async with place.store() as store:
+        await write(store, Changes(events=[rows.event("run_opened")]))
+        with contextlib.suppress(KeyError):
+            await store.transact(work)
+        await write(store, Changes(events=[rows.event("run_ended")]))
+        entries = await whole_journal(store, 2)
+    assert [entry.event.kind for entry in entries] == ["run_opened", "run_ended"]
+
+
+async def a_late_commit_is_not_overtaken(place: Place) -> None:
+    """A follower that reads on never passes a transaction that wrote earlier and commits later."""
+    place.needs_concurrency()
+    written, overtaken = threading.Event(), threading.Event()
+
+    async def slow(tx: Transaction) -> None:
+        await tx.write(Changes(events=[rows.event("run_opened")]))
+        written.set()
+        await linger(tx, overtaken.is_set)
+
+    async with place.two_stores() as (first, second):
+        running = asyncio.ensure_future(first.transact(slow))
+        await until(second, written.is_set, running)
+        await write(second, Changes(events=[rows.event("run_ended")]))
+        seen = await second.journal(Position(), 10)
+        assert seen == [], "this follower would now read on after the event that is still to come"
+        overtaken.set()
+        await running
+        entries = await whole_journal(second, 2)
+    assert [entry.event.kind for entry in entries] == ["run_opened", "run_ended"]
+
+
+async def a_follower_under_load_loses_nothing(place: Place) -> None:
+    """Whatever commits while somebody reads along, each event is read once and in order."""
+    place.needs_concurrency()
+    writers, each = 6, 5
+    seen: list[str] = []
+
+    async def write_some(number: int) -> None:
+        store = stores[number % 2]
+        for step in range(each):
+            await write(
+                store, Changes(events=[rows.event(name=f"{number}.{step}"), rows.event(name=f"{number}.{step}b")])
+            )
+
+    async def follow() -> None:
+        after = Position()
+        for _ in range(PATIENCE):
+            for entry in await stores[1].journal(after, 4):
+                assert entry.position > after
+                after = entry.position
+                seen.append(str(entry.event.data["name"]))
+            if len(seen) >= writers * each * 2:
+                return
+        raise AssertionError("the follower did not see everything")
+
+    async with place.two_stores() as stores:
+        await asyncio.gather(follow(), *(write_some(number) for number in range(writers)))
+    assert len(seen) == len(set(seen)) == writers * each * 2
+    for number in range(writers):
+        own = [name for name in seen if name.startswith(f"{number}.")]
+        assert own == [f"{number}.{step}{part}" for step in range(each) for part in ("", "b")]
+
+
+async def cursors_never_go_back(place: Place) -> None:
+    """Each follower has its own place, and an older one does not replace it."""
+    async with place.two_stores() as (first, second):
+        assert await first.cursor("chat") == Position()
+        await first.advance("chat", Position(5, 7))
+        for older in (Position(5, 6), Position(4, 9), Position(), Position(5, 7)):
+            await second.advance("chat", older)
+            assert await second.cursor("chat") == Position(5, 7)
+        await second.advance("chat", Position(6, 1))
+        await first.advance("wêb", Position(rows.BIG, 2))
+        assert await first.cursor("chat") == Position(6, 1)
+        assert await second.cursor("wêb") == Position(rows.BIG, 2)
+
+
+CASES: tuple[Case, ...] = (
+    events_come_back_unchanged,
+    the_journal_keeps_its_order,
+    events_of_a_failed_transaction_are_not_in_it,
+    a_late_commit_is_not_overtaken,
+    a_follower_under_load_loses_nothing,
+    cursors_never_go_back,
+)

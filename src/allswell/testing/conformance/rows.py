@@ -1,0 +1,154 @@
+"""Rows with values that a store could spoil: other scripts, quotes, nothing at all, the largest and the smallest."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allswell.domain.checkin import Agent
+from allswell.domain.event import Event
+from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.policy import Policy
+from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
+from allswell.domain.retry import RetryPolicy
+from allswell.domain.run import Run, Service, Spread
+from allswell.domain.task import OPEN, Attempt, Handover, Ready, Record, Spec, State, Task, Wait, rank
+from allswell.store.port import Changes
+from allswell.testing.conformance.place import AT
+
+TEXT = "naïve “quotes” 'n\" \\n\n\t%s $1 ? :name {} 漢字 עברית 🌙 e\u0301 \u2028"
+"""Everything that breaks a careless store."""
+BIG = 2**53 + 1
+"""Not a float."""
+
+
+def task(
+    id_: str, *, run: str | None = None, name: str = "", lane: int = 1, state: str = OPEN, priority: int = 0
+) -> Task:
+    """A plain task."""
+    ended = None if state == OPEN else Millis(AT + 5)
+    of = None if run is None else RunId(run)
+    return Task(TaskId(id_), name or id_, of, "", lane, priority, state, Millis(AT), ended, Spec(), Record())
+
+
+def full_task(id_: str, lane: int = 1) -> Task:
+    """A task with every field set to something odd."""
+    policy = Policy(timeout=BIG, idle=7, retry=RetryPolicy(backoff=11, jitter=0.1 + 0.2))
+    spec = Spec(("svc-β", "a b"), (TaskId("t_x"),), True, "run", policy, Millis(AT + 1), Millis(2**42), "d" * 16)
+    handover = Handover("agent_timeout", AgentId("ågent"), TEXT, TEXT, 1e-300)
+    record = Record(
+        Token(BIG),
+        1,
+        2,
+        3,
+        {"network": 2},
+        4,
+        CommandId("c-1"),
+        Millis(BIG),
+        (TEXT, ""),
+        handover,
+        TEXT,
+        CommandId("c-2"),
+    )
+    return Task(
+        TaskId(id_),
+        TEXT,
+        RunId("r_1"),
+        "rôle",
+        lane,
+        1_000_000,
+        State.FAILED.value,
+        Millis(0),
+        Millis(2**42),
+        spec,
+        record,
+    )
+
+
+def ready(id_: str, *, lane: int = 1, priority: int = 0, age: int = 0) -> Ready:
+    """A claimable task's row; the greater its age, the earlier its turn."""
+    return Ready(TaskId(id_), lane, rank(priority, AT - age))
+
+
+def lease(id_: str, token: int = 1, *, agent: str = "alice", command: str = "") -> Lease:
+    """A plain lease."""
+    at = Millis(AT)
+    return Lease(
+        TaskId(id_), Token(token), AgentId(agent), at, Millis(AT + 900), None, None, 300, 30, 10, CommandId(command)
+    )
+
+
+def full_lease(id_: str, token: int = BIG) -> Lease:
+    """A lease with every field set to something odd."""
+    return replace(
+        lease(id_, token, agent="ågent", command=TEXT),
+        length=BIG,
+        idle=0,
+        judged=3,
+        stalled_at=Millis(AT + 1),
+        renewed_at=Millis(BIG),
+        checkin_at=Millis(AT + 2),
+        progress=1 / 3,
+        note=TEXT,
+    )
+
+
+def attempt(id_: str, token: int = 1) -> Attempt:
+    """How a lease ended."""
+    at = Millis(AT)
+    return Attempt(
+        TaskId(id_), Token(token), AgentId("alice"), at, Millis(AT + 3), "released", CommandId(f"c{token}"), TEXT
+    )
+
+
+def question(id_: str, about: str, *, asked_at: int = AT, closed: bool = False) -> Question:
+    """A question about a task."""
+    plain = Question(
+        QuestionId(id_), TaskId(about), None, "agent", TEXT, REPEATED_TIMEOUT_OPTIONS, Millis(asked_at), "ågent"
+    )
+    return replace(plain, closed_at=Millis(AT + 9), choice="skip") if closed else plain
+
+
+def run(id_: str, *, created_at: int = AT) -> Run:
+    """An open run without a deadline."""
+    return Run(RunId(id_), TEXT, Millis(created_at), None)
+
+
+def full_run(id_: str) -> Run:
+    """A run that was ended."""
+    return Run(RunId(id_), "", Millis(0), Millis(BIG), Millis(2**42), TEXT, CommandId(TEXT))
+
+
+def spread(id_: str, outcome: str = "done") -> Spread:
+    """A consequence to be worked off."""
+    return Spread(TaskId(id_), outcome, TEXT)
+
+
+def need(id_: str, target: str) -> Wait:
+    """A task waits for another."""
+    return Wait(TaskId(id_), "need", TaskId(target))
+
+
+def asks(id_: str, target: str) -> Wait:
+    """A task waits for an answer."""
+    return Wait(TaskId(id_), "question", QuestionId(target))
+
+
+def event(kind: str = "task_ready", id_: str | None = None, **data: object) -> Event:
+    """An event."""
+    return Event(kind, None if id_ is None else TaskId(id_), data=data)
+
+
+def new_tasks(*tasks: Task) -> Changes:
+    """Changes that make these tasks, each with a payload that names it."""
+    return Changes(new_tasks=[(one, f'"{one.id}"') for one in tasks])
+
+
+def agent(id_: str, misses: int = 1) -> Agent:
+    """What is held against an agent."""
+    return Agent(AgentId(id_), misses, Millis(AT + misses), stalled=misses > 2)
+
+
+def service(id_: str, until: int = AT) -> Service:
+    """A parked service."""
+    return Service(id_, Millis(until))

@@ -1,0 +1,157 @@
+"""A store that fails when it is told to, around any other: for tests of what must survive a bad connection.
+
+Units of work are counted from 1. What shall happen to which of them is said beforehand:
+
+    store = FaultyStore(MemoryStore(), fail_before={3}, lose_answer={5})
+
+`fail_before`  the work runs, then the connection breaks: nothing is committed, and the caller knows (`Unavailable`).
+`lose_commit`  it breaks during the commit, which does not take place; the caller cannot know (`CommitUnknown`).
+`lose_answer`  it breaks after the commit, which did take place; the caller cannot know (`CommitUnknown`).
+
+While `down` is set, everything is `Unavailable`. Whoever asks for the outcome of a lost commit is told the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+from allswell.domain.checkin import Agent
+from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import Attempt
+from allswell.errors import Unavailable
+from allswell.store.port import Agenda, CommitUnknown, Entry, Position, Store, TaskFilter, TaskRow, Transaction
+
+T = TypeVar("T")
+
+
+class _LostInCommit(Exception):
+    """Rolls the work back on behalf of the connection that is to break during its commit."""
+
+
+class FaultyStore:
+    """A store with a connection that breaks on demand; `calls` counts the units of work so far."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        fail_before: Collection[int] = (),
+        lose_commit: Collection[int] = (),
+        lose_answer: Collection[int] = (),
+    ) -> None:
+        self.url = store.url
+        self.shared_clock = store.shared_clock
+        self.calls = 0
+        self.down = False
+        self._store = store
+        self._fail_before = frozenset(fail_before)
+        self._lose_commit = frozenset(lose_commit)
+        self._lose_answer = frozenset(lose_answer)
+        self._outcomes: dict[str, bool] = {}
+
+    def _reach(self) -> Store:
+        if self.down:
+            raise Unavailable("the connection is down, as the test wants it")
+        return self._store
+
+    def _lost(self, call: int, *, committed: bool) -> CommitUnknown:
+        ticket = f"faulty:{call}"
+        self._outcomes[ticket] = committed
+        return CommitUnknown(ticket)
+
+    async def open(self) -> None:
+        """Open the store behind."""
+        await self._reach().open()
+
+    async def close(self) -> None:
+        """Close the store behind; that works even when the connection is down."""
+        await self._store.close()
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+        """Run one unit of work, with what is to happen to it."""
+        self.calls += 1
+        call = self.calls
+
+        async def broken(tx: Transaction) -> T:
+            result = await work(tx)
+            if call in self._fail_before:
+                raise Unavailable(f"the connection broke in unit of work {call}, as the test wants it")
+            if call in self._lose_commit:
+                raise _LostInCommit
+            return result
+
+        try:
+            result = await self._reach().transact(broken, durable=durable)
+        except _LostInCommit:
+            raise self._lost(call, committed=False) from None
+        if call in self._lose_answer:
+            raise self._lost(call, committed=True)
+        return result
+
+    async def outcome(self, ticket: str) -> bool:
+        """Whether the transaction of a lost commit answer took place."""
+        store = self._reach()
+        return self._outcomes[ticket] if ticket in self._outcomes else await store.outcome(ticket)
+
+    async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
+        """The lane of each (role, services), made if it is new."""
+        return await self._reach().intern_lanes(wanted)
+
+    async def view_agenda(self) -> Agenda:
+        """What a sweeper has to do, and when."""
+        return await self._reach().view_agenda()
+
+    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+        """Tasks by id, a page at a time."""
+        return await self._reach().view_tasks(which)
+
+    async def view_task(self, task: TaskId) -> TaskRow | None:
+        """One task."""
+        return await self._reach().view_task(task)
+
+    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+        """A task's payload and result."""
+        return await self._reach().view_payload(task)
+
+    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+        """A task's ended attempts, the oldest first."""
+        return await self._reach().view_attempts(task)
+
+    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+        """Questions, the oldest first."""
+        return await self._reach().view_questions(open_only=open_only, limit=limit)
+
+    async def view_question(self, question: QuestionId) -> Question | None:
+        """One question."""
+        return await self._reach().view_question(question)
+
+    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+        """Runs, the newest first."""
+        return await self._reach().view_runs(limit)
+
+    async def view_agents(self) -> list[Agent]:
+        """Agents that something is held against."""
+        return await self._reach().view_agents()
+
+    async def view_counts(self) -> dict[str, int]:
+        """How many tasks stand in each derived state."""
+        return await self._reach().view_counts()
+
+    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """Open tasks that would hang silently."""
+        return await self._reach().view_unaccounted(limit)
+
+    async def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position in the journal's order."""
+        return await self._reach().journal(after, limit)
+
+    async def cursor(self, follower: str) -> Position:
+        """Where a follower has got to."""
+        return await self._reach().cursor(follower)
+
+    async def advance(self, follower: str, position: Position) -> None:
+        """Note durably where a follower has got to; never backwards."""
+        await self._reach().advance(follower, position)
