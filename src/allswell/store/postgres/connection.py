@@ -1,0 +1,141 @@
+"""Making connections: what of a URL is accepted, and what every connection carries so that a dead peer is noticed."""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import psycopg
+from psycopg import conninfo, pq
+from psycopg.rows import tuple_row
+
+from allswell.errors import Refused
+from allswell.store.postgres.failure import explain_login
+from allswell.store.postgres.settings import Settings
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Statement = tuple[str, tuple[object, ...]]
+Answer = psycopg.Cursor[tuple[Any, ...]]
+
+_PREPARED_MAX = 300
+"""More than there are statements: none is ever prepared twice."""
+
+
+class Address:
+    """Where the database is; `place` names it in messages, without the password."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise _bad_url("it must begin with postgresql://")
+        try:
+            parts = conninfo.conninfo_to_dict(url)
+        except psycopg.Error:
+            # Not quoted and not chained: what libpq could not read may be a piece of the password.
+            raise _bad_url("it cannot be read") from None
+        hosts, ports = str(parts.get("host") or ""), str(parts.get("port") or "")
+        database = str(parts.get("dbname") or parts.get("user") or "")
+        # A password with a bare @ or / in it ends up in these parts.
+        if "@" in hosts + database or not all(port.isdigit() for port in ports.split(",") if port):
+            raise _bad_url("host or port cannot be read")
+        self.place = f"{hosts or 'localhost'}:{ports or '5432'}/{database}"
+        self.prepare_threshold = settings.prepare_threshold
+        self._parts = {
+            "application_name": "allswell",
+            "connect_timeout": max(2, round(settings.connect_timeout)),
+            "keepalives": 1,
+            "keepalives_idle": max(1, round(settings.network_timeout / 2)),
+            "keepalives_interval": max(1, round(settings.network_timeout / 6)),
+            "keepalives_count": 3,
+            "tcp_user_timeout": round(settings.network_timeout * 1000),
+            **parts,
+            "client_encoding": "utf8",
+        }
+
+    def connect(self) -> Connection:
+        """A new connection that starts no transaction by itself."""
+        try:
+            connection = psycopg.Connection.connect(
+                conninfo.make_conninfo("", **self._parts),
+                autocommit=True,
+                prepare_threshold=self.prepare_threshold,
+                cursor_factory=psycopg.RawCursor,
+                row_factory=tuple_row,
+            )
+        except psycopg.Error as error:
+            raise explain_login(error, self.place) from None
+        connection.prepared_max = _PREPARED_MAX
+        return connection
+
+
+class Line:
+    """A connection in pipeline mode, with a second handle on its socket by which another thread can cut it.
+
+    Pipeline mode is entered once and kept. The driver leaves it with a flush after the last sync, and a server that
+    has got a flush no longer counts the session as idle: `idle_timeout` would never bite (PostgreSQL 15, seen).
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.id = secrets.token_hex(8)
+        """Of this very connection: nothing is done on it after a commit whose answer was lost."""
+        self._mode = ExitStack()
+        self._pipeline: psycopg.Pipeline | None = None
+        # A handle of our own: the number of the driver's may belong to something else by the time we cut.
+        self._socket = socket.socket(fileno=socket.dup(connection.fileno()))
+
+    def ask(self, statements: Sequence[Statement], *, prepare: bool | None = None) -> list[Answer]:
+        """Run statements in one round trip; a failure closes the connection."""
+        try:
+            if self._pipeline is None:
+                self._pipeline = self._mode.enter_context(self.connection.pipeline())
+            execute = self.connection.execute
+            answers = [execute(query, values, prepare=prepare, binary=True) for query, values in statements]
+            self._pipeline.sync()
+        except psycopg.Error:
+            self.connection.close()
+            raise
+        return answers
+
+    def roll_back(self) -> None:
+        """Undo the transaction under way, if there is one; a failure closes the connection."""
+        if self.connection.closed:
+            return
+        try:
+            # Not as a statement of the driver's, which forgets all it has prepared when it sees a rollback.
+            self._mode.close()
+            self._pipeline = None
+            if self.connection.pgconn.exec_(b"ROLLBACK").status != pq.ExecStatus.COMMAND_OK:
+                self.connection.close()
+        except psycopg.Error:
+            self.connection.close()
+
+    def usable(self) -> bool:
+        """Whether it is open and the server has said nothing unasked (such as that it shuts down)."""
+        if self.connection.closed:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def cut(self) -> None:
+        """Make every call on it fail now; safe from any thread."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let both handles go; waits for nobody."""
+        with suppress(psycopg.Error):
+            self.connection.close()
+        with suppress(psycopg.Error):
+            self._mode.close()
+        with suppress(OSError):
+            self._socket.close()
+
+
+def _bad_url(why: str) -> Refused:
+    hint = "special characters in user and password must be percent-encoded (@ is %40, / is %2F)"
+    return Refused("bad_url", f"the store's URL is wrong: {why}; {hint}", where="store")

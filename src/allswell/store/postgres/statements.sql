@@ -1,0 +1,511 @@
+-- Every statement of the PostgreSQL store.
+-- Lists of ids are one text[] parameter, rows to write are one JSON parameter: one statement per table, whatever the
+-- number of rows. Names are qualified, so that nothing depends on a session's search_path.
+
+-- name: begin
+-- Whatever the server's default is, each statement sees what was committed before it.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
+
+-- name: begin_view
+-- One snapshot for all statements of a view, so that what it shows never contradicts itself.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
+-- name: set_up
+-- Bounds, durability and plans of this transaction only: behind a pooler a session's settings may be someone else's.
+-- The plans must not hang on statistics: a table that was empty a second ago may hold a million rows.
+SELECT set_config('statement_timeout', $1::text, true),
+       set_config('lock_timeout', $2::text, true),
+       set_config('idle_in_transaction_session_timeout', $3::text, true),
+       set_config('synchronous_commit', $4::text, true),
+       set_config('jit', 'off', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true)
+
+-- name: set_up_view
+-- Views may scan: they are bounded in time, and the planner knows best.
+SELECT set_config('statement_timeout', $1::text, true),
+       set_config('lock_timeout', $2::text, true),
+       set_config('idle_in_transaction_session_timeout', $3::text, true),
+       set_config('jit', 'off', true)
+
+-- name: commit
+COMMIT
+
+-- name: clock
+-- The time now, not at the start of the transaction: that may have waited for a lock since.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+
+-- name: xid
+-- What a commit is known by, should its answer be lost.
+SELECT pg_current_xact_id()::text::bigint
+
+-- name: mark
+-- The same, with a mark of our own: a server that crashes may hand out the number of a lost transaction again, to
+-- another one, and then calls it committed. Only a row that we wrote ourselves proves that it was ours.
+INSERT INTO allswell.mark (line, number, at)
+VALUES ($1::text, $2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+ON CONFLICT (line) DO UPDATE SET number = excluded.number, at = excluded.at
+RETURNING pg_current_xact_id()::text::bigint
+
+-- name: xact_status
+-- How a transaction ended, if it has.
+SELECT pg_xact_status($1::text::xid8)
+
+-- name: marked
+-- The lost commit was the last thing done on its connection, so nothing later can have overwritten its mark.
+SELECT EXISTS (SELECT FROM allswell.mark WHERE line = $1::text AND number = $2::bigint)
+
+-- name: forget_marks
+-- Connections that have been gone for a day have nothing left to ask about.
+DELETE FROM allswell.mark WHERE at < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 86400000
+
+-- name: end_orphan
+-- End the session that still waits for its client in a transaction whose commit never reached it. Its state may be
+-- `active`, where a message was cut in two; `idle_in_transaction_session_timeout` does not end it then.
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE backend_xid = ($1::text::xid8)::xid AND wait_event = 'ClientRead' AND pid <> pg_backend_pid()
+
+-- Locks ---------------------------------------------------------------------------------------------------------------
+
+-- name: lock_spread
+-- The ending is FOR UPDATE, FOR SHARE, and SKIP LOCKED where asked for.
+SELECT id FROM allswell.spread WHERE id = ANY($1::text[]) ORDER BY id
+
+-- name: lock_run
+SELECT id FROM allswell.run WHERE id = ANY($1::text[]) ORDER BY id
+
+-- name: lock_service
+SELECT id FROM allswell.service WHERE id = ANY($1::text[]) ORDER BY id
+
+-- name: lock_agent
+SELECT id FROM allswell.agent WHERE id = ANY($1::text[]) ORDER BY id
+
+-- name: lock_question
+SELECT id FROM allswell.question WHERE id = ANY($1::text[]) ORDER BY id
+
+-- name: lock_task
+SELECT id FROM allswell.task WHERE id = ANY($1::text[]) ORDER BY id
+
+-- name: lock_lease
+SELECT task FROM allswell.lease WHERE task = ANY($1::text[]) ORDER BY task
+
+-- The pick ------------------------------------------------------------------------------------------------------------
+
+-- name: pick
+-- Lanes, rows looked at, rows wanted. The best of each lane by its index, merged; the task rows are locked, as every
+-- other way to a task does, so that a claim and a cancel cannot meet crosswise.
+SELECT t.id
+FROM (
+    SELECT r.task, r.rank
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t SKIP LOCKED
+
+-- name: pick_allowed
+-- As `pick`, without what this agent is barred from.
+SELECT t.id
+FROM (
+    SELECT r.task, r.rank
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank FROM allswell.ready AS y
+        WHERE lane = l.lane
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text)
+        ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t SKIP LOCKED
+
+-- name: still_ready
+-- Which of the locked tasks can still be claimed: another process may have taken one between snapshot and lock.
+SELECT task FROM allswell.ready WHERE task = ANY($1::text[])
+
+-- name: count_ready
+-- How many rows a pick of this width could have looked at.
+SELECT count(*)
+FROM unnest($1::integer[]) AS l(lane)
+CROSS JOIN LATERAL (SELECT FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer) AS r
+
+-- Reads ---------------------------------------------------------------------------------------------------------------
+
+-- name: read_tasks
+-- The rows are locked by an earlier statement, so joining them here is safe.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       r.lane, r.rank, m.due_at
+FROM allswell.task AS t
+LEFT JOIN allswell.ready AS r ON r.task = t.id
+LEFT JOIN allswell.timer AS m ON m.owner = t.id
+WHERE t.id = ANY($1::text[])
+
+-- name: read_waits
+SELECT task, kind, target FROM allswell.waits WHERE task = ANY($1::text[]) ORDER BY task, kind, target
+
+-- name: read_leases
+SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+       judged, stalled_at, renewed_at, checkin_at, progress, note
+FROM allswell.lease WHERE task = ANY($1::text[])
+
+-- name: read_attempts
+SELECT a.task, a.token, a.agent, a.granted_at, a.ended_at, a.outcome, a.command, a.detail, a.late
+FROM unnest($1::text[], $2::bigint[]) AS x(task, token)
+JOIN allswell.attempt AS a ON a.task = x.task AND a.token = x.token
+
+-- name: read_awaited
+SELECT x.target FROM unnest($1::text[]) AS x(target)
+WHERE EXISTS (SELECT FROM allswell.waits AS w WHERE w.target = x.target)
+
+-- name: read_payloads
+SELECT id, payload FROM allswell.task WHERE id = ANY($1::text[])
+
+-- name: read_bars
+SELECT task, agent FROM allswell.bar WHERE task = ANY($1::text[]) ORDER BY task, agent
+
+-- name: read_spreads
+SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::text[])
+
+-- name: read_runs
+SELECT id, name, created_at, deadline, ended_at, reason, command FROM allswell.run WHERE id = ANY($1::text[])
+
+-- name: read_services
+SELECT id, parked_until FROM allswell.service WHERE id = ANY($1::text[])
+
+-- name: read_agents
+SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::text[])
+
+-- name: read_questions
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM allswell.question WHERE id = ANY($1::text[])
+
+-- name: lanes
+SELECT id, role, services FROM allswell.lane ORDER BY id
+
+-- name: parked
+SELECT id, parked_until FROM allswell.service ORDER BY id
+
+-- Hints, found without locks ------------------------------------------------------------------------------------------
+
+-- name: find_due
+SELECT m.owner, l.agent
+FROM (SELECT owner, due_at FROM allswell.timer WHERE due_at <= $1::bigint ORDER BY due_at, owner LIMIT $2::integer) AS m
+LEFT JOIN allswell.lease AS l ON l.task = m.owner
+ORDER BY m.due_at, m.owner
+
+-- name: find_spreads
+SELECT id FROM allswell.spread ORDER BY seq LIMIT $1::integer
+
+-- name: find_waiting
+SELECT task FROM allswell.waits WHERE target = $1::text ORDER BY task LIMIT $2::integer
+
+-- name: find_open
+SELECT id FROM allswell.task WHERE run = $1::text AND ended_at IS NULL ORDER BY id LIMIT $2::integer
+
+-- name: find_questions
+SELECT id FROM allswell.question WHERE task = $1::text AND closed_at IS NULL ORDER BY id
+
+-- name: find_claimed
+SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' ORDER BY task
+
+-- name: find_leases
+SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::integer
+
+-- Writes --------------------------------------------------------------------------------------------------------------
+
+-- name: insert_runs
+INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command)
+SELECT id, name, created_at, deadline, ended_at, reason, command
+FROM json_to_recordset($1::json) AS x(id text, name text, created_at bigint, deadline bigint, ended_at bigint,
+                                      reason text, command text)
+
+-- name: update_runs
+UPDATE allswell.run AS r
+SET name = x.name, deadline = x.deadline, ended_at = x.ended_at, reason = x.reason, command = x.command
+FROM json_to_recordset($1::json) AS x(id text, name text, deadline bigint, ended_at bigint, reason text, command text)
+WHERE r.id = x.id
+
+-- name: put_services
+INSERT INTO allswell.service (id, parked_until)
+SELECT id, parked_until FROM json_to_recordset($1::json) AS x(id text, parked_until bigint)
+ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until
+
+-- name: put_agents
+INSERT INTO allswell.agent (id, misses, missed_at, stalled)
+SELECT id, misses, missed_at, stalled
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
+ON CONFLICT (id) DO UPDATE
+SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled
+
+-- name: delete_agents
+DELETE FROM allswell.agent WHERE id = ANY($1::text[])
+
+-- name: insert_questions
+INSERT INTO allswell.question (id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer,
+                               answered_by, command)
+SELECT id, task, run, kind, text, options::text, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM json_to_recordset($1::json) AS x(id text, task text, run text, kind text, text text, options json,
+                                      asked_at bigint, asked_by text, closed_at bigint, choice text, answer text,
+                                      answered_by text, command text)
+
+-- name: update_questions
+UPDATE allswell.question AS q
+SET closed_at = x.closed_at, choice = x.choice, answer = x.answer, answered_by = x.answered_by, command = x.command
+FROM json_to_recordset($1::json) AS x(id text, closed_at bigint, choice text, answer text, answered_by text,
+                                      command text)
+WHERE q.id = x.id
+
+-- name: insert_tasks
+-- The tasks, and beside them their payloads in the same order.
+INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec::text, record::text, payload
+FROM ROWS FROM (
+    json_to_recordset($1::json) AS (id text, name text, run text, role text, lane integer, priority integer,
+                                    state text, created_at bigint, ended_at bigint, spec json, record json),
+    json_array_elements_text($2::json)
+) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
+
+-- name: update_tasks
+-- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.
+UPDATE allswell.task AS t
+SET state = x.state, ended_at = x.ended_at, record = x.record::text, result = coalesce(x.result, t.result)
+FROM ROWS FROM (
+    json_to_recordset($1::json) AS (id text, state text, ended_at bigint, record json),
+    json_array_elements_text($2::json)
+) AS x(id, state, ended_at, record, result)
+WHERE t.id = x.id
+
+-- name: insert_ready
+INSERT INTO allswell.ready (task, lane, rank)
+SELECT task, lane, rank FROM json_to_recordset($1::json) AS x(task text, lane integer, rank bigint)
+
+-- name: delete_ready
+DELETE FROM allswell.ready WHERE task = ANY($1::text[])
+
+-- name: put_timers
+INSERT INTO allswell.timer (owner, due_at)
+SELECT owner, due_at FROM unnest($1::text[], $2::bigint[]) AS x(owner, due_at)
+ON CONFLICT (owner) DO UPDATE SET due_at = excluded.due_at
+
+-- name: delete_timers
+DELETE FROM allswell.timer WHERE owner = ANY($1::text[])
+
+-- name: insert_waits
+INSERT INTO allswell.waits (task, kind, target)
+SELECT task, kind, target FROM json_to_recordset($1::json) AS x(task text, kind text, target text)
+
+-- name: delete_waits
+DELETE FROM allswell.waits AS w
+USING json_to_recordset($1::json) AS x(task text, kind text, target text)
+WHERE w.task = x.task AND w.kind = x.kind AND w.target = x.target
+
+-- name: insert_bars
+INSERT INTO allswell.bar (task, agent)
+SELECT task, agent FROM json_to_recordset($1::json) AS x(task text, agent text)
+
+-- name: insert_leases
+INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+                            judged, stalled_at, renewed_at, checkin_at, progress, note)
+SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+       judged, stalled_at, renewed_at, checkin_at, progress, note
+FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, granted_at bigint, deadline bigint,
+                                      length bigint, idle bigint, ask_every bigint, ask_wait bigint, grace bigint,
+                                      command text, judged bigint, stalled_at bigint, renewed_at bigint,
+                                      checkin_at bigint, progress double precision, note text)
+
+-- name: update_leases
+-- Fenced by the token; what cannot change after the grant is not written.
+UPDATE allswell.lease AS l
+SET judged = x.judged, stalled_at = x.stalled_at, renewed_at = x.renewed_at, checkin_at = x.checkin_at,
+    progress = x.progress, note = x.note
+FROM json_to_recordset($1::json) AS x(task text, token bigint, judged bigint, stalled_at bigint, renewed_at bigint,
+                                      checkin_at bigint, progress double precision, note text)
+WHERE l.task = x.task AND l.token = x.token
+
+-- name: delete_leases
+-- Fenced by the token.
+DELETE FROM allswell.lease AS l
+USING unnest($1::text[], $2::bigint[]) AS x(task, token)
+WHERE l.task = x.task AND l.token = x.token
+
+-- name: insert_attempts
+INSERT INTO allswell.attempt (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
+SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late
+FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, granted_at bigint, ended_at bigint,
+                                      outcome text, command text, detail text, late text)
+
+-- name: update_attempts
+UPDATE allswell.attempt AS a SET late = x.late
+FROM json_to_recordset($1::json) AS x(task text, token bigint, late text)
+WHERE a.task = x.task AND a.token = x.token
+
+-- name: insert_spreads
+INSERT INTO allswell.spread (id, outcome, reason, replaced_by)
+SELECT id, outcome, reason, replaced_by::text
+FROM json_to_recordset($1::json) AS x(id text, outcome text, reason text, replaced_by json)
+
+-- name: delete_spreads
+DELETE FROM allswell.spread WHERE id = ANY($1::text[])
+
+-- name: insert_events
+INSERT INTO allswell.event (at, kind, task, run, agent, token, data)
+SELECT $2::bigint, kind, task, run, agent, token, coalesce(data::text, '{}')
+FROM json_to_recordset($1::json) AS x(kind text, task text, run text, agent text, token bigint, data json)
+
+-- Lanes and cursors ---------------------------------------------------------------------------------------------------
+
+-- name: insert_lane
+INSERT INTO allswell.lane (role, services) VALUES ($1::text, $2::text) ON CONFLICT DO NOTHING
+
+-- name: select_lane
+SELECT id FROM allswell.lane WHERE role = $1::text AND services = $2::text
+
+-- name: select_cursor
+SELECT xid, id FROM allswell.cursor WHERE follower = $1::text
+
+-- name: advance_cursor
+-- Never backwards.
+INSERT INTO allswell.cursor AS c (follower, xid, id) VALUES ($1::text, $2::bigint, $3::bigint)
+ON CONFLICT (follower) DO UPDATE SET xid = excluded.xid, id = excluded.id
+WHERE (c.xid, c.id) < (excluded.xid, excluded.id)
+
+-- name: journal
+-- Only what no transaction still under way could precede: ids are handed out before their transaction commits.
+SELECT e.xid::text::bigint, e.id, e.at, e.kind, e.task, e.run, e.agent, e.token, e.data
+FROM allswell.event AS e
+WHERE (e.xid, e.id) > ($1::text::xid8, $2::bigint) AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY e.xid, e.id LIMIT $3::integer
+
+-- Views ---------------------------------------------------------------------------------------------------------------
+
+-- name: task_row
+-- A task with the rows that show where it stands; `of_one_id` or `of_page` follows.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       r.task IS NOT NULL, m.due_at,
+       ARRAY(SELECT w.kind || ' ' || w.target FROM allswell.waits AS w WHERE w.task = t.id ORDER BY w.kind, w.target),
+       l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace,
+       l.command, l.judged, l.stalled_at, l.renewed_at, l.checkin_at, l.progress, l.note
+FROM allswell.task AS t
+LEFT JOIN allswell.ready AS r ON r.task = t.id
+LEFT JOIN allswell.timer AS m ON m.owner = t.id
+LEFT JOIN allswell.lease AS l ON l.task = t.id
+
+-- name: of_one_id
+WHERE t.id = $1::text
+
+-- name: of_page
+-- NULL switches a filter off. Never prepared, so that the planner sees which filters there are.
+WHERE t.id > $1::text
+  AND ($2::boolean IS NULL OR (t.ended_at IS NULL) = $2::boolean)
+  AND ($3::text IS NULL OR t.run = $3::text)
+  AND ($4::text IS NULL OR t.name = $4::text)
+  AND ($5::text[] IS NULL OR CASE
+        WHEN t.ended_at IS NOT NULL THEN t.state
+        WHEN l.task IS NOT NULL THEN 'held'
+        WHEN EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN 'waiting'
+        WHEN r.task IS NOT NULL THEN 'ready'
+        ELSE 'delayed'
+      END = ANY($5::text[]))
+ORDER BY t.id LIMIT $6::integer
+
+-- name: view_payload
+SELECT payload, result FROM allswell.task WHERE id = $1::text
+
+-- name: view_attempts
+SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late
+FROM allswell.attempt WHERE task = $1::text ORDER BY token
+
+-- name: view_open_questions
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM allswell.question WHERE closed_at IS NULL ORDER BY asked_at, id LIMIT $1::integer
+
+-- name: view_questions
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+FROM allswell.question ORDER BY asked_at, id LIMIT $1::integer
+
+-- name: view_runs
+SELECT id, name, created_at, deadline, ended_at, reason, command FROM allswell.run
+ORDER BY created_at DESC, id DESC LIMIT $1::integer
+
+-- name: view_agents
+SELECT id, misses, missed_at, stalled FROM allswell.agent ORDER BY id
+
+-- name: view_open_counts
+SELECT s.state, count(*)
+FROM (
+    SELECT CASE
+        WHEN EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = t.id) THEN 'held'
+        WHEN EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN 'waiting'
+        WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.task = t.id) THEN 'ready'
+        ELSE 'delayed'
+    END AS state
+    FROM allswell.task AS t WHERE t.ended_at IS NULL
+) AS s
+GROUP BY s.state
+
+-- name: view_ended_counts
+SELECT state, count(*) FROM allswell.task WHERE ended_at IS NOT NULL GROUP BY state
+
+-- name: view_agenda
+-- The clock, the next timer, and whether a spread is pending.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       (SELECT min(due_at) FROM allswell.timer),
+       EXISTS (SELECT FROM allswell.spread)
+
+-- name: view_unaccounted
+-- The invariant: an open task has a live lease with its timer, is ready, has a timer, or waits for something alive.
+-- What a pending spread has yet to reach is accounted for.
+SELECT t.id
+FROM allswell.task AS t
+LEFT JOIN allswell.timer AS m ON m.owner = t.id
+LEFT JOIN allswell.lease AS l ON l.task = t.id
+WHERE t.ended_at IS NULL
+  AND NOT EXISTS (SELECT FROM allswell.spread AS s WHERE s.id = t.run)
+  AND CASE
+    WHEN l.task IS NOT NULL THEN m.owner IS NULL
+    WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.task = t.id) THEN false
+    WHEN NOT EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN m.owner IS NULL
+    ELSE NOT EXISTS (
+        SELECT FROM allswell.waits AS w
+        WHERE w.task = t.id AND CASE w.kind
+            WHEN 'question' THEN EXISTS (
+                SELECT FROM allswell.question AS q WHERE q.id = w.target AND q.closed_at IS NULL)
+            ELSE EXISTS (SELECT FROM allswell.task AS n WHERE n.id = w.target AND n.ended_at IS NULL)
+              OR EXISTS (SELECT FROM allswell.spread AS s WHERE s.id = w.target)
+        END
+    )
+  END
+ORDER BY t.id LIMIT $1::integer
+
+-- Schema --------------------------------------------------------------------------------------------------------------
+
+-- name: about_server
+-- The tables are looked up in the catalogue itself: `to_regclass` asks a cache that a session which waited for the
+-- other migrator has not refreshed yet, and would say that they are still missing.
+SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'),
+       EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+               WHERE n.nspname = 'allswell' AND c.relname = 'meta')
+
+-- name: schema_version
+SELECT value::integer FROM allswell.meta WHERE key = 'schema'
+
+-- name: lock_schema
+-- One migrator at a time; the number is "allswell" in ASCII.
+SELECT pg_advisory_xact_lock(7020105162343935084)
+
+-- name: create_schema
+CREATE SCHEMA IF NOT EXISTS allswell
+
+-- name: create_meta
+CREATE TABLE IF NOT EXISTS allswell.meta (key text PRIMARY KEY, value text NOT NULL)
+
+-- name: set_schema_version
+INSERT INTO allswell.meta (key, value) VALUES ('schema', $1::text)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value

@@ -1,0 +1,251 @@
+"""The PostgreSQL store: its desks, and how a lost answer to a commit is settled.
+
+There are two desks for decisions, two for looking and one for check-ins, each made when it is first needed. A beat
+never queues behind a batch that waits for a lock or the disk. A desk whose call has passed its bound is given up and
+replaced; one whose connection broke gets a new one with the next call. So the same store object works again as soon
+as the server does.
+
+A commit whose answer was lost is settled by asking the server for the transaction's status until it is over. That
+alone is not proof: after a crash the server may give the number of a transaction that it lost to another one (seen).
+So each deciding connection keeps a row with the number of its last unit of work, written in the same transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+import psycopg
+
+from allswell.errors import Refused, Unavailable
+from allswell.store.port import CommitUnknown, Position, Transaction
+from allswell.store.postgres.connection import Address, Connection, Line, Statement
+from allswell.store.postgres.desk import Desk, Guard
+from allswell.store.postgres.failure import explain
+from allswell.store.postgres.schema import bring_up_to_date
+from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work
+from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.transaction import Clock, PostgresTransaction
+from allswell.store.postgres.values import json
+from allswell.store.postgres.views import PostgresViews, Table
+from allswell.store.thread import WorkThread, drive
+
+T = TypeVar("T")
+
+_DECISIONS, _CHECKINS, _LOOKING = ("decisions 1", "decisions 2"), ("check-ins",), ("looking 1", "looking 2")
+_SETTLE_FIRST, _SETTLE_MOST = 0.01, 0.5
+"""Pauses between two questions about a commit, in seconds."""
+
+
+class PostgresStore(PostgresViews):
+    """A watch in a PostgreSQL database, shared by any number of processes."""
+
+    shared_clock = True
+
+    def __init__(self, url: str, **settings: float | None) -> None:
+        """Name the database; `settings` are the fields of `Settings`."""
+        try:
+            self._settings = msgspec.convert(settings, Settings)
+        except msgspec.ValidationError as error:
+            raise Refused("bad_setting", f"a setting of the PostgreSQL store is wrong: {error}") from None
+        self.url = url
+        self._address = Address(url, self._settings)
+        self._clock = Clock()
+        self._desks: dict[str, Desk] = {}
+        self._numbers = itertools.count(1)
+        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<PostgresStore {self._address.place}>"
+
+    # Its life.
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date or refuse."""
+        settings, place = self._settings, self._address.place
+
+        def prepare() -> None:
+            connection = self._address.connect()
+            with connection:
+                bring_up_to_date(connection, settings, place)
+
+        self._closed = False
+        await self._outside(prepare, settings.migrate_timeout + settings.connect_timeout, "opening the store")
+
+    async def close(self) -> None:
+        """Let everything go; work under way gets `close_timeout` to finish."""
+        self._closed = True
+        desks, self._desks = list(self._desks.values()), {}
+        await asyncio.gather(*(desk.close(self._settings.close_timeout) for desk in desks), return_exceptions=True)
+
+    # Units of work.
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+        """Run `work` in one transaction, in a desk's thread, and commit."""
+        desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
+        guard = Guard()
+
+        def job(line: Line) -> T:
+            number = next(self._numbers)
+            opening = opening_of_work(self._settings, durable=durable)
+            session = Session(line, self._address.place, opening, guard)
+            mark = (SQL["mark"], (line.id, number)) if durable else (SQL["xid"], ())
+            transaction = PostgresTransaction(session, self._clock, mark)
+            try:
+                result = drive(_coroutine(work, transaction))
+                xid = transaction.xid
+                ticket = None if xid is None else f"{xid} {line.id} {number}" if durable else str(xid)
+                session.commit(ticket)
+            except BaseException:
+                session.roll_back()
+                raise
+            return result
+
+        try:
+            return await desk.call(
+                job, timeout=self._settings.transact_timeout, what="a unit of work (transact_timeout)"
+            )
+        except Unavailable:
+            if desk.stuck and (ticket := guard.give_up()) is not None:
+                raise CommitUnknown(ticket) from None
+            raise
+        except asyncio.CancelledError:
+            guard.give_up()
+            raise
+
+    async def outcome(self, ticket: str) -> bool:
+        """Whether a transaction took place, asked on a new connection until the server knows."""
+        deadline = time.monotonic() + self._settings.settle_timeout
+        pause = _SETTLE_FIRST
+        while True:
+            try:
+                answer = await self._outside(
+                    lambda: self._ask_outcome(ticket),
+                    self._settings.connect_timeout + self._settings.statement_timeout,
+                    "the outcome of a commit",
+                )
+            except Unavailable:
+                if time.monotonic() + pause > deadline:
+                    raise
+                answer = None
+            if answer is not None:
+                return answer
+            if time.monotonic() + pause > deadline:
+                raise Unavailable("a commit was not settled within settle_timeout; ask again")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _SETTLE_MOST)
+
+    def _ask_outcome(self, ticket: str) -> bool | None:
+        xid, *mark = ticket.split()
+        place = self._address.place
+        with self._connect() as connection:
+            try:
+                status = connection.execute(SQL["xact_status"], (xid,)).fetchall()[0][0]
+            except psycopg.errors.InvalidParameterValue:
+                status = None  # the server has never seen that number: it crashed, or another one took its place
+            except psycopg.Error as error:
+                raise explain(error, place) from error
+            try:
+                if status == "in progress":
+                    connection.execute(SQL["end_orphan"], (xid,))
+                    return None
+                if not mark:
+                    return bool(status == "committed")
+                return bool(connection.execute(SQL["marked"], mark).fetchall()[0][0])
+            except psycopg.Error as error:
+                raise explain(error, place) from error
+
+    # Small writes that are no unit of work.
+
+    async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
+        """The lane of each (role, services); lanes never go, so what is known need not be asked again."""
+        new = sorted({lane for lane in wanted if lane not in self._lanes})
+        if new:
+
+            def intern(session: Session) -> dict[tuple[str, tuple[str, ...]], int]:
+                pairs = [(role, json(services)) for role, services in new]
+                session.ask(*((SQL["insert_lane"], pair) for pair in pairs))
+                found = session.ask(*((SQL["select_lane"], pair) for pair in pairs))
+                return {lane: answer.fetchall()[0][0] for lane, answer in zip(new, found, strict=True)}
+
+            self._lanes |= await self._write(intern, "a lane (view_timeout)")
+        return [self._lanes[lane] for lane in wanted]
+
+    async def advance(self, follower: str, position: Position) -> None:
+        """Note durably where a follower has got to; never backwards."""
+
+        def note(session: Session) -> None:
+            session.ask((SQL["advance_cursor"], (follower, position.xid, position.id)))
+
+        await self._write(note, "a follower's cursor (view_timeout)")
+
+    async def _write(self, job: Callable[[Session], T], what: str) -> T:
+        def write(line: Line) -> T:
+            session = Session(line, self._address.place, opening_of_work(self._settings, durable=True))
+            try:
+                result = job(session)
+                session.commit()
+            except BaseException:
+                session.roll_back()
+                raise
+            return result
+
+        return await self._quiet_desk(_LOOKING).call(write, timeout=self._settings.view_timeout, what=what)
+
+    # Looking.
+
+    async def _look(self, *statements: Statement) -> list[Table]:
+        def look(line: Line) -> list[Table]:
+            session = Session(line, self._address.place, opening_of_view(self._settings))
+            # Not prepared: the planner then sees the values, and views differ much by theirs. The commit rides along.
+            *answers, _ = session.ask(*statements, (SQL["commit"], ()), prepare=False)
+            return [answer.fetchall() for answer in answers]
+
+        return await self._quiet_desk(_LOOKING).call(
+            look, timeout=self._settings.view_timeout + self._settings.connect_timeout, what="a view (view_timeout)"
+        )
+
+    # Desks.
+
+    def _desk(self, name: str) -> Desk:
+        if self._closed:
+            raise Unavailable("the store is closed")
+        desk = self._desks.get(name)
+        if desk is not None and desk.stuck:
+            desk.retire()
+            desk = None
+        if desk is None:
+            desk = self._desks[name] = Desk(name, self._address)
+        return desk
+
+    def _quiet_desk(self, names: tuple[str, ...]) -> Desk:
+        """The least busy of these; a further one is made only while those before it are busy."""
+        best = self._desk(names[0])
+        for name in names[1:]:
+            if best.queued == 0:
+                break
+            best = min(best, self._desk(name), key=lambda desk: desk.queued)
+        return best
+
+    def _connect(self) -> Connection:
+        try:
+            return self._address.connect()
+        except Refused as error:
+            raise Unavailable(error.message) from None
+
+    async def _outside(self, function: Callable[[], T], timeout: float, what: str) -> T:
+        """Do something rare in a thread of its own."""
+        thread = WorkThread(what)
+        try:
+            return await thread.call(function, timeout=timeout, what=what)
+        finally:
+            thread.close()
+
+
+async def _coroutine(work: Callable[[Transaction], Awaitable[T]], transaction: Transaction) -> T:
+    return await work(transaction)

@@ -1,0 +1,94 @@
+"""What can be looked at without a transaction: each view is one round trip with one snapshot, on a desk of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allswell.domain.checkin import Agent
+from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import Attempt
+from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
+from allswell.store.postgres.connection import Statement
+from allswell.store.postgres.session import SQL
+from allswell.store.postgres.transaction import Clock
+from allswell.store.postgres.values import entry_of, question_of, task_row_of, texts
+
+Table = list[tuple[Any, ...]]
+
+
+class PostgresViews:
+    """The reading half of the store."""
+
+    _clock: Clock
+
+    async def _look(self, *statements: Statement) -> list[Table]:
+        """The rows of each statement, all seen at one moment."""
+        raise NotImplementedError
+
+    async def _rows(self, name: str, *values: object) -> Table:
+        (rows,) = await self._look((SQL[name], values))
+        return rows
+
+    async def view_agenda(self) -> Agenda:
+        """What a sweeper has to do, and when."""
+        ((moment, due, spreads),) = await self._rows("view_agenda")
+        return Agenda(self._clock.see(moment), due, spreads)
+
+    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+        """Tasks by id, a page at a time."""
+        states = texts(which.states) if which.states else None
+        values = (which.after, which.open, which.run, which.name, states, which.limit)
+        (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_page']}", values))
+        return [task_row_of(row) for row in rows]
+
+    async def view_task(self, task: TaskId) -> TaskRow | None:
+        """One task."""
+        (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_one_id']}", (task,)))
+        return task_row_of(rows[0]) if rows else None
+
+    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+        """A task's payload and result."""
+        rows = await self._rows("view_payload", task)
+        return (rows[0][0], rows[0][1]) if rows else (None, None)
+
+    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+        """A task's ended attempts, the oldest first."""
+        return [Attempt(*row) for row in await self._rows("view_attempts", task)]
+
+    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+        """Questions, the oldest first."""
+        rows = await self._rows("view_open_questions" if open_only else "view_questions", limit)
+        return [question_of(row) for row in rows]
+
+    async def view_question(self, question: QuestionId) -> Question | None:
+        """One question."""
+        rows = await self._rows("read_questions", texts([question]))
+        return question_of(rows[0]) if rows else None
+
+    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+        """Runs, the newest first."""
+        return [Run(*row) for row in await self._rows("view_runs", limit)]
+
+    async def view_agents(self) -> list[Agent]:
+        """Agents that something is held against."""
+        return [Agent(*row) for row in await self._rows("view_agents")]
+
+    async def view_counts(self) -> dict[str, int]:
+        """How many tasks stand in each derived state."""
+        unended, ended = await self._look((SQL["view_open_counts"], ()), (SQL["view_ended_counts"], ()))
+        return dict(unended + ended)
+
+    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """Open tasks that would hang silently."""
+        return [row[0] for row in await self._rows("view_unaccounted", limit)]
+
+    async def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position; only those that no transaction under way could still precede."""
+        return [entry_of(row) for row in await self._rows("journal", str(after.xid), after.id, limit)]
+
+    async def cursor(self, follower: str) -> Position:
+        """Where a follower has got to."""
+        rows = await self._rows("select_cursor", follower)
+        return Position(*rows[0]) if rows else Position()
