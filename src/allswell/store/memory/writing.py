@@ -98,6 +98,8 @@ def _enter_leases(changes: Changes, draft: Draft) -> None:
 
 def _enter_places(changes: Changes, draft: Draft) -> None:
     for dropped in changes.drop_ready:
+        if draft.ready.get(dropped) is None:
+            raise Bug(f"task {dropped} is not ready, so it cannot be taken from the pool")
         draft.ready.put(dropped, None)
     for ready in changes.new_ready:
         _insert(draft.ready, ready.task, ready)

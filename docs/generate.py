@@ -1,0 +1,154 @@
+"""Writes the pages under docs/ that follow from tables in the code, so that they cannot contradict it: `make docs`.
+
+`states.md` is drawn from the table of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
+from the error classes and from every `Refused(...)` in the source. A test fails when a page is not what this would write.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from allswell import errors
+from allswell.domain import task
+from allswell.domain.event import KINDS
+from allswell.domain.task import ENDS, MOVES, State
+
+DOCS = Path(__file__).parent
+SOURCE = DOCS.parent / "src" / "allswell"
+NOTE = "<!-- Written by docs/generate.py; change the tables in the code and run `make docs`. -->\n"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page with its text."""
+    made = {"states.md": states(), "reference/events.md": events(), "reference/errors.md": all_errors()}
+    return {DOCS / name: NOTE + text for name, text in made.items()}
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+def states() -> str:
+    """The diagram of moves, and a sentence for each state."""
+    lines = ["# Where a task can stand", ""]
+    lines += ["Drawn from the table `MOVES` in `domain/task.py`, to which every decision is held.", ""]
+    lines += ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    [*] --> {first}" for first in (State.READY, State.DELAYED, State.WAITING, State.SKIPPED)]
+    for old, moves in MOVES.items():
+        lines += [f"    {old} --> {new}" for new in moves]
+    lines += [f"    {end} --> [*]" for end in ENDS]
+    lines += ["```", "", "| state | what it means | can become |", "|---|---|---|"]
+    said = sentences(task, "State")
+    for state in State:
+        following = ", ".join(MOVES[state]) or "(it has ended)"
+        lines.append(f"| `{state}` | {said[state.name]} | {following} |")
+    return "\n".join(lines) + "\n"
+
+
+def sentences(module: object, name: str) -> dict[str, str]:
+    """The sentence that stands below each member of an enum."""
+    tree = ast.parse(inspect.getsource(module))  # type: ignore[arg-type]
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    found = {}
+    for member, below in zip(body, body[1:], strict=False):
+        if (
+            isinstance(member, ast.Assign)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(member.targets[0], ast.Name)
+        ):
+            found[member.targets[0].id] = str(below.value.value)
+    return found
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def events() -> str:
+    """The catalogue of events."""
+    lines = ["# Events", ""]
+    lines += [
+        "Every event carries its `kind`, the moment it was committed, and, where they apply, the `task`, the `run`, the",
+        "`agent` and the `token` of the lease. The fields below are what its `data` holds besides. The names are those of",
+        "the documents Allswell comes from: their `task_id` and `agent_id` are `task` and `agent` here.",
+        "",
+        "| kind | fields | what it means |",
+        "|---|---|---|",
+    ]
+    for name, kind in KINDS.items():
+        fields = ", ".join(f"`{field}`" for field in kind.fields)
+        lines.append(f"| `{name}` | {fields} | {kind.meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def all_errors() -> str:
+    """The error classes, and every reason for which a caller can be refused."""
+    lines = ["# Errors", "", *paragraphs(errors.__doc__), ""]
+    for name, error in vars(errors).items():
+        if inspect.isclass(error) and error.__module__ == errors.__name__:
+            lines += [f"## `{name}`", "", *paragraphs(error.__doc__), ""]
+    lines += ["## Codes of `Refused`", ""]
+    lines += ["`code` is stable. In the messages, `{…}` stands for what the caller gave or what was found.", ""]
+    lines += ["| code | message | `where` |", "|---|---|---|"]
+    for code, message, where in sorted(set(refusals())):
+        lines.append(f"| `{code}` | {message.replace('|', '&#124;')} | {where} |")
+    return "\n".join(lines) + "\n"
+
+
+def paragraphs(text: str | None) -> list[str]:
+    """A docstring's lines; those that are set as a table keep their shape."""
+    lines = inspect.cleandoc(text or "").splitlines()
+    return [f"- {line}" if line.startswith("`") and "  " in line else line for line in lines]
+
+
+def refusals() -> Iterator[tuple[str, str, str]]:
+    """Every `Refused(code, message, where=…)` in the source."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for scope in ast.walk(ast.parse(path.read_text())):
+            if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+                known = texts(scope)
+                for call in ast.walk(scope):
+                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Refused":
+                        yield from refusal(call, known)
+
+
+def refusal(call: ast.Call, known: Mapping[str, ast.expr]) -> Iterator[tuple[str, str, str]]:
+    """One refusal, unless its code is handed through."""
+    code, message = call.args[:2]
+    where = [template(keyword.value, known) for keyword in call.keywords if keyword.arg == "where"]
+    if isinstance(code, ast.Constant):
+        yield str(code.value), template(message, known), "".join(f"`{one}`" for one in where)
+
+
+def texts(scope: ast.AST) -> dict[str, ast.expr]:
+    """What the names in a function were last set to, for messages that are built before they are raised."""
+    return {
+        node.targets[0].id: node.value
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+
+
+def template(node: ast.expr, known: Mapping[str, ast.expr]) -> str:
+    """A message as its reader may meet it, with `{…}` for what is filled in."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(template(part, known) for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return template(node.left, known) + template(node.right, known)
+    if isinstance(node, ast.Name) and isinstance(known.get(node.id), ast.Constant | ast.JoinedStr):
+        return template(known[node.id], known)
+    return "{…}"
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text)
+        print(page.relative_to(DOCS.parent))
