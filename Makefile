@@ -11,7 +11,7 @@ ARGS   ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format bench demo sim chaos clean
+.PHONY: help venv test lint format docs bench demo sim chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ lint: $(STAMP) ## ruff, mypy, and the direction of imports
 format: $(STAMP) ## put the code into its one shape, and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+docs: $(STAMP) ## write what is generated under docs/: states, events, errors
+	$(BIN)/python docs/generate.py
 
 bench: $(STAMP) ## measure, with peers side by side
 	$(BIN)/python bench/run.py $(ARGS)

@@ -1,7 +1,7 @@
 """Writes the pages under docs/ that follow from tables in the code, so that they cannot contradict it: `make docs`.
 
 `states.md` is drawn from the table of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
-from the error classes and from every `Refused(...)` in the source. A test fails when a page is not what this would write.
+from the error classes and from every `Refused(...)` in the source. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from allswell import errors
@@ -52,7 +53,7 @@ def sentences(module: object, name: str) -> dict[str, str]:
     tree = ast.parse(inspect.getsource(module))  # type: ignore[arg-type]
     (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     found = {}
-    for member, below in zip(body, body[1:], strict=False):
+    for member, below in pairwise(body):
         if (
             isinstance(member, ast.Assign)
             and isinstance(below, ast.Expr)
@@ -70,9 +71,9 @@ def events() -> str:
     """The catalogue of events."""
     lines = ["# Events", ""]
     lines += [
-        "Every event carries its `kind`, the moment it was committed, and, where they apply, the `task`, the `run`, the",
-        "`agent` and the `token` of the lease. The fields below are what its `data` holds besides. The names are those of",
-        "the documents Allswell comes from: their `task_id` and `agent_id` are `task` and `agent` here.",
+        "Every event carries its `kind`, the moment it was committed, and, where they apply, the `task`, the `run`,",
+        "the `agent` and the `token` of the lease. The fields below are what its `data` holds besides. The names are",
+        "those of the documents Allswell comes from: their `task_id` and `agent_id` are `task` and `agent` here.",
         "",
         "| kind | fields | what it means |",
         "|---|---|---|",

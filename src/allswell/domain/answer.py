@@ -47,7 +47,7 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         reason = command.text or "skipped by a human"
         end_task(out, State.SKIPPED, reason, now, command=command.id)
         out.events.append(event(task, "task_skipped", reason=reason))
-    elif case.lease is None:
+    elif len(waits) < len(case.waits):  # else it was asked in passing: the task stays where it is, its pause too
         out.case = come_to_rest(out.case, now)
         if out.case.ready is not None:
             out.events.append(event(task, "task_ready", reason="answered"))

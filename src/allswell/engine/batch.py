@@ -35,6 +35,7 @@ from allswell.domain.decide import decide, held_to_table
 from allswell.domain.ending import end_run, open_run
 from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, can_name
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
+from allswell.domain.task import rank
 from allswell.engine.book import Book, News
 from allswell.engine.claims import grants, hand_out
 from allswell.engine.plan import Plan
@@ -73,6 +74,7 @@ async def perform(
                 known = [book.cases[id_] for id_ in claimed_before.get(command.id, ()) if id_ in book.cases]
                 earlier = [case for case in known if case.lease is not None and case.lease.command == command.id]
                 if earlier:
+                    earlier.sort(key=lambda case: (rank(case.task.priority, case.task.created_at), case.task.id))
                     answers[place] = grants(book, earlier)
                 else:
                     claims.append((place, command))

@@ -50,6 +50,7 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
             continue
         wanted = sum(claim.count for _, claim in members)
         agents = {claim.agent for _, claim in members}
+        await book.write(tx)  # or this pick would find what the last one handed out
         picked = await tx.pick(among, wanted, members[0][1].agent if len(agents) == 1 else None)
         barred = await _load_picked(tx, book, picked)
         left = list(picked)
@@ -59,6 +60,7 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
             missing = claim.count - len(given[place])
             if missing > 0 and left and len(agents) > 1:
                 # What is left is barred for this agent; look further down its lanes for it alone.
+                await book.write(tx)
                 more = [id_ for id_ in await tx.pick(among, missing, claim.agent) if id_ not in book.cases]
                 _serve(book, claim, more, await _load_picked(tx, book, more), given[place])
     await book.write(tx)

@@ -1,0 +1,183 @@
+"""One task's life, driven by hand: rows in, decisions out, the clock an argument. What the engine does, without it."""
+# ruff: noqa: ANN401 - keywords are handed on to commands, which have types
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from allswell.domain.answer import answer
+from allswell.domain.case import Case, Outcome, state
+from allswell.domain.checkin import Agent
+from allswell.domain.claim import grant
+from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Complete, Fail, HolderCommand, NewTask, Release
+from allswell.domain.decide import Tick, decide, held_to_table
+from allswell.domain.event import Event
+from allswell.domain.hold import CheckedIn, check_in
+from allswell.domain.lease import Lease, due_at
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.policy import DEFAULT, Policy
+from allswell.domain.question import Question
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.run import Spread
+from allswell.domain.submit import accept
+from allswell.domain.task import Attempt, Record, State
+
+START = Millis(1_700_000_000_000)
+SECOND = 1_000
+MINUTE = 60_000
+
+
+def at(minutes: float) -> Millis:
+    """So many minutes after the start."""
+    return Millis(START + round(minutes * MINUTE))
+
+
+def new(id_: str = "t_a", **fields: Any) -> NewTask:
+    """A task as it is submitted; its name is its id's letter, as in the mission's examples."""
+    return NewTask(**{"id": TaskId(id_), "name": id_[2:].upper(), **fields})
+
+
+def opened(*, policy: Policy = DEFAULT, limit_at: Millis | None = None, now: Millis = START, **fields: Any) -> Case:
+    """A task that was just accepted and needs nothing."""
+    made = new(policy=policy, **fields)
+    return accept(made, 1, limit_at, {}, {made.id: False}, now).case
+
+
+class Life:
+    """A task with everything that was decided about it so far."""
+
+    def __init__(self, case: Case | None = None, **fields: Any) -> None:
+        self.case = opened(**fields) if case is None else case
+        self.agents: dict[AgentId, Agent] = {}
+        self.events: list[Event] = []
+        self.attempts: dict[int, Attempt] = {}
+        self.questions: dict[QuestionId, Question] = {}
+        self.spread: Spread | None = None
+        self.error: Exception | None = None
+        """What the last command's caller was told, beside its answer."""
+        self._commands = 0
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    def claim(self, agent: str, now: Millis, *, length: int | None = None, command: str = "claim") -> Lease:
+        claim = Claim(CommandId(command), AgentId(agent), None, 1, length)
+        out = held_to_table(self.case, grant(self.case, claim, now))
+        self._enter(out, None)
+        assert isinstance(out.answer, Lease)
+        return out.answer
+
+    def tick(self, now: Millis) -> Outcome:
+        """One look of a sweeper."""
+        return self._decide(Tick(self.case.task.id), now, self.holder)
+
+    def tick_when_due(self, until: Millis) -> None:
+        """A sweeper that is never late."""
+        due = self.case.due
+        while due is not None and due <= until:
+            self.tick(due)
+            before, due = due, self.case.due
+            assert due is None or due > before
+
+    def check_in(self, now: Millis, **said: Any) -> CheckedIn:
+        """The holder speaks on its lease."""
+        lease = self.lease
+        done = check_in(lease, CheckIn(lease.task, lease.token, lease.agent, **said), now)
+        self.case = replace(self.case, lease=done.lease)
+        if done.answered:
+            self.agents.pop(lease.agent, None)
+        if done.event is not None:
+            self.events.append(done.event)
+        return done
+
+    def complete(self, now: Millis, *, result: str = "null", **by: Any) -> Outcome:
+        return self.do(Complete(*self._signed(by), result), now)
+
+    def fail(self, now: Millis, failure: Failure | ErrorClass, *, draw: float = 0.0, **by: Any) -> Outcome:
+        told = failure if isinstance(failure, Failure) else Failure(failure, "it broke")
+        return self.do(Fail(*self._signed(by), told), now, draw)
+
+    def release(self, now: Millis, *, delay: int = 0, **by: Any) -> Outcome:
+        return self.do(Release(*self._signed(by), delay=delay), now)
+
+    def cancel(self, now: Millis, *, id_: str = "cancel") -> Outcome:
+        return self._decide(Cancel(CommandId(id_), self.case.task.id), now, None)
+
+    def do(self, command: HolderCommand, now: Millis, draw: float = 0.0) -> Outcome:
+        return self._decide(command, now, command.agent, draw)
+
+    def answer(self, option: str, now: Millis, *, id_: str = "answer", **how: Any) -> Outcome:
+        """Answer the only open question."""
+        question = self.question
+        before = self.case
+        out, closed = answer(before, question, Answer(CommandId(id_), question.id, option, **how), now)
+        held_to_table(before, out)
+        self.questions[closed.id] = closed
+        self._enter(out, None)
+        return out
+
+    def _signed(self, by: dict[str, Any]) -> tuple[CommandId, TaskId, Token, AgentId]:
+        self._commands += 1
+        id_ = CommandId(by.get("id_", f"c{self._commands}"))
+        lease = self.case.lease
+        token = by["token"] if lease is None else by.get("token", lease.token)
+        agent = by["agent"] if lease is None else by.get("agent", lease.agent)
+        return id_, self.case.task.id, Token(token), AgentId(agent)
+
+    def _decide(self, command: Any, now: Millis, agent: AgentId | None, draw: float = 0.0) -> Outcome:
+        past = self.attempts.get(getattr(command, "token", 0))
+        known = None if agent is None else self.agents.get(agent)
+        out = decide(replace(self.case, agent=known, past=past), command, now, draw)
+        self._enter(out, agent)
+        return out
+
+    def _enter(self, out: Outcome, agent: AgentId | None) -> None:
+        if agent is not None:
+            self.agents.pop(agent, None)
+            if out.case.agent is not None:
+                self.agents[agent] = out.case.agent
+        self.case = replace(out.case, agent=None, past=None)
+        self.events += out.events
+        self.error = out.error
+        self.attempts.update({ended.token: ended for ended in out.attempts})
+        if out.late is not None:
+            self.attempts[out.late.token] = out.late
+        self.questions.update({question.id: question for question in out.questions})
+        self.spread = out.spread or self.spread
+
+    # --- what can be seen -------------------------------------------------------------------------------------------
+
+    def stands(self) -> State:
+        return state(self.case)
+
+    @property
+    def lease(self) -> Lease:
+        assert self.case.lease is not None
+        return self.case.lease
+
+    @property
+    def holder(self) -> AgentId | None:
+        return None if self.case.lease is None else self.case.lease.agent
+
+    @property
+    def record(self) -> Record:
+        return self.case.task.record
+
+    @property
+    def question(self) -> Question:
+        """The only open one."""
+        (question,) = (question for question in self.questions.values() if question.closed_at is None)
+        return question
+
+    def told(self, *kinds: str) -> list[Event]:
+        """The events of these kinds, or all."""
+        return [event for event in self.events if not kinds or event.kind in kinds]
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    def timer_is_armed(self) -> bool:
+        """Whether the timer is where the lease wants it, or earlier."""
+        lease = self.case.lease
+        return lease is None or (self.case.due is not None and self.case.due <= due_at(lease))

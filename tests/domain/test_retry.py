@@ -1,0 +1,166 @@
+"""What follows a failure, with the figures of the mission (F4 to F7)."""
+
+import pytest
+
+from allswell.domain.names import Millis
+from allswell.domain.retry import (
+    RULES,
+    Again,
+    ErrorClass,
+    Escalate,
+    Failure,
+    GiveUp,
+    RetryPolicy,
+    Verdict,
+    Weather,
+    failure_of,
+    judge,
+)
+
+PLAIN = RetryPolicy()
+TRANSIENT = [ErrorClass.NETWORK, ErrorClass.SERVER, ErrorClass.OVERLOAD, ErrorClass.TRANSIENT]
+NO_RETRY_FAIL = [ErrorClass.VALIDATION, ErrorClass.NOT_FOUND, ErrorClass.CONTEXT_OVERFLOW, ErrorClass.BUG]
+NO_RETRY_ESCALATE = [ErrorClass.AUTH, ErrorClass.PERMANENT]
+ALMOST_ONE = 1 - 2**-53
+
+
+def verdict(
+    error: ErrorClass,
+    *,
+    before: int = 0,
+    others: int = 0,
+    retry_after: int | None = None,
+    remaining: int | None = None,
+    draw: float = 0.0,
+    policy: RetryPolicy = PLAIN,
+) -> Verdict:
+    earlier = {error.value: before, "some other class": others}
+    after = None if retry_after is None else Millis(retry_after)
+    return judge(policy, Failure(error, retry_after=after), earlier=earlier, remaining=remaining, draw=draw)
+
+
+def test_every_class_has_a_rule() -> None:
+    assert list(RULES) == sorted(RULES, key=list(RULES).index)
+    assert set(RULES) == set(ErrorClass)
+
+
+@pytest.mark.row("F4")
+@pytest.mark.parametrize("error", TRANSIENT)
+def test_transient_errors_are_retried_after_1_2_and_4_seconds_then_fail(error: ErrorClass) -> None:
+    assert [verdict(error, before=before) for before in range(3)] == [Again(Millis(s * 1_000)) for s in (1, 2, 4)]
+    assert verdict(error, before=3) == GiveUp(f"{error} after 3 retries")
+
+
+@pytest.mark.row("F6")
+@pytest.mark.parametrize("error", TRANSIENT)
+@pytest.mark.parametrize("before, base", [(0, 1_000), (1, 2_000), (2, 4_000)])
+def test_jitter_adds_nothing_to_half_of_the_pause(error: ErrorClass, before: int, base: int) -> None:
+    assert verdict(error, before=before, draw=0.5) == Again(Millis(base + base // 4))
+    most = verdict(error, before=before, draw=ALMOST_ONE)
+    assert isinstance(most, Again)
+    assert base * 1.5 - 1 <= most.delay <= base * 1.5
+
+
+@pytest.mark.row("F4", "F5")
+def test_a_rate_limit_is_retried_five_times_after_retry_after_and_then_escalated() -> None:
+    for before in range(5):
+        assert verdict(ErrorClass.RATE_LIMIT, before=before, retry_after=7_000) == Again(Millis(7_000))
+    assert verdict(ErrorClass.RATE_LIMIT, before=5, retry_after=7_000) == Escalate("rate_limit after 5 retries")
+
+
+@pytest.mark.row("F5")
+@pytest.mark.parametrize(
+    "asked, waited", [(None, 60_000), (0, 0), (-5, 0), (1, 1), (299_999, 299_999), (300_000, 300_000)]
+)
+def test_retry_after_defaults_to_60_s_and_is_waited_for_up_to_300_s(asked: int | None, waited: int) -> None:
+    assert verdict(ErrorClass.RATE_LIMIT, retry_after=asked) == Again(Millis(waited))
+
+
+@pytest.mark.row("F5", "F6")
+def test_jitter_goes_on_top_of_the_capped_retry_after() -> None:
+    assert verdict(ErrorClass.RATE_LIMIT, retry_after=300_000, draw=0.5) == Again(Millis(375_000))
+
+
+@pytest.mark.row("F5")
+@pytest.mark.parametrize("error", [ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD])
+@pytest.mark.parametrize("before", [0, 5, 100])
+def test_beyond_the_cap_is_weather_however_often_it_was_tried(error: ErrorClass, before: int) -> None:
+    assert verdict(error, before=before, retry_after=300_001, draw=0.9) == Weather(Millis(300_001))
+
+
+def test_an_overload_is_waited_for_as_asked_and_otherwise_backed_off() -> None:
+    assert verdict(ErrorClass.OVERLOAD, before=1, retry_after=9_000) == Again(Millis(9_000))
+    assert verdict(ErrorClass.OVERLOAD, before=1) == Again(Millis(2_000))
+
+
+@pytest.mark.parametrize("error", [ErrorClass.NETWORK, ErrorClass.SERVER, ErrorClass.TRANSIENT])
+def test_only_limits_are_waited_for_by_retry_after(error: ErrorClass) -> None:
+    assert verdict(error, retry_after=900_000) == Again(Millis(1_000))
+
+
+@pytest.mark.row("F7")
+@pytest.mark.parametrize("error", NO_RETRY_FAIL)
+def test_what_cannot_get_better_fails_at_once(error: ErrorClass) -> None:
+    assert verdict(error) == GiveUp(f"{error} is not retried")
+
+
+@pytest.mark.row("F7")
+@pytest.mark.parametrize("error", NO_RETRY_ESCALATE)
+def test_what_only_a_human_can_mend_is_escalated_at_once(error: ErrorClass) -> None:
+    assert verdict(error) == Escalate(f"{error} is not retried")
+
+
+@pytest.mark.parametrize("error", [*NO_RETRY_FAIL, *NO_RETRY_ESCALATE])
+def test_a_setting_cannot_make_a_permanent_error_transient(error: ErrorClass) -> None:
+    assert not isinstance(verdict(error, policy=RetryPolicy(retries=4)), Again)
+
+
+def test_the_number_of_retries_is_a_setting() -> None:
+    assert verdict(ErrorClass.NETWORK, policy=RetryPolicy(retries=0)) == GiveUp("network is not retried")
+    assert verdict(ErrorClass.NETWORK, before=3, policy=RetryPolicy(retries=4)) == Again(Millis(8_000))
+
+
+@pytest.mark.row("F7")
+@pytest.mark.parametrize("error", [*TRANSIENT, ErrorClass.RATE_LIMIT])
+def test_the_sixth_attempt_is_the_last_whatever_the_classes(error: ErrorClass) -> None:
+    assert isinstance(verdict(error, others=4), Again)
+    assert verdict(error, others=5) == GiveUp(f"{error}: all 6 attempts are used up")
+
+
+@pytest.mark.parametrize("error", TRANSIENT)
+def test_a_retry_that_does_not_fit_is_not_waited_for(error: ErrorClass) -> None:
+    assert verdict(error, remaining=1_001) == Again(Millis(1_000))
+    late = verdict(error, remaining=1_000)
+    assert late == GiveUp(f"{error}: the next try in 1000 ms would not fit into the 1000 ms left")
+    assert isinstance(verdict(error, remaining=-5), GiveUp)
+
+
+def test_weather_that_outlasts_the_run_is_not_waited_for() -> None:
+    assert verdict(ErrorClass.RATE_LIMIT, retry_after=400_000, remaining=400_001) == Weather(Millis(400_000))
+    assert verdict(ErrorClass.RATE_LIMIT, retry_after=400_000, remaining=400_000) == GiveUp(
+        "rate_limit: asked to wait 400000 ms, but only 400000 ms are left"
+    )
+
+
+@pytest.mark.row("F7")
+@pytest.mark.parametrize(
+    "error, meant",
+    [
+        (TypeError("x"), ErrorClass.BUG),
+        (AssertionError(), ErrorClass.BUG),
+        (KeyError("k"), ErrorClass.BUG),
+        (ConnectionResetError("gone"), ErrorClass.NETWORK),
+        (TimeoutError(), ErrorClass.NETWORK),
+        (RuntimeError("who knows"), ErrorClass.TRANSIENT),
+        ("in words", ErrorClass.TRANSIENT),
+        (Failure(ErrorClass.AUTH), ErrorClass.AUTH),
+    ],
+)
+def test_unknown_errors_are_transient_unless_plainly_bugs(
+    error: BaseException | str | Failure, meant: ErrorClass
+) -> None:
+    assert failure_of(error).error is meant
+
+
+def test_a_failure_says_what_the_error_was() -> None:
+    assert failure_of(ConnectionResetError("gone")).message == "ConnectionResetError: gone"

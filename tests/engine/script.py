@@ -1,0 +1,249 @@
+"""Random scripts of commands for `test_equal_answers`: written while they are performed, so that they lead somewhere.
+
+A script is a list of lines; each is a batch of commands, a batch of check-ins, a jump of the clock, or a sweep. What
+answers depend on chance (ids, jitter) or on the clock is given by the script or left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from allswell.domain.command import (
+    Answer,
+    Ask,
+    Cancel,
+    CheckIn,
+    Claim,
+    Complete,
+    EndRun,
+    Fail,
+    NewTask,
+    OpenRun,
+    Recover,
+    Release,
+    Submit,
+)
+from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
+from allswell.domain.policy import Policy
+from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
+from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
+from allswell.engine.claims import Granted
+from allswell.engine.engine import Engine
+from allswell.errors import AllswellError
+from allswell.store.port import Position, TaskFilter
+
+AGENTS = [AgentId(name) for name in ("ann", "bob", "cy")]
+ROLES = ("", "builder", "auditor")
+TIMES = ("_at", "deadline", "until", "elapsed_ms", "due", "remaining_ms", "limit_at")
+"""Fields that tell a moment or a length that was measured."""
+MEASURED = re.compile(r"\d+ ms (are )?left")
+PATIENT = Policy(
+    timeout_escalation=2,
+    retry=RetryPolicy(backoff=3_600_000, retry_after_default=3_600_000, retry_after_cap=7_200_000),
+)
+"""Retries so far away that no real clock reaches them while a script is performed."""
+
+
+class Commands(msgspec.Struct, frozen=True):
+    """One batch."""
+
+    batch: tuple[Any, ...]
+
+
+class CheckIns(msgspec.Struct, frozen=True):
+    """One batch of check-ins."""
+
+    batch: tuple[CheckIn, ...]
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Time passes by so many ms, and a sweeper works off what there is."""
+
+    passed: int
+
+
+Line = Commands | CheckIns | Sweep
+
+
+class Author:
+    """Writes a script, line by line, knowing what the lines so far came to."""
+
+    def __init__(self, seed: int, *, timed: bool) -> None:
+        self._draw = random.Random(seed)
+        self._timed = timed
+        self._number = 0
+        self._tasks: list[TaskId] = []
+        self._runs: list[RunId] = []
+        self._questions: list[Question] = []
+        self._leases: list[tuple[TaskId, Token, AgentId]] = []
+        self._said: list[Any] = []
+
+    def line(self) -> Line:
+        """What happens next."""
+        kind = self._draw.random()
+        if kind < 0.15:
+            return Sweep(self._draw.choice([0, 1_000, 61_000, 330_000, 900_000, 3_600_000]) if self._timed else 0)
+        if kind < 0.3 and self._leases:
+            return CheckIns(tuple(self._check_in() for _ in range(self._draw.randint(1, 3))))
+        return Commands(tuple(self._command() for _ in range(self._draw.choice([1, 1, 2, 3, 5]))))
+
+    def heard(self, line: Line, answers: Sequence[object], questions: Sequence[Question]) -> None:
+        """Take note of what a line came to."""
+        self._questions = list(questions)
+        if isinstance(line, Commands):
+            self._said += line.batch
+            for command, answer in zip(line.batch, answers, strict=True):
+                if isinstance(command, Submit) and not isinstance(answer, AllswellError):
+                    self._tasks += [new.id for new in command.tasks]
+                elif isinstance(command, OpenRun):
+                    self._runs.append(command.run)
+                elif isinstance(command, Claim) and isinstance(answer, list):
+                    granted: list[Granted] = answer
+                    self._leases += [(one.lease.task, one.lease.token, one.lease.agent) for one in granted]
+
+    def _id(self) -> CommandId:
+        self._number += 1
+        return CommandId(f"c{self._number:04}")
+
+    def _some(self, known: Sequence[Any], other: str) -> Any:  # noqa: ANN401 - an id of any kind
+        """One that is known, mostly; or one that is not, or that no store can hold."""
+        if known and self._draw.random() < 0.9:
+            return self._draw.choice(known[-12:])
+        return self._draw.choice([f"{other}nobody", f"{other}a\0b", "\ud800"])
+
+    def _new(self, name: str) -> NewTask:
+        draw = self._draw
+        known = self._tasks
+        needs = tuple(dict.fromkeys(self._some(known, "t_") for _ in range(draw.choice([0, 0, 1, 2])) if known))
+        return NewTask(
+            TaskId(f"t_{name}"),
+            name,
+            run=draw.choice(self._runs) if self._runs and draw.random() < 0.3 else None,
+            role=draw.choice([*ROLES, *ROLES, "a\0b"] if draw.random() < 0.1 else ROLES),
+            services=("api",) if draw.random() < 0.3 else (),
+            priority=draw.choice([0, 0, 5, -1] if draw.random() < 0.1 else [0, 0, 5]),
+            needs=needs,
+            barred=(draw.choice(AGENTS),) if draw.random() < 0.2 else (),
+            payload=msgspec.json.encode({"n": name}).decode(),
+            not_before=Millis(1_700_000_600_000) if self._timed and draw.random() < 0.1 else None,
+            if_need_fails=draw.choice(["skip", "run"]),
+            policy=PATIENT,
+        )
+
+    def _check_in(self) -> CheckIn:
+        task, token, agent = self._draw.choice(self._leases)
+        note = self._draw.choice(["", "half way", "x" * 20_000])
+        return CheckIn(task, token, self._draw.choice([agent, agent, agent, AgentId("eve\0")]), bool(note), note, 0.5)
+
+    def _command(self) -> Any:  # noqa: ANN401 - a command of any kind
+        draw, id_ = self._draw, self._id()
+        if self._said and draw.random() < 0.08:
+            return draw.choice(self._said)
+        verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel"]
+        if self._leases:
+            verbs += ["complete", "complete", "fail", "fail", "fail", "release", "ask", "ask", "recover"]
+        if self._questions:
+            verbs += ["answer"] * 8
+        verb = draw.choice(verbs)
+        if verb in ("submit", "claim", "run", "end_run", "cancel", "answer"):
+            return self._outside(verb, id_)
+        task, token, agent = draw.choice(self._leases[-8:])
+        who = agent if draw.random() < 0.9 else AgentId("eve\0")
+        match verb:
+            case "complete":
+                return Complete(id_, task, token, who, draw.choice(['"fine"', '"fine"', "x" * (1 << 20) + "x"]))
+            case "fail":
+                after = draw.choice([None, None, Millis(90_000_000)])
+                services = draw.choice([(), ("api",), ("b\0",)])
+                return Fail(id_, task, token, who, Failure(draw.choice(list(ErrorClass)), "it broke", after, services))
+            case "release":
+                return Release(id_, task, token, who, "not now", draw.choice([0, 0, 3_600_000]))
+            case "ask":
+                options = draw.choice([(), REPEATED_TIMEOUT_OPTIONS])
+                return Ask(
+                    id_, task, token, who, draw.choice(["Which one?", "Why?", " "]), options, draw.random() < 0.4
+                )
+            case _:
+                return Recover(id_, task, token, who)
+
+    def _outside(self, verb: str, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
+        draw = self._draw
+        match verb:
+            case "submit":
+                names = [f"{id_}.{number}" for number in range(draw.choice([1, 1, 2, 4]))]
+                made = [self._new(name) for name in names]
+                if len(made) > 1 and draw.random() < 0.6:  # a chain, or a ring
+                    made[1] = msgspec.structs.replace(made[1], needs=(made[0].id,))
+                    if draw.random() < 0.3:
+                        made[0] = msgspec.structs.replace(made[0], needs=(made[1].id,))
+                return Submit(id_, tuple(made))
+            case "claim":
+                roles = draw.choice([None, None, ("builder",), ("", "auditor")])
+                return Claim(id_, draw.choice(AGENTS), roles, draw.choice([1, 2, 3]))
+            case "run":
+                return OpenRun(id_, RunId(f"r_{id_}"), "build", draw.choice([None, Millis(1_200_000)]))
+            case "end_run":
+                return EndRun(id_, self._some(self._runs, "r_"), draw.choice(["enough", "a\0b"]))
+            case "cancel":
+                return Cancel(id_, self._some(self._tasks, "t_"), "called off")
+            case _:
+                question = draw.choice(self._questions)
+                option = draw.choice([*(one.key for one in question.options), question.options[0].label, "cry"])
+                parts = [self._new(f"{id_}.s{number}") for number in range(draw.choice([0, 1, 2, 3]))]
+                alike = tuple(msgspec.structs.replace(new, needs=(), run=question.run) for new in parts)
+                id_of = self._some([question.id], "q_")
+                return Answer(id_, id_of, option, draw.choice(["", "so", "so"]), alike, by="eve")
+
+
+async def perform(engine: Engine, line: Line) -> list[object]:
+    """What one line comes to."""
+    if isinstance(line, Commands):
+        return await engine.do_many(line.batch)
+    if isinstance(line, CheckIns):
+        return await engine.check_in_many(line.batch)
+    while await engine.sweeper.sweep() == 0:
+        pass
+    return []
+
+
+async def stands(engine: Engine) -> dict[str, object]:
+    """Everything that can be seen, to be compared."""
+    store = engine.store
+    rows = await store.view_tasks(TaskFilter())
+    seen = {
+        "tasks": rows,
+        "payloads": [await store.view_payload(row.task.id) for row in rows],
+        "attempts": [await store.view_attempts(row.task.id) for row in rows],
+        "questions": sorted(await store.view_questions(open_only=False), key=lambda question: question.id),
+        "runs": sorted(await store.view_runs(), key=lambda run: run.id),
+        "agents": await store.view_agents(),
+        "counts": sorted((await store.view_counts()).items()),
+        "unaccounted": await store.view_unaccounted(),
+        "journal": [entry.event for entry in await store.journal(Position(), 100_000)],
+    }
+    return {name: msgspec.to_builtins(rows) for name, rows in seen.items()}
+
+
+def plain(value: object, *, timed: bool) -> object:
+    """An answer without what may differ: the numbers of lanes, and moments where the clocks differ."""
+    if isinstance(value, AllswellError):
+        return type(value).__name__, str(value)
+    if isinstance(value, msgspec.Struct):
+        return plain(msgspec.to_builtins(value), timed=timed)
+    if isinstance(value, dict):
+        hidden = () if timed else TIMES
+        return {
+            key: plain(inner, timed=timed)
+            for key, inner in value.items()
+            if key not in ("lane", "ready") and not str(key).endswith(hidden or ("lane",))
+        }
+    if isinstance(value, list | tuple):
+        return [plain(inner, timed=timed) for inner in value]
+    if isinstance(value, str) and not timed:
+        return MEASURED.sub("so many ms left", value)
+    return value
