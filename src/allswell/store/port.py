@@ -133,7 +133,11 @@ class Changes(msgspec.Struct):
     new_bars: list[Bar] = msgspec.field(default_factory=list)
     new_leases: list[Lease] = msgspec.field(default_factory=list)
     leases: list[Lease] = msgspec.field(default_factory=list)
-    """Only where task and token still match; a row that does not is a `Bug`, never silence."""
+    """Only where task and token still match; a row that does not is a `Bug`, never silence.
+
+    What changes is the deadline (after the machine slept) and all that follows it in a check-in's or a tick's row:
+    `judged`, `stalled_at`, `renewed_at`, `checkin_at`, `progress`, `note`.
+    """
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
     late_attempts: list[Attempt] = msgspec.field(default_factory=list)
@@ -252,6 +256,7 @@ class TaskFilter(msgspec.Struct, frozen=True):
     open: bool | None = None
     run: RunId | None = None
     name: str | None = None
+    role: str | None = None
     states: tuple[str, ...] = ()
     """Derived states, as `State` names them."""
     after: str = ""
@@ -269,36 +274,8 @@ class TaskRow(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...]
 
 
-class Store(Protocol):
-    """A place where a watch lives. Views read committed rows only and never wait for writers."""
-
-    url: str
-    shared_clock: bool
-    """Whether `now` is a server's clock: then this machine's clock jumps concern nobody else."""
-
-    async def open(self) -> None:
-        """Connect, and bring the schema up to date or refuse."""
-        ...
-
-    async def close(self) -> None:
-        """Let everything go; safe to call twice."""
-        ...
-
-    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
-        """Run `work` in one transaction and commit; roll back if it raises.
-
-        Without `durable` a power failure may undo the last moments (check-ins). Raises `Unavailable` if nothing was
-        committed, `CommitUnknown` if that cannot be told.
-        """
-        ...
-
-    async def outcome(self, ticket: str) -> bool:
-        """Whether the transaction of a lost commit answer took place; waits until that is certain."""
-        ...
-
-    async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
-        """The lane of each (role, services), made if it is new."""
-        ...
+class Views(Protocol):
+    """What can be looked at: committed rows only, and no view waits for writers."""
 
     async def view_agenda(self) -> Agenda:
         """What a sweeper has to do, and when."""
@@ -350,6 +327,38 @@ class Store(Protocol):
 
     async def cursor(self, follower: str) -> Position:
         """Where a follower has got to."""
+        ...
+
+
+class Store(Views, Protocol):
+    """A place where a watch lives."""
+
+    url: str
+    shared_clock: bool
+    """Whether `now` is a server's clock: then this machine's clock jumps concern nobody else."""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date or refuse."""
+        ...
+
+    async def close(self) -> None:
+        """Let everything go; safe to call twice."""
+        ...
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
+        """Run `work` in one transaction and commit; roll back if it raises.
+
+        Without `durable` a power failure may undo the last moments (check-ins). Raises `Unavailable` if nothing was
+        committed, `CommitUnknown` if that cannot be told.
+        """
+        ...
+
+    async def outcome(self, ticket: str) -> bool:
+        """Whether the transaction of a lost commit answer took place; waits until that is certain."""
+        ...
+
+    async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
+        """The lane of each (role, services), made if it is new."""
         ...
 
     async def advance(self, follower: str, position: Position) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from allswell.errors import Bug
 
@@ -25,11 +26,16 @@ def load(package: str, file: str) -> dict[str, str]:
 
 def migrations(package: str) -> list[tuple[int, str]]:
     """The numbered files of a `migrations` folder (`0001_first.sql`), in order, without gaps."""
-    found = sorted(
-        (int(entry.name[:4]), entry.read_text(encoding="utf-8"))
-        for entry in files(package).joinpath("migrations").iterdir()
-        if entry.name.endswith(".sql")
-    )
+    found = sorted((int(entry.name[:4]), entry.read_text(encoding="utf-8")) for entry in _migrations(package))
     if [number for number, _ in found] != list(range(1, len(found) + 1)):
         raise Bug(f"{package}: migrations must be numbered from 0001 without gaps")
     return found
+
+
+def newest(package: str) -> int:
+    """The number of the last migration there is."""
+    return len(_migrations(package))
+
+
+def _migrations(package: str) -> list[Traversable]:
+    return [entry for entry in files(package).joinpath("migrations").iterdir() if entry.name.endswith(".sql")]

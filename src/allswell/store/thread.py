@@ -12,24 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from allswell.errors import Bug, Unavailable
+from allswell.errors import Unavailable
 
 T = TypeVar("T")
-
-
-def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    work.close()
-    raise Bug("a unit of work awaited something other than its transaction")
 
 
 class WorkThread:

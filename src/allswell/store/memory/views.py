@@ -49,6 +49,7 @@ class MemoryViews:
             (which.open is None or which.open == (task.state == OPEN))
             and (which.run is None or which.run == task.run)
             and (which.name is None or which.name == task.name)
+            and (which.role is None or which.role == task.role)
             and (not which.states or tables.stands(id_) in which.states)
         )
 

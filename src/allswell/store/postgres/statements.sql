@@ -323,9 +323,9 @@ FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, grant
 -- name: update_leases
 -- Fenced by the token; what cannot change after the grant is not written.
 UPDATE allswell.lease AS l
-SET judged = x.judged, stalled_at = x.stalled_at, renewed_at = x.renewed_at, checkin_at = x.checkin_at,
+SET deadline = x.deadline, judged = x.judged, stalled_at = x.stalled_at, renewed_at = x.renewed_at, checkin_at = x.checkin_at,
     progress = x.progress, note = x.note
-FROM json_to_recordset($1::json) AS x(task text, token bigint, judged bigint, stalled_at bigint, renewed_at bigint,
+FROM json_to_recordset($1::json) AS x(task text, token bigint, deadline bigint, judged bigint, stalled_at bigint, renewed_at bigint,
                                       checkin_at bigint, progress double precision, note text)
 WHERE l.task = x.task AND l.token = x.token
 
@@ -406,6 +406,7 @@ WHERE t.id > $1::text
   AND ($2::boolean IS NULL OR (t.ended_at IS NULL) = $2::boolean)
   AND ($3::text IS NULL OR t.run = $3::text)
   AND ($4::text IS NULL OR t.name = $4::text)
+  AND ($7::text IS NULL OR t.role = $7::text)
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state
         WHEN l.task IS NOT NULL THEN 'held'

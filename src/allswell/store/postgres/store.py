@@ -22,6 +22,7 @@ import msgspec
 import psycopg
 
 from allswell.errors import Refused, Unavailable
+from allswell.store.drive import drive
 from allswell.store.port import CommitUnknown, Position, Transaction
 from allswell.store.postgres.connection import Address, Connection, Line, Statement
 from allswell.store.postgres.desk import Desk, Guard
@@ -32,7 +33,7 @@ from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.transaction import Clock, PostgresTransaction
 from allswell.store.postgres.values import json
 from allswell.store.postgres.views import PostgresViews, Table
-from allswell.store.thread import WorkThread, drive
+from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
 

@@ -18,6 +18,20 @@ The protocol, each rule with the failure it answers:
 *   **`now` never goes back** (`now.py`), not even across a restart after the clock was set back.
 """
 
-from allswell.store.sqlite.store import SqliteStore
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from allswell.store.sqlite.store import SqliteStore
 
 __all__ = ["SqliteStore"]
+
+
+def __getattr__(name: str) -> object:
+    """The store, once somebody wants it: who only looks (`reader.py`) starts without it."""
+    if name == "SqliteStore":
+        from allswell.store.sqlite.store import SqliteStore
+
+        return SqliteStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

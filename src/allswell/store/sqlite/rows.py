@@ -30,7 +30,9 @@ _names = msgspec.json.Decoder(tuple[str, ...])
 _tasks = msgspec.json.Decoder(tuple[TaskId, ...])
 _data = msgspec.json.Decoder(dict[str, Any])
 
-lease_update = attrgetter("judged", "stalled_at", "renewed_at", "checkin_at", "progress", "note", "task", "token")
+lease_update = attrgetter(
+    "deadline", "judged", "stalled_at", "renewed_at", "checkin_at", "progress", "note", "task", "token"
+)
 """A lease as `update_lease` takes it."""
 run_update = attrgetter("name", "created_at", "deadline", "ended_at", "reason", "command", "id")
 question_update = attrgetter("closed_at", "choice", "answer", "answered_by", "command", "id")

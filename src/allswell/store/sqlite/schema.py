@@ -12,13 +12,13 @@ from pathlib import Path
 from allswell.errors import Refused
 from allswell.store import sql
 
-_PACKAGE = "allswell.store.sqlite"
-SQL = sql.load(_PACKAGE, "statements.sql")
+PACKAGE = "allswell.store.sqlite"
+SQL = sql.load(PACKAGE, "statements.sql")
 
 
 def upgrade(connection: sqlite3.Connection, database: Path) -> None:
     """Run the migrations that are missing; the caller holds the write lock and commits."""
-    known = sql.migrations(_PACKAGE)
+    known = sql.migrations(PACKAGE)
     newest = len(known)
     version = _version(connection, database)
     if version > newest:

@@ -238,7 +238,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_lease
 -- What a check-in or a tick changes; the rest stands as it was granted.
-UPDATE lease SET judged = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?, progress = ?, note = ?
+UPDATE lease SET deadline = ?, judged = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?, progress = ?, note = ?
 WHERE task = ? AND token = ?;
 
 -- name: delete_lease

@@ -34,6 +34,9 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     if which.name is not None:
         conditions.append("name = ?")
         values.append(which.name)
+    if which.role is not None:
+        conditions.append("role = ?")
+        values.append(which.role)
     if len(which.states) == len(ends) == 1:
         conditions.append("state = ? AND state <> 'open'")  # the second lets the partial index serve
         values.append(ends[0])

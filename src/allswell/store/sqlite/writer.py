@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from allswell.errors import Unavailable
+from allswell.store.drive import drive
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translated
@@ -24,7 +25,6 @@ from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_at
 from allswell.store.sqlite.turnstile import Turnstile
-from allswell.store.thread import drive
 
 T = TypeVar("T")
 

@@ -105,7 +105,17 @@ async def rows_change_and_go(place: Place) -> None:
     )
     closed = rows.question("q_1.1", "t_1", closed=True)
     run = replace(rows.run("r_1"), ended_at=Millis(AT + 8), reason="over")
-    renewed = replace(rows.lease("t_2"), renewed_at=Millis(AT + 7), note=rows.TEXT, progress=0.5)
+    # Everything that the core may change on a lease after it was granted.
+    renewed = replace(
+        rows.lease("t_2"),
+        deadline=Millis(AT + 900_007),
+        judged=3,
+        stalled_at=Millis(AT + 5),
+        renewed_at=Millis(AT + 7),
+        checkin_at=Millis(AT + 6),
+        progress=0.5,
+        note=rows.TEXT,
+    )
     late = replace(rows.attempt("t_1"), late='{"late": true}')
     second = Changes(
         runs=[run],
