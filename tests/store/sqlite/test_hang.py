@@ -14,7 +14,7 @@ from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.sqlite import SqliteStore
 from tests.store.sqlite.scene import opened, plain, put
 
-ANSWER = 100
+ANSWER = 600
 """Milliseconds."""
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
@@ -103,6 +103,10 @@ class SqliteReader:
     async def view_agents(self) -> list[Agent]:
         """What is held against agents."""
         return self._look(views.agents)
+
+    async def view_parked(self) -> dict[str, Millis]:
+        """Until when services are parked."""
+        return self._look(views.parked)
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

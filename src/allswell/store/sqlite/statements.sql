@@ -65,15 +65,6 @@ CROSS JOIN task ON task.id = given.value
 LEFT JOIN ready ON ready.task = task.id
 LEFT JOIN timer ON timer.owner = task.id;
 
--- name: read_task_payload
--- The same with their payloads, for claims.
-SELECT task.id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
-       ready.lane, ready.rank, timer.due_at, payload
-FROM json_each(?) AS given
-CROSS JOIN task ON task.id = given.value
-LEFT JOIN ready ON ready.task = task.id
-LEFT JOIN timer ON timer.owner = task.id;
-
 -- name: read_wait
 -- What these tasks wait for.
 SELECT task, kind, target FROM json_each(?) AS given CROSS JOIN wait ON wait.task = given.value ORDER BY task, kind, target;
@@ -380,6 +371,10 @@ SELECT id, at, kind, task, run, agent, token, data FROM event WHERE id > ? ORDER
 -- name: view_cursor
 -- Where a follower has got to.
 SELECT xid, id FROM cursor WHERE follower = ?;
+
+-- name: view_cursors
+-- Where every follower has got to.
+SELECT follower, xid, id FROM cursor;
 
 -- ==== Schema
 

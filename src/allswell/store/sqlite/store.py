@@ -11,7 +11,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
@@ -197,6 +197,10 @@ class SqliteStore:
         """What is held against agents."""
         return await self._view(views.agents)
 
+    async def view_parked(self) -> dict[str, Millis]:
+        """Until when services are parked."""
+        return await self._view(views.parked)
+
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
         return await self._view(views.counts)
@@ -212,6 +216,10 @@ class SqliteStore:
     async def cursor(self, follower: str) -> Position:
         """Where a follower has got to."""
         return await self._view(lambda reader: views.cursor(reader, follower))
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Where every follower has got to."""
+        return await self._view(views.cursors)
 
     async def backup(self, target: str | Path) -> None:
         """Copy the store as it is at one moment into a new file, by SQLite's backup API; writers go on meanwhile."""

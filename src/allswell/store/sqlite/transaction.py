@@ -20,6 +20,7 @@ from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.port import Changes, Conflict, Due, Kind, Rows, Wanted
 from allswell.store.sqlite import bulk, rows
+from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.rows import Row
 from allswell.store.sqlite.schema import SQL
@@ -38,8 +39,10 @@ class KnownLanes:
 class SqliteTransaction:
     """A unit of work between `BEGIN IMMEDIATE` and `COMMIT`."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes) -> None:
+    def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes, cache: RowCache) -> None:
         self._connection = connection
+        self._cache = cache
+        cache.begin(connection.execute("PRAGMA data_version").fetchone()[0])
         self._clock = clock
         self._known = known
         self._stored: int | None = None
@@ -53,7 +56,14 @@ class SqliteTransaction:
     async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
         """The ids that exist, sorted; nobody else can hold any of them."""
         del skip, shared
-        return sorted({*self._column(_LOCK[kind], rows.text(ids))}) if ids else ()
+        here: list[str] = []
+        if kind is Kind.TASK:
+            here, ids = self._cache.tasks(ids)
+        elif kind is Kind.LEASE:
+            here, ids = self._cache.leases(ids)
+        if ids:
+            here += self._column(_LOCK[kind], rows.text(ids))
+        return sorted({*here})
 
     async def now(self) -> Millis:
         """The store's clock."""
@@ -64,10 +74,12 @@ class SqliteTransaction:
     async def read(self, wanted: Wanted) -> Rows:
         """Rows by id, as they are in this transaction."""
         found = Rows()
-        if wanted.tasks:
-            self._read_tasks(wanted, found)
-        if wanted.leases:
-            found.leases = {row[0]: Lease(*row) for row in self._by_id("read_lease", wanted.leases)}
+        if wanted.tasks and (missing := self._cache.give_tasks(wanted.tasks, found)):
+            self._read_tasks(missing, found)
+            self._cache.learn_tasks(missing, found)
+        if wanted.leases and (missing := self._cache.give_leases(wanted.leases, found)):
+            found.leases |= {row[0]: Lease(*row) for row in self._by_id("read_lease", missing)}
+            self._cache.learn_leases(missing, found)
         self._read_rarer(wanted, found)
         return found
 
@@ -76,8 +88,8 @@ class SqliteTransaction:
             found.attempts = {row[:2]: Attempt(*row) for row in self._by_id("read_attempt", wanted.attempts)}
         if wanted.awaited:
             found.awaited = {row[0] for row in self._by_id("read_awaited", wanted.awaited)}
-        if wanted.payloads and not found.payloads:
-            found.payloads = dict(self._by_id("read_payload", wanted.payloads))
+        if wanted.payloads and (missing := self._cache.give_payloads(wanted.payloads, found)):
+            found.payloads |= dict(self._by_id("read_payload", missing))
         if wanted.bars:
             for task, agent in self._by_id("read_bar", wanted.bars):
                 found.bars.setdefault(task, set()).add(agent)
@@ -92,14 +104,9 @@ class SqliteTransaction:
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
 
-    def _read_tasks(self, wanted: Wanted, found: Rows) -> None:
+    def _read_tasks(self, ids: Sequence[TaskId], found: Rows) -> None:
         tasks, ready, timers = found.tasks, found.ready, found.timers
-        ids = wanted.tasks
-        with_payloads = wanted.payloads == ids
-        read = self._by_id("read_task_payload" if with_payloads else "read_task", ids)
-        if with_payloads:
-            found.payloads = {row[0]: row[14] for row in read}
-        for row in read:
+        for row in self._by_id("read_task", ids):
             task = row[0]
             tasks[task] = rows.task(row)
             if row[11] is not None:
@@ -115,6 +122,7 @@ class SqliteTransaction:
             self._drop(changes)
             self._change(changes)
             self._add(changes)
+            self._cache.note(changes)
         except BaseException:
             self._spoiled = True
             raise

@@ -6,7 +6,7 @@ import sqlite3
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import ENDS, Attempt, Wait
@@ -108,6 +108,11 @@ def agents(connection: sqlite3.Connection) -> list[Agent]:
     return [rows.agent(row) for row in connection.execute(SQL["view_agents"]).fetchall()]
 
 
+def parked(connection: sqlite3.Connection) -> dict[str, Millis]:
+    """Until when services are parked."""
+    return dict(connection.execute(SQL["read_parked"]).fetchall())
+
+
 def counts(connection: sqlite3.Connection) -> dict[str, int]:
     """How many tasks stand where."""
     connection.execute("BEGIN")
@@ -140,3 +145,8 @@ def cursor(connection: sqlite3.Connection, follower: str) -> Position:
     """Where a follower has got to."""
     found = connection.execute(SQL["view_cursor"], (follower,)).fetchall()
     return Position(*found[0]) if found else Position()
+
+
+def cursors(connection: sqlite3.Connection) -> dict[str, Position]:
+    """Where every follower has got to."""
+    return {row[0]: Position(*row[1:]) for row in connection.execute(SQL["view_cursors"]).fetchall()}

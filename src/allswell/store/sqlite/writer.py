@@ -19,6 +19,7 @@ from typing import TypeVar
 from allswell.errors import Unavailable
 from allswell.store.drive import drive
 from allswell.store.sqlite import schema
+from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.now import StoreClock
@@ -72,6 +73,7 @@ class Writer:
         self._turnstile = Turnstile(database, turn_timeout)
         self._connection: sqlite3.Connection | None = None
         self._lanes = KnownLanes()
+        self._cache = RowCache()
         self._full: bool | None = None
         """What `synchronous` is set to."""
 
@@ -130,13 +132,14 @@ class Writer:
             self._full = durable
         connection.execute("BEGIN IMMEDIATE")
         try:
-            transaction = SqliteTransaction(connection, self._clock, self._lanes)
+            transaction = SqliteTransaction(connection, self._clock, self._lanes, self._cache)
             result = drive(_await(work, transaction))
             transaction.check()
             unit.go_on(Stage.COMMITTING)
             connection.execute("COMMIT")
         except BaseException:
             # A failed COMMIT leaves the transaction open or has rolled it back; either way nothing of it stays.
+            self._cache.clear()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise

@@ -1,0 +1,174 @@
+"""Rows of open tasks as this connection last read or wrote them, so that a busy process need not read its own writes.
+
+Valid for as long as nobody else has committed: `PRAGMA data_version` changes with every commit of another connection
+and never with one of ours, and it is asked inside each transaction, when the write lock is already held. A rolled-back
+transaction empties the cache. Rows are frozen, so what is handed out cannot be changed behind its back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from allswell.domain.lease import Lease
+from allswell.domain.names import Millis, TaskId
+from allswell.domain.task import OPEN, Ready, Task, Wait
+from allswell.store.port import Changes, Rows
+
+MOST = 20_000
+"""Tasks that are remembered; beyond that the oldest are forgotten."""
+
+
+class Known:
+    """What is known of one open task; of its lease and payload, only if the flag or the value says so."""
+
+    __slots__ = ("due", "lease", "lease_known", "payload", "ready", "task", "waits")
+
+    def __init__(self, task: Task, *, lease_known: bool, payload: str | None = None) -> None:
+        self.task = task
+        self.ready: Ready | None = None
+        self.due: Millis | None = None
+        self.waits: tuple[Wait, ...] = ()
+        self.lease: Lease | None = None
+        self.lease_known = lease_known
+        self.payload = payload
+
+
+class RowCache:
+    """The cache of one writing connection."""
+
+    def __init__(self) -> None:
+        self._version: int | None = None
+        self._known: dict[TaskId, Known] = {}
+
+    def begin(self, version: int) -> None:
+        """A transaction begins; if anybody else has committed since the last, nothing is known any more."""
+        if version != self._version:
+            self._known.clear()
+            self._version = version
+
+    def clear(self) -> None:
+        """Forget everything: a transaction was rolled back."""
+        self._known.clear()
+
+    def tasks(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Which of these tasks are known to exist, and which must be looked for."""
+        known = self._known
+        here = [id_ for id_ in ids if id_ in known]
+        return (here, []) if len(here) == len(ids) else (here, [id_ for id_ in ids if id_ not in known])
+
+    def leases(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Of which of these tasks a lease is known to exist, and which must be looked for."""
+        known = self._known
+        here, unknown = [], []
+        for id_ in ids:
+            row = known.get(TaskId(id_))
+            if row is None or not row.lease_known:
+                unknown.append(id_)
+            elif row.lease is not None:
+                here.append(id_)
+        return here, unknown
+
+    def give_tasks(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+        """Fill in the tasks that are known; the rest must be read."""
+        missing = []
+        for id_ in ids:
+            row = self._known.get(id_)
+            if row is None:
+                missing.append(id_)
+                continue
+            found.tasks[id_] = row.task
+            if row.ready is not None:
+                found.ready[id_] = row.ready
+            if row.due is not None:
+                found.timers[id_] = row.due
+            if row.waits:
+                found.waits[id_] = list(row.waits)
+        return missing
+
+    def give_leases(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+        """Fill in the leases that are known; the rest must be read."""
+        missing = []
+        for id_ in ids:
+            row = self._known.get(id_)
+            if row is None or not row.lease_known:
+                missing.append(id_)
+            elif row.lease is not None:
+                found.leases[id_] = row.lease
+        return missing
+
+    def give_payloads(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+        """Fill in the payloads that are known; the rest must be read."""
+        missing = []
+        for id_ in ids:
+            row = self._known.get(id_)
+            if row is None or row.payload is None:
+                missing.append(id_)
+            else:
+                found.payloads[id_] = row.payload
+        return missing
+
+    def learn_tasks(self, ids: Iterable[TaskId], found: Rows) -> None:
+        """Remember the open ones among tasks that were read."""
+        for id_ in ids:
+            task = found.tasks.get(id_)
+            if task is not None and task.state == OPEN:
+                row = self._known[id_] = Known(task, lease_known=False)
+                row.ready = found.ready.get(id_)
+                row.due = found.timers.get(id_)
+                row.waits = tuple(found.waits.get(id_, ()))
+        self._forget_the_oldest()
+
+    def learn_leases(self, ids: Iterable[TaskId], found: Rows) -> None:
+        """Remember leases that were read, and that there are none."""
+        for id_ in ids:
+            row = self._known.get(id_)
+            if row is not None:
+                row.lease, row.lease_known = found.leases.get(id_), True
+
+    def note(self, changes: Changes) -> None:
+        """Follow what was written."""
+        known = self._known
+        for task, payload in changes.new_tasks:
+            known[task.id] = Known(task, lease_known=True, payload=payload)
+        for task, _ in changes.tasks:
+            if task.state != OPEN:
+                known.pop(task.id, None)
+            elif (row := known.get(task.id)) is not None:
+                row.task = task
+        self._note_places(changes)
+        for id_, _ in changes.drop_leases:
+            if (row := known.get(id_)) is not None:
+                row.lease, row.lease_known = None, True
+        for lease in (*changes.leases, *changes.new_leases):
+            if (row := known.get(lease.task)) is not None:
+                row.lease, row.lease_known = lease, True
+        self._forget_the_oldest()
+
+    def _note_places(self, changes: Changes) -> None:
+        known = self._known
+        for id_ in changes.drop_ready:
+            if (row := known.get(id_)) is not None:
+                row.ready = None
+        for ready in changes.new_ready:
+            if (row := known.get(ready.task)) is not None:
+                row.ready = ready
+        for owner in changes.drop_timers:
+            if (row := known.get(TaskId(owner))) is not None:
+                row.due = None
+        for owner, due in changes.timers:
+            if (row := known.get(TaskId(owner))) is not None:
+                row.due = due
+        self._note_waits(changes)
+
+    def _note_waits(self, changes: Changes) -> None:
+        known = self._known
+        for wait in changes.drop_waits:
+            if (row := known.get(wait.task)) is not None:
+                row.waits = tuple(other for other in row.waits if other != wait)
+        for wait in changes.new_waits:
+            if (row := known.get(wait.task)) is not None:
+                row.waits = tuple(sorted((*row.waits, wait)))
+
+    def _forget_the_oldest(self) -> None:
+        while len(self._known) > MOST:
+            del self._known[next(iter(self._known))]

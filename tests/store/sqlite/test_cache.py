@@ -1,0 +1,108 @@
+"""What a connection remembers of its own writes is forgotten as soon as anybody else has written, or it rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from allswell.domain.names import Millis, TaskId, Token
+from allswell.store.port import Changes, Kind, Rows, Transaction, Wanted
+from allswell.store.sqlite import SqliteStore, cache
+from allswell.testing.conformance import rows
+
+IDS = [TaskId("t_1")]
+
+
+async def read(store: SqliteStore) -> tuple[list[str], list[str], Rows]:
+    """The task and its lease, as a unit of work sees them."""
+
+    async def work(tx: Transaction) -> tuple[list[str], list[str], Rows]:
+        tasks = list(await tx.lock(Kind.TASK, IDS))
+        leases = list(await tx.lock(Kind.LEASE, IDS))
+        await tx.now()
+        return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS))
+
+    return await store.transact(work)
+
+
+async def write(store: SqliteStore, changes: Changes) -> None:
+    """Write as a unit of work would."""
+
+    async def work(tx: Transaction) -> None:
+        await tx.lock(Kind.TASK, IDS)
+        await tx.lock(Kind.LEASE, IDS)
+        await tx.now()
+        await tx.write(changes)
+
+    await store.transact(work)
+
+
+def test_another_connection_s_writes_are_seen(tmp_path: Path) -> None:
+    """Two stores take turns on one task; each always sees what the other did."""
+
+    async def scene() -> None:
+        one, two = SqliteStore(tmp_path / "x.db"), SqliteStore(tmp_path / "x.db")
+        await one.open()
+        await two.open()
+        await write(one, rows.new_tasks(rows.task("t_1")))
+        lease = rows.lease("t_1")
+        for round_ in range(1, 6):
+            for writer, reader in ((one, two), (two, one)):
+                fresh = replace(lease, token=Token(round_))
+                await write(writer, Changes(new_leases=[fresh], timers=[("t_1", Millis(round_))]))
+                for store in (writer, reader, writer):
+                    tasks, leases, found = await read(store)
+                    assert (tasks, leases) == (IDS, IDS)
+                    assert found.leases == {"t_1": fresh}
+                    assert found.timers == {"t_1": round_}
+                renewed = replace(fresh, renewed_at=Millis(7), note="x")
+                await write(reader, Changes(leases=[renewed]))
+                assert (await read(writer))[2].leases == {"t_1": renewed}
+                await write(reader, Changes(drop_leases=[(IDS[0], Token(round_))], drop_timers=["t_1"]))
+                assert (await read(writer))[1] == []
+                assert (await read(writer))[2].timers == {}
+        await one.close()
+        await two.close()
+
+    asyncio.run(scene())
+
+
+def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
+    """A failed unit of work leaves neither rows nor memories."""
+
+    async def scene() -> None:
+        store = SqliteStore(tmp_path / "x.db")
+        await store.open()
+        await write(store, rows.new_tasks(rows.task("t_1")))
+
+        async def fail(tx: Transaction) -> None:
+            await tx.write(Changes(new_leases=[rows.lease("t_1")]))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await store.transact(fail)
+        assert (await read(store))[1:] == ([], (await read(store))[2])
+        assert (await read(store))[2].leases == {}
+        await store.close()
+
+    asyncio.run(scene())
+
+
+def test_no_more_is_remembered_than_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are forgotten, and read again when they are wanted."""
+    monkeypatch.setattr(cache, "MOST", 10)
+
+    async def scene() -> None:
+        store = SqliteStore(tmp_path / "x.db")
+        await store.open()
+        await write(store, rows.new_tasks(*(rows.task(f"t_{number}") for number in range(1, 31))))
+        assert len(store._writer._cache._known) == 10
+        tasks, _, found = await read(store)
+        assert tasks == IDS
+        assert found.tasks[IDS[0]] == rows.task("t_1")
+        await store.close()
+
+    asyncio.run(scene())
