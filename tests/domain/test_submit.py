@@ -121,9 +121,11 @@ def test_a_run_that_is_unknown_or_over_takes_no_tasks() -> None:
 
 
 def test_the_print_of_a_submission_tells_it_from_others() -> None:
-    assert digest(new()) == digest(new())
-    prints = {digest(new(name="B")), digest(new(priority=1)), digest(new(payload="1"))}
-    assert len(prints | {digest(new())}) == 4
+    keyed = new(keyed=True)
+    assert digest(keyed) == digest(new(keyed=True))
+    prints = {digest(new(keyed=True, **change)) for change in ({"name": "B"}, {"priority": 1}, {"payload": "1"})}
+    assert len(prints | {digest(keyed)}) == 4
+    assert digest(new()) == digest(new(name="B")) == ""
 
 
 def test_the_time_is_given_in_milliseconds() -> None:

@@ -33,6 +33,8 @@ class NewTask(msgspec.Struct, frozen=True):
     critical: bool = False
     if_need_fails: Literal["skip", "run"] = "skip"
     policy: Policy = DEFAULT
+    keyed: bool = False
+    """The id follows from a key of the caller's, so another task may claim the same one."""
 
 
 class Submit(msgspec.Struct, frozen=True):

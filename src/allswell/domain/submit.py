@@ -117,7 +117,9 @@ def limit_of(run: Run | None, wanted: RunId) -> Millis | None:
 
 
 def digest(new: NewTask) -> str:
-    """A short print of a submission, to tell a repetition from another task under the same id."""
+    """A short print of a submission, to tell a repetition from another task under the same key."""
+    if not new.keyed:
+        return ""
     return blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
 
 

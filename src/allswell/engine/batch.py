@@ -67,6 +67,8 @@ async def perform(
     book = Book(rows, now)
     answers: list[object] = [None] * len(commands)
     claims: list[tuple[int, Claim]] = []
+    first: dict[str, int] = {}
+    repeated: list[tuple[int, int]] = []  # claims that came twice in this batch: where, and where the first stands
     for place, command in enumerate(commands):
         try:
             if isinstance(command, Claim):
@@ -76,6 +78,8 @@ async def perform(
                 if earlier:
                     earlier.sort(key=lambda case: (rank(case.task.priority, case.task.created_at), case.task.id))
                     answers[place] = grants(book, earlier)
+                elif command.id != NO_COMMAND and first.setdefault(command.id, place) != place:
+                    repeated.append((place, first[command.id]))
                 else:
                     claims.append((place, command))
             else:
@@ -87,6 +91,8 @@ async def perform(
     await book.write(tx)
     if claims:
         await hand_out(tx, book, claims, answers)
+    for place, earlier_place in repeated:
+        answers[place] = answers[earlier_place]
     return Performed(answers, book.news)
 
 

@@ -13,6 +13,7 @@ from allswell.domain.names import CommandId, RunId, TaskId
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_BITS, _CHANCE_BITS = 45, 35
 _LETTERS = (_TIME_BITS + _CHANCE_BITS) // 5
+_TIME_LETTERS = _TIME_BITS // 5
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
@@ -26,17 +27,23 @@ class Ids:
     def __init__(self, wall: Callable[[], int], chance: Callable[[int], int]) -> None:
         self._wall = wall
         self._chance = chance
-        self._last = 0
+        self._moment = -1
+        self._low = 0
+        self._prefix = ""
         self._commands = 0
         self._caller = _spell(chance(_LETTERS * 5))
 
     def _next(self) -> str:
         """Greater than every one before from this source, also within one millisecond."""
-        fresh = (self._wall() << _CHANCE_BITS) | self._chance(_CHANCE_BITS)
-        if fresh >> _CHANCE_BITS <= self._last >> _CHANCE_BITS:
-            fresh = self._last + 1 + self._chance(8)
-        self._last = fresh
-        return _spell(fresh)
+        moment = self._wall()
+        if moment > self._moment:
+            self._moment, self._low = moment, self._chance(_CHANCE_BITS - 1)
+            self._prefix = _spell(moment << _CHANCE_BITS)[:_TIME_LETTERS]
+        else:
+            self._low += 1 + self._chance(8)
+        low = self._low
+        tail = f"{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+        return f"{self._prefix}{_ALPHABET[low >> 30]}{tail}"
 
     def task(self) -> TaskId:
         """A new task's id."""

@@ -26,4 +26,17 @@ class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Wall clock and monotonic clock drifting apart by more than this is a jump: the machine slept."""
 
 
+def broken_rules(pace: Pace) -> tuple[str, ...]:
+    """The rules that this pace breaks, each told with the names that `allswell config` knows."""
+    lengths = {f"pace.{name}": getattr(pace, name) for name in pace.__struct_fields__}
+    rules = [(length > 0, f"{name} ({length:g} s) must be positive") for name, length in lengths.items()]
+    rules.append(
+        (
+            pace.retry_first <= pace.retry_most,
+            f"pace.retry_first ({pace.retry_first:g} s) must be at most pace.retry_most ({pace.retry_most:g} s)",
+        )
+    )
+    return tuple(text for holds, text in rules if not holds)
+
+
 DEFAULT = Pace()

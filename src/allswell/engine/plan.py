@@ -22,7 +22,7 @@ from allswell.store.port import Kind, Transaction, Wanted
 
 def ordered(ids: Iterable[str]) -> list[str]:
     """In the one order of locking, each once; an id that nothing can have is left out, and so names nothing."""
-    return sorted({id_ for id_ in ids if can_name(id_)})
+    return sorted(filter(can_name, {*ids}))
 
 
 class Plan:
@@ -82,7 +82,7 @@ class Plan:
             wanted.questions = [QuestionId(id_) for id_ in await tx.lock(Kind.QUESTION, questions)]
         if tasks := ordered(self.tasks):
             wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, tasks)]
-        if held := ordered(self.held):
+        if held := [id_ for id_ in wanted.tasks if id_ in self.held]:
             wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, held)]
-            wanted.awaited = [id_ for id_ in wanted.tasks if id_ in self.held]
+            wanted.awaited = held
         return wanted

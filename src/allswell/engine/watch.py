@@ -89,7 +89,7 @@ class Watch:
         if "services" in wanted:
             wanted["services"] = tuple(sorted(wanted["services"], key=str))  # one lane, however they were listed
         try:
-            return msgspec.convert({**wanted, "policy": self._policy(fields)}, NewTask)
+            return msgspec.convert({**wanted, "policy": self._policy(fields), "keyed": key is not None}, NewTask)
         except msgspec.ValidationError as error:
             raise Refused("bad_field", f"task {name!r}: {error}", where=str(name)) from None
 

@@ -187,11 +187,11 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 -- name: insert_task
 -- A new task with its payload.
 INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?);
 
 -- name: update_task
 -- What happened to a task; without a result the old one stays.
-UPDATE task SET state = ?, ended_at = ?, record = ?, result = coalesce(?, result) WHERE id = ?;
+UPDATE task SET state = ?, ended_at = NULLIF(?, -1), record = ?, result = coalesce(NULLIF(?, ''), result) WHERE id = ?;
 
 -- name: insert_ready
 -- A task that can be claimed now.
@@ -225,11 +225,12 @@ INSERT INTO bar (task, agent) VALUES (?, ?);
 -- A new lease; its task has no other.
 INSERT INTO lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
                    judged, stalled_at, renewed_at, checkin_at, progress, note)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, NULLIF(?, -1), NULLIF(?, -1), ?);
 
 -- name: update_lease
 -- What a check-in or a tick changes; the rest stands as it was granted.
-UPDATE lease SET deadline = ?, judged = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?, progress = ?, note = ?
+UPDATE lease SET deadline = ?, judged = ?, stalled_at = NULLIF(?, -1), renewed_at = ?, checkin_at = NULLIF(?, -1),
+                 progress = NULLIF(?, -1), note = ?
 WHERE task = ? AND token = ?;
 
 -- name: delete_lease
@@ -239,7 +240,7 @@ DELETE FROM lease WHERE task = ? AND token = ?;
 -- name: insert_attempt
 -- How a lease ended.
 INSERT INTO attempt (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULLIF(?, ''));
 
 -- name: update_late
 -- What a holder still brought after its lease had ended.
@@ -255,7 +256,8 @@ DELETE FROM spread WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: insert_event
 -- One fact.
-INSERT INTO event (at, kind, task, run, agent, token, data) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO event (at, kind, task, run, agent, token, data)
+VALUES (?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, -1), ?);
 
 -- name: insert_lane
 -- A lane, unless it is there.

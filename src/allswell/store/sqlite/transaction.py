@@ -171,9 +171,9 @@ class SqliteTransaction:
         if changes.new_bars:
             self._insert("insert_bar", list(map(astuple, changes.new_bars)))
         if changes.new_leases:
-            self._insert("insert_lease", list(map(astuple, changes.new_leases)))
+            self._insert("insert_lease", list(map(rows.new_lease, changes.new_leases)))
         if changes.new_attempts:
-            self._insert("insert_attempt", list(map(astuple, changes.new_attempts)))
+            self._insert("insert_attempt", list(map(rows.new_attempt, changes.new_attempts)))
         if changes.new_questions:
             self._insert("insert_question", list(map(rows.new_question, changes.new_questions)))
         if changes.new_spreads:

@@ -1,0 +1,113 @@
+"""The rows behind one explanation: the task, what it waits for, what that waits for, down to the ends.
+
+Looking is bounded. A task that waits for ten thousand others is explained from the first few hundred, and says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from allswell.domain.checkin import Agent
+from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, question_id
+from allswell.domain.question import Question
+from allswell.domain.task import OPEN, Attempt, State
+from allswell.store.port import TaskRow, Views
+
+LOOK_MOST = 300
+"""How many tasks one explanation looks at."""
+NEEDS_MOST = 50
+"""How many of a task's ended needs, and of its questions, its past looks at."""
+
+
+class Facts(msgspec.Struct):
+    """What was found."""
+
+    now: Millis
+    root: TaskId | None = None
+    """The task that was asked about."""
+    rows: dict[TaskId, TaskRow] = msgspec.field(default_factory=dict)
+    questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
+    agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
+    parked: dict[str, Millis] = msgspec.field(default_factory=dict)
+    missing: set[str] = msgspec.field(default_factory=set)
+    """What is waited for and does not exist."""
+    awaited: set[str] = msgspec.field(default_factory=set)
+    """What an open task waits for."""
+    unseen: int = 0
+    """How many tasks were waited for and not looked at."""
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    """Of the task that was asked about."""
+    asked: list[Question] = msgspec.field(default_factory=list)
+    """Questions about the task that was asked about, oldest first."""
+    needed: list[TaskRow] = msgspec.field(default_factory=list)
+    """What it needed."""
+
+
+async def gather(store: Views, root: TaskRow) -> Facts:
+    """Read what the explanation of a task needs."""
+    facts = Facts((await store.view_agenda()).now, root.task.id)
+    await _follow(store, facts, root)
+    open_rows = [row for row in facts.rows.values() if row.task.state == OPEN]
+    if any(row.lease is not None for row in open_rows):
+        facts.agents = {agent.id: agent for agent in await store.view_agents()}
+    ready = [row for row in open_rows if row.ready]
+    if ready:
+        facts.counts = await store.view_counts()
+    if any(row.task.spec.services for row in ready):
+        facts.parked = await store.view_parked()
+    task = root.task
+    facts.attempts = await store.view_attempts(task.id)
+    for number in range(1, min(task.record.questions, NEEDS_MOST) + 1):
+        question = await store.view_question(question_id(task.id, number))
+        if question is not None:
+            facts.asked.append(question)
+    for need in task.spec.needs[:NEEDS_MOST]:
+        row = facts.rows.get(need) or await store.view_task(need)
+        if row is not None:
+            facts.needed.append(row)
+    return facts
+
+
+async def _follow(store: Views, facts: Facts, root: TaskRow) -> None:
+    """What stands in the way, breadth first, so that what is near is seen before the bound is reached."""
+    facts.rows[root.task.id] = root
+    ahead = deque(targets(root))
+    if root.task.state == OPEN:
+        facts.awaited.update(target for _, target in ahead)
+    seen = {root.task.id, *(target for _, target in ahead)}
+    while ahead:
+        kind, target = ahead.popleft()
+        if len(facts.rows) >= LOOK_MOST:
+            facts.unseen += 1
+        elif kind == "question":
+            question = await store.view_question(QuestionId(target))
+            if question is None:
+                facts.missing.add(target)
+            else:
+                facts.questions[question.id] = question
+        else:
+            row = await store.view_task(TaskId(target))
+            if row is None:
+                facts.missing.add(target)
+                continue
+            facts.rows[row.task.id] = row
+            if row.task.state == OPEN:
+                facts.awaited.update(found for _, found in targets(row))
+            further = [found for found in targets(row) if found[1] not in seen]
+            seen.update(found for _, found in further)
+            ahead.extend(further)
+
+
+def targets(row: TaskRow) -> list[tuple[str, str]]:
+    """What a task waits for; a task that was skipped, what it may have been skipped for."""
+    if row.task.state == OPEN:
+        waits = () if row.lease is not None else row.waits
+        return [(wait.kind, wait.target) for wait in sorted(waits, key=lambda wait: wait.kind != "question")]
+    blamed = row.task.record.reason.partition(" was ")[0]
+    if row.task.state != State.SKIPPED or row.task.spec.if_need_fails != "skip":
+        return []
+    named = [blamed] if blamed.startswith("t_") else []
+    return [("need", need) for need in dict.fromkeys((*named, *row.task.spec.needs[:NEEDS_MOST]))]

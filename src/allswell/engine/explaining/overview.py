@@ -1,0 +1,109 @@
+"""The state of the whole watch at one look: whether all is well, and if not, what needs somebody first.
+
+In the order in which it matters: what nothing will ever move, questions only a person can answer, what is overdue
+because nobody sweeps, agents that do not answer, and what has failed since yesterday.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from allswell.domain.checkin import Agent
+from allswell.domain.names import Millis
+from allswell.domain.question import Question
+from allswell.domain.task import State
+from allswell.engine.explaining.standing import LATE
+from allswell.engine.explaining.words import ago, clean, many, quoted, typed
+from allswell.store.port import TaskFilter, TaskRow, Views
+
+RECENT = 24 * 3_600_000
+"""How long a failure is news."""
+FAILED_MOST = 5_000
+PAGE = 1_000
+
+Concern = Literal["unaccounted", "question", "overdue", "stalled", "failed"]
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One thing that needs somebody, and what to type."""
+
+    kind: Concern
+    id: str
+    what: str
+    command: str
+    since: Millis | None = None
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The watch at one look."""
+
+    now: Millis
+    well: bool
+    counts: dict[str, int]
+    next_due: Millis | None
+    needs: tuple[Need, ...] = ()
+    """What needs somebody, the most urgent first."""
+
+
+async def look(store: Views) -> Overview:
+    """Read the state of the watch; nothing is changed, and nothing that is due is carried out."""
+    agenda = await store.view_agenda()
+    counts = await store.view_counts()
+    questions = await store.view_questions()
+    agents = [agent for agent in await store.view_agents() if agent.stalled]
+    stuck = [row for id_ in await store.view_unaccounted() if (row := await store.view_task(id_)) is not None]
+    failed = await _failed(store, agenda.now) if counts.get(State.FAILED) else []
+    needs = (
+        *(_stuck(row) for row in stuck),
+        *(_question(question, agenda.now) for question in questions),
+        *_overdue(agenda.next_due, agenda.now),
+        *(_stalled(agent, agenda.now) for agent in agents),
+        *(_failure(row, agenda.now) for row in failed),
+    )
+    return Overview(agenda.now, not needs, counts, agenda.next_due, needs)
+
+
+async def _failed(store: Views, now: int) -> list[TaskRow]:
+    """What failed lately, the newest first."""
+    found: list[TaskRow] = []
+    after = ""
+    for _ in range(FAILED_MOST // PAGE):
+        page = await store.view_tasks(TaskFilter(states=(State.FAILED.value,), after=after, limit=PAGE))
+        found += [row for row in page if (row.task.ended_at or 0) > now - RECENT]
+        if len(page) < PAGE:
+            break
+        after = page[-1].task.id
+    return sorted(found, key=lambda row: -(row.task.ended_at or 0))
+
+
+def _stuck(row: TaskRow) -> Need:
+    task = row.task
+    what = f"{quoted(task.name, 60)} is open, and nothing will ever move it; this must not happen"
+    return Need("unaccounted", task.id, what, typed("why", task.id), task.created_at)
+
+
+def _question(question: Question, now: int) -> Need:
+    who = "You were asked" if question.asked_by == "allswell" else f"{clean(question.asked_by, 40)} asked you"
+    what = f"{who} {ago(question.asked_at, now)}: {quoted(question.text)}"
+    return Need("question", question.id, what, typed("why", question.id), question.asked_at)
+
+
+def _overdue(due: Millis | None, now: int) -> tuple[Need, ...]:
+    if due is None or due + LATE > now:
+        return ()
+    what = f"Something was due {ago(due, now)} and has not happened: no sweeper seems to be running"
+    return (Need("overdue", "", what, "allswell watch", due),)
+
+
+def _stalled(agent: Agent, now: int) -> Need:
+    missed = f"{many(agent.misses, 'check-in')} missed, the last {ago(agent.missed_at, now)}"
+    what = f"{clean(agent.id, 60)} is stalled: {missed}"
+    return Need("stalled", agent.id, what, "allswell tasks --state held", agent.missed_at)
+
+
+def _failure(row: TaskRow, now: int) -> Need:
+    task = row.task
+    what = f"{quoted(task.name, 60)} failed {ago(task.ended_at or now, now)}: {clean(task.record.reason)}"
+    return Need("failed", task.id, what, typed("why", task.id), task.ended_at)

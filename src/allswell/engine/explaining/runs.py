@@ -1,0 +1,103 @@
+"""Why a run, or a question, stands where it stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from allswell.domain.names import Millis
+from allswell.domain.question import Question
+from allswell.domain.run import Run
+from allswell.domain.task import OPEN, State
+from allswell.engine.explaining.chain import explain
+from allswell.engine.explaining.facts import Facts, gather
+from allswell.engine.explaining.shapes import Explanation, Link, Next, Todo
+from allswell.engine.explaining.standing import NO_SWEEPER, SWEEP, is_late, stand, stand_question
+from allswell.engine.explaining.words import ago, clean, listed, many, quoted, rough, typed
+from allswell.store.port import TaskFilter, TaskRow, Views
+
+PAGE = 1_000
+TASKS_MOST = 10_000
+"""How many of a run's tasks are counted."""
+
+
+async def explain_question(store: Views, question: Question) -> Explanation:
+    """Why a question is there, and what its task would do with an answer."""
+    row = await store.view_task(question.task)
+    now = (await store.view_agenda()).now
+    standing = stand_question(question, now)
+    link = Link(question.id, "question", clean(question.text, 60), standing.state, standing.says, question.asked_at)
+    if row is None:
+        return Explanation(question.id, "question", link.name, standing.state, now, (link,), (), (), standing.todo)
+    task = explain(row, await gather(store, row))
+    waits = any(wait.target == question.id for wait in row.waits)
+    about = Link(row.task.id, "task", task.name, task.state, (_about(row, waits=waits),), row.task.created_at)
+    ahead = (Next(None, f"after the answer, {quoted(task.name, 60)} goes on"),) if waits else ()
+    return Explanation(
+        question.id, "question", link.name, standing.state, now, (link, about), (), ahead, standing.todo, task.spent
+    )
+
+
+def _about(row: TaskRow, *, waits: bool) -> str:
+    name = quoted(row.task.name)
+    if waits:
+        return f"It is about {name}, which waits for the answer."
+    if row.task.state == OPEN:
+        return f"It is about {name}, which does not wait for the answer."
+    return f"It is about {name}, which has ended: {row.task.state}."
+
+
+async def explain_run(store: Views, run: Run) -> Explanation:
+    """Why a run is not over yet, or how it ended."""
+    now = (await store.view_agenda()).now
+    rows: list[TaskRow] = []
+    while len(rows) < TASKS_MOST:
+        page = await store.view_tasks(TaskFilter(run=run.id, after=rows[-1].task.id if rows else "", limit=PAGE))
+        rows += page
+        if len(page) < PAGE:
+            break
+    facts = Facts(now)
+    facts.agents = {agent.id: agent for agent in await store.view_agents()}
+    facts.parked = await store.view_parked()
+    counted = Counter(stand(row, facts).state for row in rows)
+    still = [row for row in rows if row.task.state == OPEN]
+    name = quoted(run.name)
+    links = [Link(run.id, "run", clean(run.name), "ended" if run.ended_at else "open", (), run.created_at)]
+    tally = listed([f"{count:,} {state}" for state, count in counted.most_common()])
+    says = [_standing(run, name, now), f"Of its {many(len(rows), 'task')}: {tally}." if rows else "It has no tasks."]
+    ahead: tuple[Next, ...] = ()
+    todo: list[Todo] = []
+    if run.ended_at is None and run.deadline is not None:
+        if is_late(run.deadline, now):
+            says.append(f"Its deadline passed {ago(run.deadline, now)}, but it was not ended. {NO_SWEEPER}.")
+            todo.append(SWEEP)
+        else:
+            ahead = (Next(run.deadline, "the run's deadline is reached: whatever is still open fails"),)
+    links[0] = Link(run.id, "run", clean(run.name), links[0].state, tuple(says), run.created_at)
+    if still:
+        worst = max(still, key=lambda row: (_urgency(row, facts), -row.task.created_at))
+        below = explain(worst, await gather(store, worst))
+        links += below.chain
+        ahead = tuple(sorted((*ahead, *below.next), key=lambda one: (one.at is None, one.at or 0)))
+        todo += below.todo
+    else:
+        todo += [
+            Todo(f"See why {quoted(row.task.name, 40)} failed", typed("why", row.task.id))
+            for row in [row for row in rows if row.task.state == State.FAILED][:3]
+        ]
+    return Explanation(
+        run.id, "run", clean(run.name), links[0].state, Millis(now), tuple(links), (), ahead, tuple(dict.fromkeys(todo))
+    )
+
+
+def _standing(run: Run, name: str, now: int) -> str:
+    if run.ended_at is None:
+        return f"The run {name} has been open for {rough(now - run.created_at)}."
+    reason = "its deadline was reached" if run.reason == "run_timeout" else clean(run.reason)
+    return f"The run {name} was ended {ago(run.ended_at, now)}: {reason}."
+
+
+def _urgency(row: TaskRow, facts: Facts) -> int:
+    """How much an open task of a run needs somebody; one that waits for an answer needs it most."""
+    if row.lease is None and any(wait.kind == "question" for wait in row.waits):
+        return 90
+    return stand(row, facts).trouble

@@ -1,0 +1,78 @@
+"""One event as a sentence: the catalogue of events, in words. A test holds it to `domain.event.KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from allswell.domain.event import Event
+from allswell.engine.explaining.words import clean, length, quoted
+
+SENTENCES: Mapping[str, str] = {
+    "task_submitted": "is on the list",
+    "task_ready": "can be claimed: {reason}",
+    "task_claimed": "is held by {agent}{attempt}",
+    "task_checked_in": "{agent} checks in: {note}{progress}",
+    "task_completed": "is done: {agent} finished it in {elapsed_ms}",
+    "task_retried": "failed for {agent} ({message}); the next try comes in {delay_ms}",
+    "task_failed": "failed for good: {reason}",
+    "task_returned": "is back in the pool: {reason}",
+    "task_cancelled": "was called off: {reason}",
+    "task_skipped": "is skipped: {reason}",
+    "task_split": "was split into smaller tasks",
+    "checkpoint_timeout": "{agent} did not answer when asked for a check-in (miss {checkpoint_count})",
+    "agent_stalled": "{agent} is stalled: too many check-ins missed",
+    "stalled_agent_recovered": "was taken back from {agent}, which had stalled",
+    "agent_timeout": "{agent} reached its limit after {elapsed_ms}",
+    "agent_idle": "{agent} gave no sign of progress; ended after {elapsed_ms}",
+    "lease_lapsed": "{agent} went silent: its lease is over after {elapsed_ms}",
+    "task_repeated_timeout": "timed out for the {count}. time: a human is asked",
+    "late_result": "{agent} came back too late{attempt}: refused, and kept",
+    "question_asked": "asks you: {text}",
+    "question_answered": "was answered{by}: {choice}",
+    "question_withdrawn": "needs no answer any more",
+    "run_opened": "run {name} was opened",
+    "run_ended": "the run has ended: {reason}",
+    "service_parked": "{service} asked everybody to wait",
+    "clock_jumped": "the clock jumped by {by_ms}: every holder gets one more window",
+}
+MARKS: Mapping[str, str] = {
+    "task_completed": "✓",
+    "task_failed": "✗",
+    "task_retried": "✗",
+    "lease_lapsed": "✗",
+    "agent_timeout": "✗",
+    "agent_idle": "✗",
+    "agent_stalled": "✗",
+    "late_result": "✋",
+    "question_asked": "?",
+    "task_repeated_timeout": "?",
+}
+_REASONS = {
+    "lease_lapsed": "its holder went silent",
+    "agent_timeout": "its limit was reached",
+    "agent_idle": "its holder made no progress",
+    "agent_stalled": "its holder stalled",
+    "service_parked": "a service asked to wait",
+    "run_timeout": "its run's deadline passed",
+}
+
+
+def tell(event: Event) -> str:
+    """What an event says, without the name of what it is about."""
+    data = {key: _say(key, value) for key, value in event.data.items()}
+    data["agent"] = clean(event.agent or "nobody", 40)
+    data["attempt"] = f" (attempt {event.token})" if event.token is not None and event.token > 1 else ""
+    data["by"] = f" by {data['by']}" if data.get("by") else ""
+    share = event.data.get("progress")
+    data["progress"] = f" ({share:.0%})" if isinstance(share, float | int) else ""
+    sentence = SENTENCES.get(event.kind)
+    return event.kind.replace("_", " ") if sentence is None else sentence.format_map(data)
+
+
+def _say(key: str, value: object) -> str:
+    if key.endswith("_ms") and isinstance(value, int):
+        return length(value)
+    text = str(value)
+    if key == "reason":
+        return _REASONS.get(text, clean(text))
+    return quoted(text) if key in ("note", "text", "message") else clean(text)

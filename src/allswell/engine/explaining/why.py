@@ -1,0 +1,28 @@
+"""The answer to "why?": whatever is asked about, its explanation."""
+
+from __future__ import annotations
+
+from allswell.domain.names import QuestionId, TaskId
+from allswell.engine.explaining.chain import explain
+from allswell.engine.explaining.facts import gather
+from allswell.engine.explaining.runs import explain_question, explain_run
+from allswell.engine.explaining.shapes import Explanation
+from allswell.errors import Refused
+from allswell.store.port import Views
+
+
+async def why(views: Views, id_: str) -> Explanation:
+    """Why a task, a question or a run stands where it stands."""
+    if id_.startswith("q_"):
+        question = await views.view_question(QuestionId(id_))
+        if question is not None:
+            return await explain_question(views, question)
+    elif id_.startswith("r_"):
+        for run in await views.view_runs():
+            if run.id == id_:
+                return await explain_run(views, run)
+    else:
+        row = await views.view_task(TaskId(id_))
+        if row is not None:
+            return explain(row, await gather(views, row))
+    raise Refused("unknown_id", f"there is no {id_}", where="id")

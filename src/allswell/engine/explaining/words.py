@@ -1,0 +1,80 @@
+"""The small words: how long, how long ago, how many, and names that cannot play tricks on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+QUOTE_MAX = 240
+
+
+def clean(text: str, most: int = QUOTE_MAX) -> str:
+    """Text from outside on one line: no control characters, no invisible ones, not too long."""
+    shown = "".join(char if char.isprintable() else "·" for char in " ".join(text[: most * 4].split()))
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def quoted(text: str, most: int = QUOTE_MAX) -> str:
+    """Text from outside, marked as such."""
+    return f"“{clean(text, most)}”"
+
+
+def length(ms: int) -> str:
+    """A length of time at a glance: two units at most, and no more than one can feel."""
+    if ms < 0:
+        return "-" + length(-ms)
+    if ms < _SECOND:
+        return f"{ms}ms"
+    if ms < 10 * _SECOND:
+        return f"{ms // 100 / 10:g}s"
+    if ms < _MINUTE:
+        return f"{ms // _SECOND}s"
+    for size, unit, smaller, small in (
+        (_DAY, "d", _HOUR, "h"),
+        (_HOUR, "h", _MINUTE, "m"),
+        (_MINUTE, "m", _SECOND, "s"),
+    ):
+        if ms >= size:
+            rest = ms % size // smaller
+            return f"{ms // size}{unit} {rest}{small}" if rest else f"{ms // size}{unit}"
+    raise AssertionError(ms)
+
+
+def rough(ms: int) -> str:
+    """A length of time as one says it: whole seconds, one unit where that is enough."""
+    if ms < _SECOND:
+        return "0s"
+    if ms < _MINUTE:
+        return f"{ms // _SECOND}s"
+    if ms < 10 * _MINUTE or ms >= _HOUR:
+        return length(ms)
+    return f"{ms // _MINUTE}m"
+
+
+def ago(moment: int, now: int) -> str:
+    """How long ago."""
+    passed = now - moment
+    return "just now" if passed < _SECOND else f"{rough(passed)} ago"
+
+
+def within(moment: int, now: int) -> str:
+    """How soon; a moment that has passed is said to be overdue."""
+    left = moment - now
+    if left < 0:
+        return f"{rough(-left)} overdue" if left <= -_SECOND else "now"
+    return "now" if left < _SECOND else f"in {rough(left)}"
+
+
+def many(count: int, noun: str, plural: str = "") -> str:
+    """So many of a thing: `1 task`, `1,200 tasks`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(parts: list[str]) -> str:
+    """Parts as one says them: `a`, `a and b`, `a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def typed(*words: str) -> str:
+    """A command as one would type it, quoted where the shell wants that."""
+    return "allswell " + " ".join(word if word.isupper() and word.isalpha() else shlex.quote(word) for word in words)
