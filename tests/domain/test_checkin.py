@@ -180,6 +180,17 @@ def test_an_answer_within_the_grace_lifts_the_mark() -> None:
     assert (life.stands(), life.lease.stalled_at, life.agents) == (State.HELD, None, {})
 
 
+def test_the_mark_is_lifted_when_the_attempt_reaches_its_limit_within_the_grace() -> None:
+    """Nobody is left to be restarted for an attempt that has ended by itself."""
+    life = Life(policy=Policy(timeout=330_500, stall_threshold=1, recovery_grace=60_000))
+    life.claim(BOB, at(0))
+    life.tick_when_due(at(5.5))
+    assert life.agents[BOB].stalled
+    life.tick_when_due(at(6))
+    assert life.attempts[1].outcome == "agent_timeout"
+    assert life.agents == {}
+
+
 def test_after_a_jump_of_the_clock_every_holder_gets_one_more_window() -> None:
     life = Life(policy=Policy(idle=5 * MINUTE))
     life.claim(BOB, at(0), length=MINUTE)

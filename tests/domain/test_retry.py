@@ -123,8 +123,9 @@ def test_the_number_of_retries_is_a_setting() -> None:
 @pytest.mark.row("F7")
 @pytest.mark.parametrize("error", [*TRANSIENT, ErrorClass.RATE_LIMIT])
 def test_the_sixth_attempt_is_the_last_whatever_the_classes(error: ErrorClass) -> None:
+    last = Escalate if error is ErrorClass.RATE_LIMIT else GiveUp
     assert isinstance(verdict(error, others=4), Again)
-    assert verdict(error, others=5) == GiveUp(f"{error}: all 6 attempts are used up")
+    assert verdict(error, others=5) == last(f"{error}: all 6 attempts are used up")
 
 
 @pytest.mark.parametrize("error", TRANSIENT)
@@ -164,3 +165,21 @@ def test_unknown_errors_are_transient_unless_plainly_bugs(
 
 def test_a_failure_says_what_the_error_was() -> None:
     assert failure_of(ConnectionResetError("gone")).message == "ConnectionResetError: gone"
+
+
+@pytest.mark.row("F7")
+def test_the_total_cap_ends_a_rate_limit_before_a_human() -> None:
+    """Exhausted is exhausted: what escalates after its retries escalates at the total cap too."""
+    policy = RetryPolicy(max_attempts=3)
+    limited = judge(policy, Failure(ErrorClass.RATE_LIMIT), earlier={"network": 2}, remaining=None, draw=0.0)
+    assert isinstance(limited, Escalate)
+    failed = judge(policy, Failure(ErrorClass.SERVER), earlier={"network": 2}, remaining=None, draw=0.0)
+    assert isinstance(failed, GiveUp)
+
+
+def test_a_long_message_is_shortened_and_the_failure_still_told() -> None:
+    """A failure is recorded however much it has to say."""
+    failure = failure_of(RuntimeError("x" * 50_000 + "the end"))
+    assert len(failure.message) < 5_000
+    assert failure.message.startswith("RuntimeError: xxx")
+    assert failure.message.endswith("the end")

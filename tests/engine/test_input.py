@@ -208,7 +208,7 @@ def test_a_holder_s_bad_input_is_refused_and_its_lease_goes_on() -> None:
             (lambda: lease.complete(BIG), "too_large"),
             (lambda: lease.complete({object()}), "not_json"),
             (lambda: lease.complete(float), "not_json"),
-            (lambda: lease.fail("x" * 20_000), "too_large"),
+            (lambda: lease.fail(Failure(message="x" * 20_000)), "too_large"),
             (lambda: lease.fail("bad", error_class="sad"), "bad_class"),
             (lambda: lease.fail("bad", retry_after="soon"), "bad_duration"),
             (

@@ -17,6 +17,8 @@ REASON_MAX = 16_384
 
 def open_run(command: OpenRun, now: Millis) -> tuple[Run, list[Event]]:
     """A new run, its deadline counted from now."""
+    if command.timeout is not None and command.timeout <= 0:
+        raise Refused("bad_duration", "a run's timeout must be positive", where="timeout")
     deadline = None if command.timeout is None else Millis(now + command.timeout)
     run = Run(command.run, command.name, now, deadline, command=command.id)
     return run, [Event("run_opened", None, run.id, None, None, {"name": run.name, "deadline": deadline})]

@@ -133,7 +133,8 @@ def judge(
         reason = f"{failure.error} is not retried" if retries == 0 else f"{failure.error} after {before} retries"
         return Escalate(reason) if rule.then == "escalate" else GiveUp(reason)
     if sum(earlier.values()) + 1 >= policy.max_attempts:
-        return GiveUp(f"{failure.error}: all {policy.max_attempts} attempts are used up")
+        reason = f"{failure.error}: all {policy.max_attempts} attempts are used up"
+        return Escalate(reason) if rule.then == "escalate" else GiveUp(reason)
     if failure.error is ErrorClass.RATE_LIMIT or (limited and asked is not None):
         base = min(max(policy.retry_after_default if asked is None else asked, 0), policy.retry_after_cap)
     else:
@@ -144,6 +145,7 @@ def judge(
     return Again(delay)
 
 
+MESSAGE_KEPT = 4_000
 _PLAINLY_BUGS = (TypeError, AssertionError, AttributeError, NameError, IndexError, KeyError, ZeroDivisionError)
 
 
@@ -152,10 +154,18 @@ def failure_of(error: BaseException | str | Failure) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, str):
-        return Failure(ErrorClass.TRANSIENT, error)
-    message = f"{type(error).__name__}: {error}"
+        return Failure(ErrorClass.TRANSIENT, _shortened(error))
+    message = _shortened(f"{type(error).__name__}: {error}")
     if isinstance(error, _PLAINLY_BUGS):
         return Failure(ErrorClass.BUG, message)
     if isinstance(error, ConnectionError | TimeoutError):
         return Failure(ErrorClass.NETWORK, message)
     return Failure(ErrorClass.TRANSIENT, message)
+
+
+def _shortened(message: str) -> str:
+    """A failure is recorded however much it has to say: the start and the end of a long message are kept."""
+    if len(message) <= MESSAGE_KEPT:
+        return message
+    half = MESSAGE_KEPT // 2
+    return f"{message[:half]}\n… {len(message) - 2 * half} characters left out …\n{message[-half:]}"

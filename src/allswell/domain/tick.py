@@ -76,6 +76,7 @@ def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str) -> None:
     task = out.case.task
     timeouts = task.record.timeouts + 1
     end_attempt(out, reason, now, timeouts=timeouts)
+    _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
     if timeouts >= task.spec.policy.timeout_escalation:
         out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
@@ -86,9 +87,16 @@ def _lapse(out: Outcome, lease: Lease, now: Millis) -> None:
     task = out.case.task
     lapses = task.record.lapses + 1
     end_attempt(out, "lease_lapsed", now, lapses=lapses)
+    _lift_stall(out, lease)
     out.events.append(event(task, "lease_lapsed", lease, elapsed_ms=now - lease.granted_at))
     out.events.append(event(task, "task_returned", lease, reason="lease_lapsed"))
     _pool_or_ask(out, "lapse", lapses, now)
+
+
+def _lift_stall(out: Outcome, lease: Lease) -> None:
+    """An agent that was to be restarted for this attempt is not, once the attempt has ended by itself."""
+    if lease.stalled_at is not None:
+        out.case = replace(out.case, agent=None)
 
 
 def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
@@ -123,16 +131,12 @@ def one_more_window(case: Case, now: Millis) -> Case:
     lease = case.lease
     if lease is None:
         return case
-    checkin_at = lease.checkin_at
-    idle_end = idles_at(lease)
-    if idle_end is not None and idle_end <= now:
-        checkin_at = now
     awake = replace(
         lease,
         renewed_at=max(lease.renewed_at, now),
         deadline=max(lease.deadline, Millis(now + lease.ask_wait)),
         judged=max(lease.judged, (now - lease.granted_at) // lease.ask_every),
         stalled_at=None if lease.stalled_at is None else now,
-        checkin_at=checkin_at,
+        checkin_at=lease.checkin_at if lease.idle is None else now,
     )
     return replace(case, lease=awake, due=due_at(awake))

@@ -96,14 +96,15 @@ async def examine(patient: Patient) -> Checkup:
 
 async def _look(patient: Patient, agenda: Agenda) -> list[Finding]:
     store = patient.store
+    counts = await store.view_counts()
     held = await _pages(store, "held")
     return [
         await _accounted(store),
         await _sweeper(patient, agenda),
-        _leases(held, agenda.now, patient.tolerance),
+        _leases(held, counts.get("held", 0), agenda.now, patient.tolerance),
         await _agents(store),
         await _clocks(patient),
-        await _pool(patient, held, agenda.now),
+        await _pool(patient, held, counts.get("ready", 0), agenda.now),
         await _questions(store, agenda.now),
         await _followers(patient, agenda.now),
         *([] if patient.database is None else [_disk(patient.database, patient.tolerance)]),
@@ -169,14 +170,14 @@ async def _find_spreads(tx: Transaction) -> Sequence[str]:
     return await tx.find_spreads(_PAGE)
 
 
-def _leases(held: Sequence[TaskRow], now: Millis, tolerance: Tolerance) -> Finding:
+def _leases(held: Sequence[TaskRow], count: int, now: Millis, tolerance: Tolerance) -> Finding:
     over = sorted((ends_at(row.lease), row.task.id) for row in held if row.lease is not None)
     stale = [(end, task) for end, task in over if now - end > tolerance.overdue]
     if not stale:
-        return Finding("leases", "ok", f"{many(len(held), 'task')} held, no lease is stale", data={"held": len(held)})
+        return Finding("leases", "ok", f"{many(count, 'task')} held, no lease is stale", data={"held": count})
     names = _some([task for _, task in stale])
     says = f"{many(len(stale), 'lease')} ran out and nobody has said so, the first {ago(stale[0][0], now)}: {names}"
-    data = {"held": len(held), "stale": [task for _, task in stale], "first_ended_at": stale[0][0]}
+    data = {"held": count, "stale": [task for _, task in stale], "first_ended_at": stale[0][0]}
     return Finding("leases", "warn", says, typed("why", stale[0][1]), data)
 
 
@@ -202,7 +203,7 @@ async def _clocks(patient: Patient) -> Finding:
     return Finding("clocks", "warn", says, "timedatectl", {"skew_ms": skew})
 
 
-async def _pool(patient: Patient, held: Sequence[TaskRow], now: Millis) -> Finding:
+async def _pool(patient: Patient, held: Sequence[TaskRow], count: int, now: Millis) -> Finding:
     """Tasks that have been ready for long while nobody works on anything of their role.
 
     A long queue before busy agents is no trouble, and a task whose service is parked waits for the weather.
@@ -210,7 +211,7 @@ async def _pool(patient: Patient, held: Sequence[TaskRow], now: Millis) -> Findi
     lanes, parked = await patient.store.transact(_lanes, durable=False)
     away = {service for service, until in parked.items() if until > now}
     weather = {lane.id for lane in lanes if away & set(lane.services)}
-    busy = {row.task.role for row in held}
+    busy = {row.task.role for row in held if row.lease is not None and ends_at(row.lease) > now}
     ready = await _pages(patient.store, "ready")
     old = [
         row
@@ -221,18 +222,18 @@ async def _pool(patient: Patient, held: Sequence[TaskRow], now: Millis) -> Findi
     ]
     since = [(await _ready_since(patient.store, row), row) for row in old[:_CLOSELY]]
     long = [(moment, row) for moment, row in since if now - moment > patient.tolerance.unclaimed]
-    waiting = many(len(ready), "task")
     if not long:
         at_weather = sum(row.task.lane in weather for row in ready)
         rest = f", {at_weather} of them for a parked service ({_some(sorted(away))})" if at_weather else ""
-        return Finding("pool", "ok", f"{waiting} ready{rest}, none forgotten", data={"ready": len(ready)})
+        return Finding("pool", "ok", f"{many(count, 'task')} ready{rest}, none forgotten", data={"ready": count})
     first = min(moment for moment, _ in long)
     roles = sorted({row.task.role for _, row in long})
     said = " of role " + _some(roles) if roles != [""] else ""
     more = " or more" if len(old) > _CLOSELY else ""
-    says = f"{many(len(long), 'task')}{more}{said} ready for {rough(now - first)}, and no agent takes them"
+    them = "it" if len(long) == 1 else "them"
+    says = f"{many(len(long), 'task')}{more}{said} ready for {rough(now - first)}, and no agent takes {them}"
     command = ["claim", "--agent", "NAME", *(["--role", roles[0]] if roles[0] else [])]
-    data = {"ready": len(ready), "unclaimed": [row.task.id for _, row in long], "since": first, "roles": roles}
+    data = {"ready": count, "unclaimed": [row.task.id for _, row in long], "since": first, "roles": roles}
     return Finding("pool", "warn", says, typed(*command), data)
 
 

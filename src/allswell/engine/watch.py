@@ -17,7 +17,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Answer, Cancel, CheckIn, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -199,13 +199,19 @@ class Watch:
         """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
         seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
         length = None if lease is None else parse(lease, where="lease")
-        claim = Claim(
-            CommandId(command) if command else NO_COMMAND,
-            AgentId(agent),
-            None if roles is None else tuple(roles),
-            count,
-            length,
-        )
+        if isinstance(roles, str):
+            raise Refused("bad_field", "roles must be a list", where="roles")
+        wanted = {
+            "id": command or NO_COMMAND,
+            "agent": agent,
+            "roles": None if roles is None else tuple(roles),
+            "count": count,
+            "length": length,
+        }
+        try:
+            claim = msgspec.convert(wanted, Claim)
+        except msgspec.ValidationError as error:
+            raise Refused("bad_field", f"this cannot be claimed: {error}", where="claim") from None
         granted = await self.engine.claim(claim, wait=seconds)
         leases = []
         for one in granted.granted:

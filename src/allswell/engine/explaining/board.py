@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from allswell.domain.names import Millis
+from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import State
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.overview import Overview, look
-from allswell.engine.explaining.standing import ASKING, stand
+from allswell.engine.explaining.standing import ASKING, outcome, stand
 from allswell.engine.explaining.words import clean, quoted
 from allswell.store.port import TaskFilter, TaskRow, Views
 
@@ -50,6 +50,7 @@ async def board(views: Views) -> Board:
     for state in _SHOWN:
         if overview.counts.get(state):
             rows += await views.view_tasks(TaskFilter(states=(state.value,), limit=EACH))
+    facts.rows = {row.task.id: row for row in rows}
     lines = [line(row, facts) for row in rows]
     return Board(overview, tuple(sorted(lines, key=_place)))
 
@@ -74,9 +75,11 @@ def line(row: TaskRow, facts: Facts) -> Line:
         if asked:
             trouble, who, ahead = ASKING, "you", f"allswell why {asked[0]}"
         else:
-            ahead = f"needs {row.waits[0].target}" + (f" and {len(row.waits) - 1} more" if len(row.waits) > 1 else "")
+            need = facts.rows.get(TaskId(row.waits[0].target))
+            first = row.waits[0].target if need is None else quoted(need.task.name, 60)
+            ahead = f"needs {first}" + (f" and {len(row.waits) - 1:,} more" if len(row.waits) > 1 else "")
     elif task.record.handover is not None:
-        note = f"last: {clean(task.record.handover.agent, 40)}, {clean(task.record.handover.reason)}"
+        note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
     if standing.next:
         due, ahead = standing.next[0].at, standing.next[0].what
     elif trouble >= _TROUBLED and not ahead:

@@ -206,8 +206,8 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
         )
         opens = Next(until, f"{named} can be used again, and the task can be claimed")
         return Standing(State.READY, _some(says_parked, before), PARKED, since, (opens, *ahead), (cancel,))
-    waited = "" if since is None else f" for {rough(now - since)}"
-    says_ready = f"{quoted(task.name)} has been ready{waited}: any agent that asks{role} can have it."
+    stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
+    says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
     todo = (Todo("Start an agent, or take it yourself", claim), cancel)
     return Standing(State.READY, _some(says_ready, before, *_crowd(facts)), IDLE, since, ahead, todo)
 
