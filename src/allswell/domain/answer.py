@@ -118,6 +118,15 @@ def end_with_run(case: Case, spread: Spread, now: Millis) -> Outcome:
     return out
 
 
+def with_parts_of(spread: Spread, parts: Mapping[TaskId, Task]) -> Spread:
+    """A split's news, with each part that was itself split replaced by its own parts."""
+    flat: dict[TaskId, None] = {}
+    for id_ in spread.replaced_by:
+        part = parts[id_]
+        flat.update(dict.fromkeys(part.record.replaced_by if part.state == State.SPLIT else (id_,)))
+    return replace(spread, replaced_by=tuple(flat))
+
+
 def need_ended(case: Case, spread: Spread, replacements: Mapping[TaskId, str], now: Millis) -> Outcome:
     """News for a dependent: what it needed has ended. `replacements` are a split need's subtasks with their states."""
     out = Outcome(case)

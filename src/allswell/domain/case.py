@@ -126,9 +126,9 @@ def end_task(
     if lease is not None:
         ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, end.value, command, reason)
         out.attempts.append(ended)
-        record = replace(record, token=lease.token, reason=reason, ended_by=command)
+        record = replace(record, token=lease.token, reason=reason, ended_by=command, replaced_by=replaced_by)
     else:
-        record = replace(record, reason=reason, ended_by=command)
+        record = replace(record, reason=reason, ended_by=command, replaced_by=replaced_by)
     task = replace(task, state=end.value, ended_at=now, record=record)
     out.case = Case(task, None, None, None, (), case.agent, case.awaited, case.past)
     if case.awaited or record.questions:

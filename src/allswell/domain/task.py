@@ -103,6 +103,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     handover: Handover | None = None
     reason: str = ""
     """Why it ended, once it has."""
+    replaced_by: tuple[TaskId, ...] = ()
+    """The smaller tasks, where it was split."""
     ended_by: CommandId = NO_COMMAND
 
 

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allswell.domain.answer import end_with_run, need_ended, withdraw
+from allswell.domain.answer import end_with_run, need_ended, with_parts_of, withdraw
 from allswell.domain.case import event
 from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.ending import tick_run
 from allswell.domain.event import Event
 from allswell.domain.names import AgentId, QuestionId, RunId, TaskId
 from allswell.domain.run import Spread
+from allswell.domain.task import State
 from allswell.domain.tick import one_more_window
 from allswell.engine.batch import Performed
 from allswell.engine.book import Book, News
@@ -99,7 +100,14 @@ async def _tell_dependents(tx: Transaction, row: Spread) -> Performed:
         wanted.awaited = wanted.tasks
     now = await tx.now()
     book = Book(await tx.read(wanted), now)
-    replacements = {id_: book.cases[id_].task.state for id_ in row.replaced_by if id_ in book.cases}
+    parts = {id_: book.cases[id_].task for id_ in row.replaced_by if id_ in book.cases}
+    if State.SPLIT in {part.state for part in parts.values()}:
+        # A part was split itself before anybody was told: its own parts stand in for it, and are locked next time.
+        book.changes.drop_spreads.append(row.id)
+        book.changes.new_spreads.append(with_parts_of(row, parts))
+        await book.write(tx)
+        return Performed([True], book.news)
+    replacements = {id_: part.state for id_, part in parts.items()}
     for question in book.rows.questions.values():
         if question.closed_at is None:
             book.changes.questions.append(withdraw(question, now))

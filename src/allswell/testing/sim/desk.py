@@ -1,0 +1,206 @@
+"""The desk through which everybody in the simulation speaks to the watch.
+
+It notes what was sent and holds the answers against the history. What was acknowledged must be there, at once and for
+ever; what was refused must have been wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import assert_never
+
+from allswell.domain.command import (
+    Answer,
+    Ask,
+    Cancel,
+    CheckIn,
+    Claim,
+    Command,
+    Complete,
+    EndRun,
+    Fail,
+    OpenRun,
+    Recover,
+    Release,
+    Submit,
+)
+from allswell.domain.names import AgentId, CommandId, TaskId
+from allswell.engine.handle import Lease as Handle
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+from allswell.testing.sim.ledger import Ledger
+from allswell.testing.sim.shadow import Span, over_at
+
+
+class Desk:
+    """Sends commands and judges answers."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.tables = ledger.tables
+        self.chronicle = ledger.chronicle
+        self.accepted: dict[TaskId, str] = {}
+        """Every task whose submission was acknowledged, with its payload."""
+        self.completed: dict[TaskId, tuple[CommandId, str]] = {}
+        """Every acknowledged completion with its result."""
+        self._numbers = 0
+
+    def new_command(self) -> CommandId:
+        """A command's id."""
+        self._numbers += 1
+        return CommandId(f"c{self._numbers}")
+
+    def new_task(self) -> TaskId:
+        """A task's id."""
+        self._numbers += 1
+        return TaskId(f"t_{self._numbers:06d}")
+
+    async def send(self, watch: Watch, command: Command) -> object:
+        """Have a command decided; the answer, or the error as a value."""
+        self.ledger.shadow.sent[command.id] = command
+        before = self.ledger.shadow.commits
+        answer = await self._told(watch.engine.do(command))
+        kind = type(command).__name__
+        self.chronicle.note((kind, command.id, repr(answer)))
+        match answer:
+            case Unavailable():
+                self.chronicle.met("a caller was told to try later")
+            case Refused():
+                self.chronicle.met(f"refused: {answer.code}")
+            case LeaseLost():
+                if isinstance(command, Complete | Fail | Release | Ask | Recover):
+                    self._check_loss(command, before)
+                    self._check_late(command)
+            case _:
+                self._check_done(command)
+        return answer
+
+    async def _told(self, waiting: Awaitable[object]) -> object:
+        try:
+            return await waiting
+        except Bug as bug:
+            self.ledger.breaks("no rule of our own is broken", str(bug))
+            return bug
+        except AllswellError as error:
+            return error
+
+    # --- what was acknowledged --------------------------------------------------------------------------------------
+
+    def _check_done(self, command: Command) -> None:
+        if isinstance(command, Submit):
+            self.accepted.update({new.id: new.payload for new in command.tasks})
+        elif isinstance(command, Complete):
+            self.completed[command.task] = (command.id, command.result)
+        if not self._is_there(command):
+            self.ledger.breaks("acknowledged work is never lost", f"{command} was acknowledged and is not there")
+
+    def _is_there(self, command: Command) -> bool:
+        tables = self.tables
+        match command:
+            case Submit():
+                return all(new.id in tables.tasks for new in command.tasks)
+            case Complete() | Fail() | Release() | Recover():
+                attempt = tables.attempts.get((command.task, command.token))
+                return attempt is not None and attempt.command == command.id
+            case Ask():
+                return any(question.task == command.task for question in tables.questions.values())
+            case Cancel():
+                return tables.tasks[command.task].record.ended_by == command.id
+            case Answer():
+                return tables.questions[command.question].command == command.id
+            case OpenRun():
+                return command.run in tables.runs
+            case EndRun():
+                return tables.runs[command.run].ended_at is not None
+            case _:
+                assert_never(command)
+
+    def check_at_the_end(self) -> None:
+        """Nothing that was ever acknowledged is gone."""
+        report = self.chronicle.report
+        report.submitted = len(self.accepted)
+        report.finished = len(self.ledger.shadow.ended)
+        for task, payload in self.accepted.items():
+            if self.tables.payloads.get(task) != payload:
+                report.lost += 1
+        for task, (command, result) in self.completed.items():
+            row = self.tables.tasks.get(task)
+            kept = self.tables.results.get(task)
+            if row is None or row.state != "done" or row.record.ended_by != command or kept != result:
+                report.lost += 1
+        if report.lost:
+            self.ledger.breaks("acknowledged work is never lost", f"{report.lost} acknowledged things are gone")
+
+    # --- what was refused -------------------------------------------------------------------------------------------
+
+    def _span(self, task: TaskId, token: int, agent: str) -> Span | None:
+        span = self.ledger.shadow.spans.get((task, token))
+        return span if span is not None and span.agent == agent else None
+
+    def _check_loss(self, said: Complete | Fail | Release | Ask | Recover | CheckIn, before: int) -> None:
+        """A holder is turned away only if it does not hold the task any more, or never did."""
+        self.chronicle.report.stale_refused += 1
+        span = self._span(said.task, said.token, said.agent)
+        if span is None:
+            self.chronicle.met("a liar was refused")
+            return
+        lease = self.ledger.shadow.leases.get(said.task)
+        if span.last is None and lease is not None and self.ledger.database.now() < over_at(lease):
+            self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
+        elif span.last is not None and span.last <= before:
+            self.chronicle.met("a zombie was refused")
+
+    def _check_late(self, said: Complete | Fail | Release | Ask | Recover) -> None:
+        attempt = self.tables.attempts.get((said.task, said.token))
+        if attempt is None or attempt.agent != said.agent or not isinstance(said, Complete | Fail):
+            return
+        if attempt.late is None:
+            self.ledger.breaks("what came late is kept", f"{said}: {attempt}")
+        self.chronicle.met("a late result was kept")
+
+    # --- claims and check-ins ---------------------------------------------------------------------------------------
+
+    async def check_in(self, watch: Watch, said: CheckIn) -> object:
+        """Renew a lease; the orders, or the error as a value."""
+        before = self.ledger.shadow.commits
+        answer = await self._told(watch.engine.check_in(said))
+        self.chronicle.note(("CheckIn", said.task, said.token, repr(answer)))
+        if isinstance(answer, LeaseLost):
+            self._check_loss(said, before)
+        elif not isinstance(answer, AllswellError):
+            span = self._span(said.task, said.token, said.agent)
+            if span is None or (span.last is not None and span.last <= before):
+                self.ledger.breaks("a stale holder changes nothing", f"{said} was accepted")
+        return answer
+
+    async def claim(self, watch: Watch, claim: Claim, wait: float = 0.0) -> list[Handle]:
+        """Claim tasks; none if the store cannot be reached."""
+        if claim.id:
+            self.ledger.shadow.sent[claim.id] = claim
+        before = len(self.ledger.shadow.granted.get(claim.agent, ()))
+        answer = await self._told(
+            watch.claim_many(
+                claim.count,
+                agent=AgentId(claim.agent),
+                roles=claim.roles,
+                wait=wait,
+                lease=claim.length,
+                command=claim.id or None,
+            )
+        )
+        if not isinstance(answer, list):
+            self.chronicle.note(("Claim", claim.agent, repr(answer)))
+            return []
+        for handle in answer:
+            self.chronicle.note(("Claim", handle.task, handle.token))
+            self.ledger.handles[(handle.task, handle.token)] = handle
+            if self._span(handle.task, handle.token, claim.agent) is None:
+                self.ledger.breaks("what was claimed is held", f"{claim.agent} was given {handle!r}")
+            if handle.payload != {"task": handle.task}:
+                self.ledger.breaks("a holder gets its payload", f"{handle!r}: {handle.payload}")
+        for task, token in self.ledger.shadow.granted.get(claim.agent, [])[before:]:
+            if (task, token) not in self.ledger.handles:
+                self.ledger.breaks(
+                    "what was granted is told", f"{claim.agent} does not know that it holds {task} {token}"
+                )
+        return answer

@@ -1,0 +1,331 @@
+"""Planted bugs in locks, reads, consequences, claims, commits and the journal."""
+
+# ruff: noqa: ANN401 - a planted bug passes on whatever it was given
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from allswell.domain import answer, case, hold, submit, tick
+from allswell.domain.task import Bar, Ready
+from allswell.engine import batch, batcher, book, claims, engine, plan, sweep, sweeper
+from allswell.store.memory import database, transaction, views
+from allswell.store.port import CommitUnknown, Conflict, Kind
+from tests.sim.planting import everywhere, mutant
+
+# --- locks and reads --------------------------------------------------------------------------------------------------
+
+
+@mutant
+def lease_is_not_locked() -> Iterator[None]:
+    right = plan.Plan.lock
+
+    async def lock(self: Any, tx: Any) -> Any:
+        held, self.held = self.held, {}
+        wanted = await right(self, tx)
+        self.held = held
+        wanted.leases = [id_ for id_ in wanted.tasks if id_ in held]
+        wanted.awaited = wanted.leases
+        return wanted
+
+    with patch.object(plan.Plan, "lock", lock):
+        yield
+
+
+@mutant
+def clock_is_read_before_the_locks() -> Iterator[None]:
+    right = plan.Plan.lock
+
+    async def lock(self: Any, tx: Any) -> Any:
+        early = await tx.now()
+
+        async def stale() -> Any:
+            return early
+
+        wanted = await right(self, tx)
+        tx.now = stale
+        return wanted
+
+    with patch.object(plan.Plan, "lock", lock):
+        yield
+
+
+@mutant
+def dependents_are_told_without_their_locks() -> Iterator[None]:
+    right = transaction.MemoryTransaction.lock
+
+    async def lock(self: Any, kind: Any, ids: Any, **how: Any) -> Any:
+        if kind is Kind.TASK and self.owner.held and all(key[0] is Kind.SPREAD for key in self.owner.held):
+            return list(ids)
+        return await right(self, kind, ids, **how)
+
+    with patch.object(transaction.MemoryTransaction, "lock", lock):
+        yield
+
+
+@mutant
+def awaited_is_not_read() -> Iterator[None]:
+    right = transaction.MemoryTransaction._read
+
+    def read(self: Any, wanted: Any) -> Any:
+        rows = right(self, wanted)
+        rows.awaited.clear()
+        return rows
+
+    with patch.object(transaction.MemoryTransaction, "_read", read):
+        yield
+
+
+@mutant
+def waiter_within_a_batch_is_overlooked() -> Iterator[None]:
+    def accept(self: Any, out: Any, payload: str, barred: Any) -> None:
+        id_ = out.case.task.id
+        self._before[id_] = None
+        self._payloads[id_] = payload
+        self.apply(out)
+        self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
+
+    with patch.object(book.Book, "accept", accept):
+        yield
+
+
+@mutant
+def picked_rows_are_not_read_again() -> Iterator[None]:
+    """What was seen ready is handed out, even if someone was quicker between the look and the lock."""
+    right = claims._serve
+
+    def serve(book_: Any, claim_: Any, offered: Any, barred: Any, given: Any) -> Any:
+        for id_ in offered:
+            known = book_.cases[id_]
+            if known.ready is None and known.task.state == "open":
+                ready = Ready(id_, known.task.lane, 0)
+                book_.cases[id_] = replace(known, ready=ready, waits=())
+        return right(book_, claim_, offered, barred, given)
+
+    with everywhere("_serve", serve, claims):
+        yield
+
+
+# --- consequences -----------------------------------------------------------------------------------------------------
+
+
+@mutant
+def spread_is_dropped_too_early() -> Iterator[None]:
+    right = transaction.MemoryTransaction.find_waiting
+
+    async def find_waiting(self: Any, target: str, limit: int) -> Any:
+        return list(await right(self, target, limit))[:1]
+
+    with patch.object(transaction.MemoryTransaction, "find_waiting", find_waiting):
+        yield
+
+
+@mutant
+def run_spread_ends_after_one_chunk() -> Iterator[None]:
+    right = sweep._end_tasks_of_run
+
+    async def hasty(tx: Any, row: Any) -> Any:
+        write = tx.write
+
+        async def last(changes: Any) -> None:
+            changes.drop_spreads = [row.id]
+            await write(changes)
+
+        tx.write = last
+        return await right(tx, row)
+
+    with everywhere("_end_tasks_of_run", hasty, sweep):
+        yield
+
+
+@mutant
+def skip_stops_at_the_first_level() -> Iterator[None]:
+    right = answer.need_ended
+
+    def need_ended(*given: Any) -> Any:
+        out = right(*given)
+        if out.case.task.state == "skipped":
+            out.spread = None
+        return out
+
+    with everywhere("need_ended", need_ended, sweep):
+        yield
+
+
+@mutant
+def split_forgets_a_subtask() -> Iterator[None]:
+    right = answer.need_ended
+
+    def need_ended(case_: Any, spread: Any, replacements: Any, now: Any) -> Any:
+        return right(case_, replace(spread, replaced_by=spread.replaced_by[:-1]), replacements, now)
+
+    with everywhere("need_ended", need_ended, sweep):
+        yield
+
+
+@mutant
+def failed_need_counts_as_done() -> Iterator[None]:
+    right = answer.need_ended
+
+    def need_ended(case_: Any, spread: Any, replacements: Any, now: Any) -> Any:
+        outcome = "done" if spread.outcome == "failed" else spread.outcome
+        return right(case_, replace(spread, outcome=outcome), replacements, now)
+
+    with everywhere("need_ended", need_ended, sweep):
+        yield
+
+
+# --- handing out ------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def bars_are_ignored() -> Iterator[None]:
+    right = transaction.MemoryTransaction._read
+
+    def read(self: Any, wanted: Any) -> Any:
+        rows = right(self, wanted)
+        rows.bars.clear()
+        return rows
+
+    pick = transaction.MemoryTransaction.pick
+
+    async def pick_any(self: Any, lanes: Any, count: int, agent: Any) -> Any:
+        return await pick(self, lanes, count, None)
+
+    with (
+        patch.object(transaction.MemoryTransaction, "_read", read),
+        patch.object(transaction.MemoryTransaction, "pick", pick_any),
+    ):
+        yield
+
+
+@mutant
+def parked_service_is_handed_out() -> Iterator[None]:
+    right = claims.open_lanes
+
+    def open_lanes(claim_: Any, lanes: Any, parked: Mapping[str, Any], now: Any) -> Any:
+        return right(claim_, lanes, {}, now)
+
+    with everywhere("open_lanes", open_lanes, claims):
+        yield
+
+
+@mutant
+def rank_is_reversed() -> Iterator[None]:
+    with everywhere("rank", lambda priority, created_at: (priority << 42) | (-created_at & ((1 << 42) - 1)), case):
+        yield
+
+
+@mutant
+def repeated_claim_is_not_recognised() -> Iterator[None]:
+    async def claimed_before(*given: Any) -> dict[str, Any]:
+        return {}
+
+    with everywhere("_claimed_before", claimed_before, batch):
+        yield
+
+
+@mutant
+def question_does_not_hold_the_task() -> Iterator[None]:
+    right = case.ask
+
+    def ask(out: Any, asked: Any, now: Any, *, wait: bool = True) -> Any:
+        question = right(out, asked, now, wait=False)
+        if out.case.lease is None:
+            out.case = case.come_to_rest(out.case, now)
+        return question
+
+    with everywhere("ask", ask, tick, hold):
+        yield
+
+
+# --- commits and the journal ------------------------------------------------------------------------------------------
+
+
+def _commit(planted: Callable[[Any], bool]) -> contextlib.AbstractContextManager[None]:
+    async def commit(store: Any, work: Any, *, durable: bool = True, **_: Any) -> Any:
+        done: list[Any] = []
+
+        async def remember(tx: Any) -> Any:
+            done.append(await work(tx))
+            return done[-1]
+
+        while True:
+            try:
+                return await store.transact(remember, durable=durable)
+            except (CommitUnknown, Conflict) as error:
+                if planted(error):
+                    return done[-1]
+
+    return everywhere("commit", commit, engine, sweeper)
+
+
+@mutant
+def unknown_commit_is_taken_for_done() -> Iterator[None]:
+    with _commit(lambda error: isinstance(error, CommitUnknown)):
+        yield
+
+
+@mutant
+def unknown_commit_is_taken_for_undone() -> Iterator[None]:
+    with _commit(lambda _: False):
+        yield
+
+
+@mutant
+def conflict_is_not_decided_anew() -> Iterator[None]:
+    with everywhere("CONFLICTS_MOST", 1, batcher):
+        yield
+
+
+@mutant
+def journal_reads_by_id_alone() -> Iterator[None]:
+    def journal(self: Any, after: Any, limit: int) -> Any:
+        later = [entry for entry in self._entries if entry.position.id > after.id]
+        return sorted(later, key=lambda entry: entry.position.id)[:limit]
+
+    with patch.object(database.Database, "journal", journal):
+        yield
+
+
+@mutant
+def journal_does_not_wait_for_those_under_way() -> Iterator[None]:
+    def journal(self: Any, after: Any, limit: int) -> Any:
+        return [entry for entry in self._entries if entry.position > after][:limit]
+
+    with patch.object(database.Database, "journal", journal):
+        yield
+
+
+@mutant
+def cursor_moves_before_the_handler_has_returned() -> Iterator[None]:
+    right = views.MemoryViews.journal
+
+    async def journal(self: Any, after: Any, limit: int) -> Any:
+        found = await right(self, after, limit)
+        if found:
+            last = found[-1].position
+            for name, position in self.database.cursors.items():
+                if position == after:
+                    self.database.cursors[name] = last
+        return found
+
+    with patch.object(views.MemoryViews, "journal", journal):
+        yield
+
+
+@mutant
+def need_that_ended_before_is_overlooked() -> Iterator[None]:
+    right = submit.accept
+
+    def accept(new: Any, lane: Any, limit: Any, needed: Any, fresh: Any, now: Any) -> Any:
+        ended = {id_: replace(task, state="done") for id_, task in needed.items() if task.state == "failed"}
+        return right(new, lane, limit, {**needed, **ended}, fresh, now)
+
+    with everywhere("accept", accept, batch):
+        yield

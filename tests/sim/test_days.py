@@ -1,0 +1,137 @@
+"""A thousand hours in which everything goes wrong, and every promise holds."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from allswell.testing.sim import CALM, Report, simulate
+
+HOURS = 20
+DAYS = range(1, 51)
+KEPT = Path(__file__).with_name("seeds.txt")
+
+SOMETIMES = (
+    "a caller was told to try later",
+    "a check-in was missed",
+    "a consequence took more than one chunk",
+    "a dependent was skipped",
+    "a failure was retried",
+    "a late result was kept",
+    "a liar was refused",
+    "a repeated claim was recognised",
+    "a repeated command was recognised",
+    "a run timed out with open tasks",
+    "a service that was parked was used again",
+    "a service was parked",
+    "a stalled agent spoke in time",
+    "a task waited out a limit",
+    "a tick came early",
+    "a zombie was refused",
+    "an agent stalled",
+    "an answer crossed a miss",
+    "an event was delivered twice",
+    "asked about a repeated lapse",
+    "asked about a repeated stall",
+    "asked about a repeated timeout",
+    "attempt ended: agent_idle",
+    "attempt ended: agent_stalled",
+    "attempt ended: agent_timeout",
+    "attempt ended: lease_lapsed",
+    "attempt ended: run_timeout",
+    "claims were made at the same moment",
+    "question closed: clarify",
+    "question closed: increase_timeout",
+    "question closed: reply",
+    "question closed: retry",
+    "question closed: skip",
+    "question closed: split",
+    "question closed: withdrawn",
+    "refused: closed",
+    "refused: cycle",
+    "refused: id_taken",
+    "refused: need_split",
+    "refused: run_ended",
+    "refused: task_ended",
+    "skips ran down a chain",
+    "two processes made the same row",
+)
+WEATHER = (
+    "clock_jumped",
+    "commit_lost_and_undone",
+    "commit_lost_but_done",
+    "commit_refused",
+    "connection_cut",
+    "process_crashed",
+    "process_paused",
+    "statement_broken",
+    "statement_slow",
+    "store_outage",
+)
+
+
+def kept_seeds() -> list[int]:
+    return [int(line.split()[0]) for line in KEPT.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@cache
+def day(seed: int) -> Report:
+    return simulate(seed, hours=HOURS)
+
+
+@pytest.mark.timeout(300)
+def test_every_promise_holds_for_a_thousand_hours_and_everything_was_met() -> None:
+    """One test, so that the days are lived through once, on one core."""
+    met: dict[str, int] = {}
+    for seed in DAYS:
+        report = day(seed)
+        assert report.broken == [], f"seed {seed}"
+        assert report.lost == report.duplicated == 0
+        for name, count in (*report.met.items(), *report.faults.items()):
+            met[name] = met.get(name, 0) + count
+    assert [name for name in (*SOMETIMES, *WEATHER) if not met.get(name)] == []
+
+
+@pytest.mark.parametrize("seed", sorted(set(kept_seeds()) - set(DAYS)))
+def test_a_seed_that_once_failed_holds(seed: int) -> None:
+    assert day(seed).broken == []
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    first, second = simulate(7, hours=4), simulate(7, hours=4)
+    assert first == second
+    assert first.digest != simulate(8, hours=4).digest
+
+
+def test_the_history_does_not_depend_on_the_order_of_hashes() -> None:
+    told = []
+    for hash_seed in ("1", "2"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "allswell.testing.sim", "--seed", "9", "--hours", "4", "--json"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        )
+        told.append(ran.stdout)
+    assert told[0] == told[1]
+    assert b'"digest"' in told[0]
+
+
+def test_in_fair_weather_what_is_due_is_noticed_at_once() -> None:
+    report = simulate(3, hours=10, levels=CALM)
+    assert report.broken == []
+    assert report.faults == {}
+    assert report.detected_max_ms < 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_fresh_seeds() -> None:
+    """A day of many days; `ALLSWELL_SIM_FROM` and `ALLSWELL_SIM_DAYS` choose which."""
+    start = int(os.environ.get("ALLSWELL_SIM_FROM", "1000"))
+    for seed in range(start, start + int(os.environ.get("ALLSWELL_SIM_DAYS", "500"))):
+        report = simulate(seed, hours=HOURS)
+        assert report.broken == [], f"seed {seed}: add it to {KEPT.name}"
