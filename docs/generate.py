@@ -1,7 +1,8 @@
 """Writes the pages under docs/ that follow from tables in the code, so that they cannot contradict it: `make docs`.
 
 `states.md` is drawn from the table of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
-from the error classes and from every `Refused(...)` in the source. A test fails when a page is out of date.
+from the error classes and from every `Refused(...)` in the source, `reference/settings.md` from the catalogue of
+settings. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from allswell import errors
+from allswell import errors, settings
 from allswell.domain import task
 from allswell.domain.event import KINDS
 from allswell.domain.task import ENDS, MOVES, State
+from allswell.settings import SETTINGS
+from allswell.settings.catalogue import ROLES
+from allswell.settings.values import show
 
 DOCS = Path(__file__).parent
 SOURCE = DOCS.parent / "src" / "allswell"
@@ -24,7 +28,12 @@ NOTE = "<!-- Written by docs/generate.py; change the tables in the code and run 
 
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
-    made = {"states.md": states(), "reference/events.md": events(), "reference/errors.md": all_errors()}
+    made = {
+        "states.md": states(),
+        "reference/events.md": events(),
+        "reference/errors.md": all_errors(),
+        "reference/settings.md": all_settings(),
+    }
     return {DOCS / name: NOTE + text for name, text in made.items()}
 
 
@@ -146,6 +155,49 @@ def template(node: ast.expr, known: Mapping[str, ast.expr]) -> str:
     if isinstance(node, ast.Name) and isinstance(known.get(node.id), ast.Constant | ast.JoinedStr):
         return template(known[node.id], known)
     return "{…}"
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+TABLES = {
+    "": "The watch",
+    "retry": "`[retry]`: what follows a failure",
+    "pace": "`[pace]`: how patient the engine is",
+    "doctor": "`[doctor]`: where `allswell doctor` draws the line",
+}
+
+
+def all_settings() -> str:
+    """The catalogue of settings, table by table."""
+    lines = ["# Settings", "", *paragraphs(settings.__doc__), ""]
+    lines += [
+        'Lengths of time are milliseconds, or text such as `"15m"`, `"1h 30m"`, `"400ms"`. `allswell config` shows'
+    ]
+    lines += [
+        "what holds here and where it comes from; `allswell config --schema` prints a JSON Schema for editors.",
+        "",
+    ]
+    lines += ["```toml", "# allswell.toml; in pyproject.toml the same stands below [tool.allswell]"]
+    lines += ['agent_timeout = "20m"', "", "[retry]", 'backoff = "2s"', "", "[roles.critic]", 'agent_timeout = "10m"']
+    lines += ["```", ""]
+    for table, title in TABLES.items():
+        lines += [f"## {title}", "", "| setting | default | environment | what it is for |", "|---|---|---|---|"]
+        for setting in SETTINGS.values():
+            if setting.name.rpartition(".")[0] == table:
+                default = ".allswell/ nearby" if setting.name == "store" else f"`{show(setting, setting.default)}`"
+                name = f"`{setting.name}`" + (" (r)" if setting.per_role else "")
+                lines.append(f"| {name} | {default} | `{setting.env()}` | {setting.description} |")
+        lines.append("")
+    lines += ["## `[roles.NAME]`: what tasks of a role have of their own", ""]
+    lines += [
+        "A role can have its own value of every setting marked (r); what it does not set, it inherits. These roles"
+    ]
+    lines += ["differ by default:", "", "| setting | default | environment |", "|---|---|---|"]
+    for role, own in ROLES.items():
+        for name, value in own.items():
+            env = SETTINGS[name].env(role)
+            lines.append(f"| `roles.{role}.{name}` | `{show(SETTINGS[name], value)}` | `{env}` |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

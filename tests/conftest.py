@@ -17,9 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             wrong = [row for row in mark.args if not (isinstance(row, str) and _ROW.fullmatch(row))]
             if wrong or mark.kwargs or not mark.args:
                 said = ", ".join(map(repr, wrong)) or "no row"
-                raise pytest.UsageError(
-                    f"{item.nodeid}: row() names {said}; a row looks like 'O4' (one of O F M W C)"
-                )
+                raise pytest.UsageError(f"{item.nodeid}: row() names {said}; a row looks like 'O4' (one of O F M W C)")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ with allswell.open("sqlite:///watch.db") as watch:      # anywhere else
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,23 +22,14 @@ from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.sync import SyncWatch
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
+from allswell.settings import load
 from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock
 
-FOLDER = ".allswell"
-DATABASE = "allswell.db"
-
 
 def default_url(start: Path | None = None) -> str:
-    """`$ALLSWELL_STORE`, or the nearest `.allswell/` upward from here, as git finds its folder; else a new one here."""
-    named = os.environ.get("ALLSWELL_STORE")
-    if named:
-        return named
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
-        if (folder / FOLDER).is_dir():
-            return f"sqlite:///{folder / FOLDER / DATABASE}"
-    return f"sqlite:///{here / FOLDER / DATABASE}"
+    """What the settings say, or the nearest `.allswell/` upward from here, as git finds its folder; else one here."""
+    return load(start).store
 
 
 def store_for(url: str) -> Store:
@@ -83,10 +73,11 @@ def make_watch(
 class Opening:
     """A watch about to be opened: `async with` gives the async face, `with` the sync one."""
 
-    def __init__(self, url: str | None, pace: Pace, policies: Mapping[str, Policy] | None) -> None:
-        self._url = url or default_url()
-        self._pace = pace
-        self._policies = policies
+    def __init__(self, url: str | None, pace: Pace | None, policies: Mapping[str, Policy] | None) -> None:
+        settings = load()
+        self._url = url or settings.store
+        self._pace = pace or settings.pace()
+        self._policies = settings.policies() if policies is None else policies
         self._watch: Watch | None = None
         self._sync: SyncWatch | None = None
 
@@ -115,7 +106,7 @@ class Opening:
 
 
 def open(  # noqa: A001 - `allswell.open` is how one says it
-    url: str | None = None, *, pace: Pace = DEFAULT, policies: Mapping[str, Policy] | None = None
+    url: str | None = None, *, pace: Pace | None = None, policies: Mapping[str, Policy] | None = None
 ) -> Opening:
-    """Open a watch on a store: `memory:`, `sqlite:///path`, `postgresql://…`; the default is `.allswell/` nearby."""
+    """Open a watch on a store: `memory:`, `sqlite:///path`, `postgresql://…`; what is not given, settings say."""
     return Opening(url, pace, policies)

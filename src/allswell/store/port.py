@@ -313,6 +313,10 @@ class Views(Protocol):
         """Agents that something is held against."""
         ...
 
+    async def view_parked(self) -> dict[str, Millis]:
+        """Until when services are parked; one whose time has passed may still be named."""
+        ...
+
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
         ...
@@ -359,6 +363,10 @@ class Store(Views, Protocol):
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
         """The lane of each (role, services), made if it is new."""
+        ...
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Every follower that has ever got anywhere, and where."""
         ...
 
     async def advance(self, follower: str, position: Position) -> None:

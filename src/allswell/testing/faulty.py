@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
@@ -136,6 +136,10 @@ class FaultyStore:
         """Agents that something is held against."""
         return await self._reach().view_agents()
 
+    async def view_parked(self) -> dict[str, Millis]:
+        """Until when services are parked."""
+        return await self._reach().view_parked()
+
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
         return await self._reach().view_counts()
@@ -151,6 +155,10 @@ class FaultyStore:
     async def cursor(self, follower: str) -> Position:
         """Where a follower has got to."""
         return await self._reach().cursor(follower)
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Where every follower has got to."""
+        return await self._reach().view_cursors()
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""

@@ -6,7 +6,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import OPEN, Attempt
@@ -103,6 +103,11 @@ class MemoryViews:
         await self.give_way("view_agents")
         return sorted(self.database.tables.agents.values(), key=lambda agent: agent.id)
 
+    async def view_parked(self) -> dict[str, Millis]:
+        """Until when services are parked."""
+        await self.give_way("view_parked")
+        return {id_: service.parked_until for id_, service in self.database.tables.services.items()}
+
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
         await self.give_way("view_counts")
@@ -130,6 +135,11 @@ class MemoryViews:
         """Where a follower has got to."""
         await self.give_way("cursor")
         return self.database.cursors.get(follower, Position())
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Where every follower has got to."""
+        await self.give_way("view_cursors")
+        return dict(self.database.cursors)
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note where a follower has got to; never backwards."""

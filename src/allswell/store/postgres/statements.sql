@@ -370,6 +370,9 @@ SELECT id FROM allswell.lane WHERE role = $1::text AND services = $2::text
 -- name: select_cursor
 SELECT xid, id FROM allswell.cursor WHERE follower = $1::text
 
+-- name: view_cursors
+SELECT follower, xid, id FROM allswell.cursor
+
 -- name: advance_cursor
 -- Never backwards.
 INSERT INTO allswell.cursor AS c (follower, xid, id) VALUES ($1::text, $2::bigint, $3::bigint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
@@ -75,6 +75,10 @@ class PostgresViews:
         """Agents that something is held against."""
         return [Agent(*row) for row in await self._rows("view_agents")]
 
+    async def view_parked(self) -> dict[str, Millis]:
+        """Until when services are parked."""
+        return dict(await self._rows("parked"))
+
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
         unended, ended = await self._look((SQL["view_open_counts"], ()), (SQL["view_ended_counts"], ()))
@@ -92,3 +96,7 @@ class PostgresViews:
         """Where a follower has got to."""
         rows = await self._rows("select_cursor", follower)
         return Position(*rows[0]) if rows else Position()
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Where every follower has got to."""
+        return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}

@@ -18,13 +18,12 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
-from allswell.store import sql
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import place, views
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.now import StoreClock
-from allswell.store.sqlite.schema import PACKAGE, SQL
+from allswell.store.sqlite.schema import NEWEST, SQL
 from allswell.timing.clock import SystemClock
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class SqliteReader:
         def version(connection: sqlite3.Connection) -> bool:
             if connection.execute(SQL["find_meta"]).fetchone() != (1,):
                 return False
-            return bool(connection.execute(SQL["read_version"]).fetchone() == (sql.newest(PACKAGE),))
+            return bool(connection.execute(SQL["read_version"]).fetchone() == (NEWEST,))
 
         return self._look(version)
 

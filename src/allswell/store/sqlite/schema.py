@@ -9,17 +9,21 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from allswell.errors import Refused
+from allswell.errors import Bug, Refused
 from allswell.store import sql
 
-PACKAGE = "allswell.store.sqlite"
-SQL = sql.load(PACKAGE, "statements.sql")
+_PACKAGE = "allswell.store.sqlite"
+SQL = sql.load(_PACKAGE, "statements.sql")
+NEWEST = 1
+"""The number of the last migration; known without a look at the folder, and held to it by whoever opens a store."""
 
 
 def upgrade(connection: sqlite3.Connection, database: Path) -> None:
     """Run the migrations that are missing; the caller holds the write lock and commits."""
-    known = sql.migrations(PACKAGE)
+    known = sql.migrations(_PACKAGE)
     newest = len(known)
+    if newest != NEWEST:
+        raise Bug(f"there are {newest} migrations, but NEWEST is {NEWEST}")
     version = _version(connection, database)
     if version > newest:
         raise Refused(

@@ -136,6 +136,15 @@ async def cursors_never_go_back(place: Place) -> None:
         assert await second.cursor("wêb") == Position(rows.BIG, 2)
 
 
+async def all_cursors_are_seen_at_once(place: Place) -> None:
+    """Whoever looks after the watch sees every follower, also one that nobody runs any more."""
+    async with place.two_stores() as (first, second):
+        assert await first.view_cursors() == {}
+        await first.advance("chat", Position(5, 7))
+        await second.advance("wêb", Position(rows.BIG, 2))
+        assert await first.view_cursors() == {"chat": Position(5, 7), "wêb": Position(rows.BIG, 2)}
+
+
 CASES: tuple[Case, ...] = (
     events_come_back_unchanged,
     the_journal_keeps_its_order,
@@ -143,4 +152,5 @@ CASES: tuple[Case, ...] = (
     a_late_commit_is_not_overtaken,
     a_follower_under_load_loses_nothing,
     cursors_never_go_back,
+    all_cursors_are_seen_at_once,
 )

@@ -139,6 +139,7 @@ async def parked_services_are_shown_with_the_lanes(place: Place) -> None:
         locks = {Kind.SERVICE: ["s", "t"]}
         await write(store, Changes(services=[rows.service("s", AT), rows.service("t", rows.BIG)]), locks)
         _, parked = await look(store, lambda tx: tx.lanes())
+        assert (await store.view_parked()).get("t") == rows.BIG
     assert parked.get("t") == rows.BIG
     assert parked.get("s", 0) in (0, AT)
 

@@ -34,7 +34,7 @@ def _one_of_each() -> Changes:
     named = rows.task("t_ready", run="r_1", name="same name")
     changes = rows.new_tasks(
         rows.task("t_waiting", run="r_1"),
-        rows.task("t_asking"),
+        replace(rows.task("t_asking"), role="critic"),
         rows.task("t_delayed", run="r_1", name="same name"),
         named,
         rows.task("t_held"),
@@ -92,6 +92,8 @@ async def tasks_are_filtered(place: Place) -> None:
         assert await _ids(store, TaskFilter(run=RunId("r_none"))) == []
         assert await _ids(store, TaskFilter(name="same name")) == ["t_delayed", "t_ready"]
         assert await _ids(store, TaskFilter(name="same name", states=("ready",))) == ["t_ready"]
+        assert await _ids(store, TaskFilter(role="critic")) == ["t_asking"]
+        assert await _ids(store, TaskFilter(role="critic", states=("ready",))) == []
         for state in State:
             of_state = sorted(id_ for id_, stands in _STATES.items() if stands == state)
             assert await _ids(store, TaskFilter(states=(state.value,))) == of_state, state

@@ -70,9 +70,7 @@ class Account:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ServerFailed(f"{command[0]} could not be run: {error}") from error
         if process.returncode != 0:
-            raise ServerFailed(
-                f"{command[0]} failed ({process.returncode}):\n{printed.decode(errors='replace')}"
-            )
+            raise ServerFailed(f"{command[0]} failed ({process.returncode}):\n{printed.decode(errors='replace')}")
 
     def reaches(self, folder: Path) -> bool:
         """Tell whether this account can enter a folder: asked of the kernel, not worked out from modes."""

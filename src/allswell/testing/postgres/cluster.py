@@ -141,9 +141,7 @@ class Cluster:
             server.wait(_PATIENCE)
         except subprocess.TimeoutExpired as error:
             self.kill()
-            raise ServerFailed(
-                f"The server had to be killed: no {mode} stop in {_PATIENCE:.0f} s."
-            ) from error
+            raise ServerFailed(f"The server had to be killed: no {mode} stop in {_PATIENCE:.0f} s.") from error
         self._server = None
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
@@ -257,13 +255,9 @@ class Cluster:
                 self._connect(host=str(self.folder)).close()
             except psycopg.OperationalError as refusal:
                 if server.poll() is not None:
-                    raise ServerFailed(
-                        f"The server ended at its start, code {server.returncode}."
-                    ) from refusal
+                    raise ServerFailed(f"The server ended at its start, code {server.returncode}.") from refusal
                 if time.monotonic() > give_up:
-                    raise ServerFailed(
-                        f"The server is not up after {_PATIENCE:.0f} s: {refusal}"
-                    ) from refusal
+                    raise ServerFailed(f"The server is not up after {_PATIENCE:.0f} s: {refusal}") from refusal
                 time.sleep(0.02)
             else:
                 return

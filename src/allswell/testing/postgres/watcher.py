@@ -39,9 +39,7 @@ class Watcher:
     def __init__(self, account: Account, folder: Path) -> None:
         reading, self._writing = os.pipe()
         try:
-            self._process = account.start(
-                "/bin/sh", "-c", _SCRIPT, "watcher", folder, cwd=Path("/"), stdin=reading
-            )
+            self._process = account.start("/bin/sh", "-c", _SCRIPT, "watcher", folder, cwd=Path("/"), stdin=reading)
         except BaseException:
             os.close(self._writing)
             raise

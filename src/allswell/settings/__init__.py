@@ -1,0 +1,19 @@
+"""Settings: every figure of the watch, where it comes from, and what it is for.
+
+Four sources, each stronger than the one before it:
+
+1. `[tool.allswell]` in the nearest `pyproject.toml` upward that has such a table;
+2. the nearest `allswell.toml` upward;
+3. the environment: `ALLSWELL_AGENT_TIMEOUT`, `ALLSWELL_RETRY_BACKOFF`, `ALLSWELL_ROLES_CRITIC_AGENT_TIMEOUT`;
+4. a flag of the command line.
+
+They are merged setting by setting. A name that is unknown, a value of the wrong kind and a combination that cannot
+work are refused when they are loaded, all at once, each with the file and the line.
+"""
+
+from allswell.settings.catalogue import SETTINGS, Kind, Setting
+from allswell.settings.load import load, look
+from allswell.settings.settings import Row, Settings
+from allswell.settings.sources import Problem
+
+__all__ = ["SETTINGS", "Kind", "Problem", "Row", "Setting", "Settings", "load", "look"]

@@ -1,0 +1,185 @@
+"""The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
+
+Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
+`Policy`, `Pace` and `Tolerance`, so that there is one truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from allswell.domain.policy import DEFAULT as POLICY
+from allswell.engine.pace import DEFAULT as PACE
+from allswell.engine.tolerance import DEFAULT as TOLERANCE
+
+Value = int | float | str | None
+
+_LATER = " Used by the supervisor; nothing in this version acts on it yet."
+
+
+class Kind(StrEnum):
+    """What a setting's value is."""
+
+    TEXT = "text"
+    DURATION = "duration"
+    COUNT = "count"
+    SHARE = "share"
+    PERCENT = "percent"
+    SIZE = "size"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting."""
+
+    name: str
+    """With its table: `retry.backoff`."""
+    kind: Kind
+    default: Value
+    description: str
+    per_role: bool = False
+    """Whether a role can have its own: `[roles.critic]`."""
+    none: str | None = None
+    """The word that stands for "no value", where there may be none."""
+
+    def env(self, role: str | None = None) -> str:
+        """The variable of the environment that sets it, for all or for a role."""
+        path = self.name if role is None else f"roles.{role}.{self.name}"
+        return PREFIX + path.upper().replace(".", "_")
+
+
+PREFIX = "ALLSWELL_"
+NOT_SETTINGS = frozenset(PREFIX + name for name in ("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"))
+"""What a supervised agent finds in its environment about its own lease, and how to see the story of a bug."""
+
+
+def _policy(name: str, kind: Kind, field: str, description: str, none: str | None = None) -> Setting:
+    table, _, key = field.rpartition(".")
+    default: Value = getattr(POLICY.retry if table else POLICY, key)
+    return Setting(name, kind, default, description, per_role=True, none=none)
+
+
+def _pace(key: str, description: str) -> Setting:
+    return Setting(f"pace.{key}", Kind.DURATION, round(getattr(PACE, key) * 1_000), description)
+
+
+def _doctor(key: str, kind: Kind, description: str) -> Setting:
+    return Setting(f"doctor.{key}", kind, getattr(TOLERANCE, key), description)
+
+
+_ALL = (
+    Setting(
+        "store",
+        Kind.TEXT,
+        None,
+        "Where the watch lives: sqlite:///path, postgresql://… or memory:. By default the nearest .allswell/ upward,"
+        " or a new one here. In a file, a relative path counts from that file's folder.",
+    ),
+    # How one attempt is limited and watched.
+    _policy("agent_timeout", Kind.DURATION, "timeout", "The hard limit of one attempt; it never moves."),
+    _policy(
+        "idle",
+        Kind.DURATION,
+        "idle",
+        "Ends an attempt that has given no proof of progress for so long. A role with a shorter agent_timeout does"
+        " not inherit it.",
+        none="off",
+    ),
+    _policy("checkpoint_interval", Kind.DURATION, "checkpoint_interval", "How often a holder is asked for a check-in."),
+    _policy(
+        "checkpoint_timeout",
+        Kind.DURATION,
+        "checkpoint_timeout",
+        "How long it has to answer. The wait runs beside the attempt's own clock.",
+    ),
+    _policy(
+        "stall_threshold",
+        Kind.COUNT,
+        "stall_threshold",
+        "After so many missed check-ins in a row an agent is stalled, and its task is taken back.",
+    ),
+    _policy(
+        "timeout_escalation",
+        Kind.COUNT,
+        "timeout_escalation",
+        "After so many timeouts (or stalls) of one task a human is asked.",
+    ),
+    _policy(
+        "recovery_grace",
+        Kind.DURATION,
+        "recovery_grace",
+        "How long a stalled agent's supervisor has to end it before the task is taken back anyway.",
+    ),
+    # What follows a failure.
+    _policy("retry.backoff", Kind.DURATION, "retry.backoff", "The first pause before a retry; each is twice the last."),
+    _policy("retry.jitter", Kind.SHARE, "retry.jitter", "At most this share of a pause is added to it by chance."),
+    _policy(
+        "retry.retry_after_default",
+        Kind.DURATION,
+        "retry.retry_after_default",
+        "How long a rate limit is waited out when it does not say how long.",
+    ),
+    _policy(
+        "retry.retry_after_cap",
+        Kind.DURATION,
+        "retry.retry_after_cap",
+        "A longer wait that a provider asks for parks the service for everybody, and no attempt is spent.",
+    ),
+    _policy(
+        "retry.max_attempts",
+        Kind.COUNT,
+        "retry.max_attempts",
+        "A total over all kinds of failure, the first attempt included.",
+    ),
+    _policy(
+        "retry.retries",
+        Kind.COUNT,
+        "retry.retries",
+        "Replaces the number of retries of every kind of failure that is retried at all.",
+        none="by_class",
+    ),
+    # What the supervisor will need.
+    Setting(
+        "delegation_timeout", Kind.DURATION, 600_000, "The limit of work that an agent hands to an expert." + _LATER
+    ),
+    Setting(
+        "context_threshold",
+        Kind.PERCENT,
+        10,
+        "When so much of the context is left, check-ins are collected and compaction is triggered." + _LATER,
+    ),
+    Setting(
+        "session_threshold",
+        Kind.PERCENT,
+        10,
+        "When so much of the session is left, nothing new is dispatched until it is reset." + _LATER,
+    ),
+    # How patient the engine is.
+    _pace("store_patience", "How long a command waits for a store that cannot be reached before it gives up."),
+    _pace("retry_first", "The first pause before a store that failed is tried again; each is twice the last."),
+    _pace("retry_most", "The longest such pause."),
+    _pace("claim_poll", "How often a waiting claim looks again by itself."),
+    _pace("sweep_most", "The longest a sweeper sleeps when nothing is due."),
+    _pace("sweep_busy", "A sweeper's pause when what is due is locked by another one."),
+    _pace("set_aside", "How long a timer that could not be handled is left alone."),
+    _pace("follow_poll", "How often a follower of the journal looks again by itself."),
+    _pace("clock_jump", "Clocks drifting apart by more than this is a jump: the machine slept, or its clock was set."),
+    # Where `allswell doctor` draws the line.
+    _doctor("overdue", Kind.DURATION, "How long something may be due before the doctor says that nobody sweeps."),
+    _doctor("unclaimed", Kind.DURATION, "How long a task may be ready with nobody at work on its role."),
+    _doctor("behind", Kind.DURATION, "How old the first event that a follower has not read may be."),
+    _doctor("clock_skew", Kind.DURATION, "How far the store's clock and this machine's may differ."),
+    _doctor("disk_free", Kind.SIZE, "What should be free on the disk of an SQLite store."),
+)
+
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
+PER_ROLE = tuple(setting.name for setting in _ALL if setting.per_role)
+TABLES = frozenset(name.partition(".")[0] for name in SETTINGS if "." in name) | {"roles"}
+ROLES: Mapping[str, Mapping[str, Value]] = {
+    "auditor": {"agent_timeout": 600_000},
+    "critic": {"agent_timeout": 600_000},
+    "remediation": {"agent_timeout": 300_000},
+}
+"""What roles have of their own by default."""

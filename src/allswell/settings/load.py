@@ -1,0 +1,201 @@
+"""Loading: the sources in their order, every mistake collected, and what cannot work together refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from allswell.domain.policy import broken_rules
+from allswell.engine.pace import broken_rules as broken_pace
+from allswell.errors import Refused
+from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
+from allswell.settings.settings import Given, Settings
+from allswell.settings.sources import Path_, Problem, Source, files, leaves
+from allswell.settings.values import Unfit, read
+
+FOLDER = ".allswell"
+DATABASE = "allswell.db"
+_ROLES = "ROLES_"
+
+
+def load(
+    start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings that hold here; `Refused` with everything that is wrong with them."""
+    settings = look(start, environ=environ, flags=flags)
+    if settings.problems:
+        first = settings.problems[0]
+        listed = "; ".join(map(str, settings.problems))
+        raise Refused("bad_setting", f"the settings are wrong: {listed}", where=first.where or None)
+    return settings
+
+
+def look(
+    start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings as far as they can be read, with what is wrong in `problems`: for those who look after them."""
+    here = _here(start)
+    reading = _Reading()
+    read_files = []
+    for found in files(here, reading.problems):
+        read_files.append(str(found.path))
+        for path, raw in leaves(found.table, TABLES):
+            reading.take(path, raw, found.source(path))
+    strangers = reading.take_environment(os.environ if environ is None else environ)
+    for name, raw in (flags or {}).items():
+        reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}"))
+    settings = Settings(
+        reading.given, reading.roles, nearest_store(here), tuple(read_files), strangers=tuple(strangers)
+    )
+    problems = (*reading.problems, *_impossible(settings))
+    return Settings(
+        settings.given, settings.roles, settings.default_store, settings.files, problems, settings.strangers
+    )
+
+
+def _here(start: Path | None) -> Path:
+    try:
+        return (start or Path.cwd()).resolve()
+    except OSError as error:
+        text = f"the current folder cannot be found ({error.strerror}); go to another one"
+        raise Refused("no_folder", text, where="folder") from None
+
+
+def nearest_store(here: Path) -> str:
+    """The nearest `.allswell/` upward, as git finds its folder; else a new one here."""
+    for folder in (here, *here.parents):
+        if os.path.isdir(folder / FOLDER):  # noqa: PTH112 - Path.is_dir raises where a folder may not be entered
+            return f"sqlite:///{folder / FOLDER / DATABASE}"
+    return f"sqlite:///{here / FOLDER / DATABASE}"
+
+
+class _Reading:
+    """What has been read so far; later sources replace what earlier ones said."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Given] = {}
+        self.roles: dict[str, dict[str, Given]] = {}
+        self.problems: list[Problem] = []
+
+    def take(self, path: Path_, raw: object, source: Source) -> None:
+        """One value."""
+        role, name = _split(path)
+        if role is not None and not name:
+            if isinstance(raw, dict) and role:
+                return  # an empty table of a role sets nothing
+            self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source)
+        elif role == "":
+            self._wrong("a role needs a name; what holds for every task stands outside [roles]", source)
+        elif name not in (SETTINGS if role is None else PER_ROLE):
+            self._wrong(_unknown(name, role), source)
+        else:
+            try:
+                value = read(SETTINGS[name], raw)
+            except Unfit as error:
+                self._wrong(str(error), source)
+                return
+            if name == "store" and source.folder is not None:
+                value = _anchored(str(value), source.folder)
+            (self.given if role is None else self.roles.setdefault(role, {}))[name] = Given(value, source)
+
+    def take_environment(self, environ: Mapping[str, str]) -> list[str]:
+        """Every variable of ours that is not empty; those that are no settings, nor nearly, are returned."""
+        strangers = []
+        for variable in sorted(environ):
+            if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or not environ[variable]:
+                continue
+            path = _VARIABLES.get(variable) or _role_variable(variable.removeprefix(PREFIX))
+            source = Source("environment", variable)
+            if path is not None:
+                self.take(path, environ[variable], source)
+            elif near := _near(_bare(variable), map(_bare, _VARIABLES), cutoff=0.8):
+                # A near miss is a mistake; anything else may be another program's.
+                self._wrong(f"there is no setting of this name; did you mean {PREFIX}{near}?", source)
+            else:
+                strangers.append(variable)
+        return strangers
+
+    def _wrong(self, says: str, source: Source) -> None:
+        self.problems.append(Problem(says, source.where))
+
+
+_VARIABLES: Mapping[str, Path_] = {setting.env(): (setting.name,) for setting in SETTINGS.values()}
+
+
+def _role_variable(name: str) -> Path_ | None:
+    """`ROLES_CRITIC_AGENT_TIMEOUT`: the role is what stands before the name of a setting that roles can have."""
+    if name.startswith(_ROLES):
+        for setting in PER_ROLE:
+            ending = "_" + setting.upper().replace(".", "_")
+            role = name.removeprefix(_ROLES).removesuffix(ending).lower()
+            if name.endswith(ending) and role:
+                return ("roles", role, setting)
+    return None
+
+
+def _split(path: Path_) -> tuple[str | None, str]:
+    """The role (None: for all) and the name of the setting that a path means."""
+    if path[0] == "roles":
+        return (path[1] if len(path) > 1 else "roles", ".".join(path[2:]))
+    return None, ".".join(path)
+
+
+def _unknown(name: str, role: str | None) -> str:
+    """What to say about a name that is no setting."""
+    if role is not None and name in SETTINGS:
+        return f"{name} cannot be set for a role; it holds for the whole watch"
+    where = "" if role is None else " that a role can have"
+    return f"there is no setting {name!r}{where}; {hint(name, SETTINGS if role is None else PER_ROLE)}"
+
+
+def hint(name: str, names: Iterable[str] = SETTINGS) -> str:
+    """What may have been meant by a name that is none of these."""
+    near = _near(name, names)
+    return f"did you mean {near}?" if near else "`allswell config` lists them all"
+
+
+def _bare(variable: str) -> str:
+    return variable.removeprefix(PREFIX)
+
+
+def _near(name: str, names: Iterable[str], *, cutoff: float = 0.7) -> str | None:
+    import difflib  # only mistakes pay for it
+
+    among = list(names)
+    folded = {one.casefold(): one for one in among}
+    found = difflib.get_close_matches(name.casefold(), folded, 1, cutoff=cutoff)
+    if not found:  # `backoff` for `retry.backoff`
+        found = [one for one in folded if one.rpartition(".")[2] == name.casefold().rpartition(".")[2]][:1]
+    return folded[found[0]] if found else None
+
+
+def _anchored(url: str, folder: Path) -> str:
+    """A relative path in a file counts from that file's folder, wherever the command is run."""
+    path = url.removeprefix("sqlite:///")
+    if path == url or path.startswith(("/", "~")) or not path:
+        return url
+    return f"sqlite:///{folder / path}"
+
+
+def _impossible(settings: Settings) -> list[Problem]:
+    """Combinations that cannot work, each with the rule it breaks and where its figures come from."""
+    problems = []
+    common = broken_rules(settings.policy_for(""))
+    for role in ("", *settings.known_roles()):
+        rules = broken_rules(settings.policy_for(role))
+        for rule in rules if not role else [rule for rule in rules if rule not in common]:
+            # The core calls the run limit of a task its `timeout`; the setting has the longer name.
+            said = re.sub(r"(?<![\w.])timeout \(", "agent_timeout (", rule)
+            for_role = f"for role {role!r}, " if role else ""
+            problems.append(Problem(for_role + said, _origin(settings, said, role)))
+    problems += [Problem(said, _origin(settings, said, "")) for said in broken_pace(settings.pace())]
+    return problems
+
+
+def _origin(settings: Settings, rule: str, role: str) -> str:
+    """Where the figures that a rule names were set."""
+    named = [name for name in SETTINGS if re.search(rf"(?<![\w.]){re.escape(name)} \(", rule)]
+    given = [settings.roles.get(role, {}).get(name) or settings.given.get(name) for name in named]
+    return ", ".join(dict.fromkeys(one.source.where for one in given if one is not None))

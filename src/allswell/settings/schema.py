@@ -1,0 +1,60 @@
+"""The settings as a JSON Schema, for editors that complete and check `allswell.toml`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Setting
+
+_DURATION = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
+_SIZE = r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])\s*$"
+_SHAPES: dict[Kind, list[dict[str, Any]]] = {
+    Kind.TEXT: [{"type": "string", "minLength": 1}],
+    Kind.DURATION: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _DURATION}],
+    Kind.COUNT: [{"type": "integer"}],
+    Kind.SHARE: [{"type": "number", "minimum": 0, "maximum": 1}],
+    Kind.PERCENT: [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}],
+    Kind.SIZE: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}],
+}
+
+
+def schema() -> dict[str, Any]:
+    """What `allswell.toml` may hold."""
+    top: dict[str, Any] = {}
+    for setting in SETTINGS.values():
+        _place(top, setting)
+    role: dict[str, Any] = {}
+    for name in PER_ROLE:
+        _place(role, SETTINGS[name], default=False)
+    top["roles"] = {
+        "type": "object",
+        "description": "What tasks of a role have of their own.",
+        "additionalProperties": _table(role),
+        "default": {name: dict(own) for name, own in ROLES.items()},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of Allswell",
+        **_table(top),
+    }
+
+
+def _place(tables: dict[str, Any], setting: Setting, *, default: bool = True) -> None:
+    table, _, key = setting.name.rpartition(".")
+    properties = tables.setdefault(table, _table({}))["properties"] if table else tables
+    properties[key] = _shape(setting, default=default)
+
+
+def _table(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _shape(setting: Setting, *, default: bool) -> dict[str, Any]:
+    shapes = [dict(shape) for shape in _SHAPES[setting.kind]]
+    if setting.none is not None:
+        shapes.append({"const": setting.none})
+    shape: dict[str, Any] = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
+    shape["description"] = setting.description
+    if default and (setting.default is not None or setting.none is not None):
+        shape["default"] = setting.none if setting.default is None else setting.default
+    return shape

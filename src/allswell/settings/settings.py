@@ -1,0 +1,151 @@
+"""The settings as loaded: what the parts of the watch are made with, and a row for each to explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from allswell.domain.policy import Policy
+from allswell.domain.retry import RetryPolicy
+from allswell.engine.pace import Pace
+from allswell.engine.tolerance import Tolerance
+from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Value
+from allswell.settings.sources import Problem, Source
+from allswell.settings.values import hide, show
+
+BY_DEFAULT = Source("default")
+_RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A value and its source."""
+
+    value: Value
+    source: Source
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One setting, explained."""
+
+    name: str
+    role: str
+    """Whose it is, where it is a role's own."""
+    value: Value
+    default: Value
+    source: str
+    where: str
+    kind: str
+    env: str
+    description: str
+    shown: str
+    """The value as people read it."""
+    shown_default: str
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Every setting with its source."""
+
+    given: Mapping[str, Given]
+    """What was set, by name."""
+    roles: Mapping[str, Mapping[str, Given]]
+    """What was set for a role, by role and name."""
+    default_store: str
+    """Where the watch lives if nobody says so."""
+    files: tuple[str, ...] = ()
+    """The files that were read, the weaker first."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong; empty for settings that `load` returned."""
+    strangers: tuple[str, ...] = ()
+    """Variables of the environment that look like settings and are none."""
+
+    def value(self, name: str, role: str = "") -> Value:
+        """A setting's value, for a role: its own, or what everybody has."""
+        return self._given(name, role).value
+
+    def _given(self, name: str, role: str = "") -> Given:
+        own = self._own(name, role)
+        if own is not None:
+            return own
+        if role and name == "idle" and not self._idle_fits(role):
+            return Given(None, BY_DEFAULT)
+        return self.given.get(name) or Given(SETTINGS[name].default, BY_DEFAULT)
+
+    def _own(self, name: str, role: str) -> Given | None:
+        own = self.roles.get(role, {}).get(name)
+        if own is None and name in ROLES.get(role, {}):
+            own = Given(ROLES[role][name], BY_DEFAULT)
+        return own
+
+    def _idle_fits(self, role: str) -> bool:
+        """Whether everybody's idle limit could bite before this role's run limit does; else it is not inherited."""
+        idle, limit = self.value("idle"), self.value("agent_timeout", role)
+        return not (isinstance(idle, int) and isinstance(limit, int)) or idle <= limit
+
+    # --- what the parts are made with ---------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> str:
+        """The URL of the store."""
+        return str(self.value("store") or self.default_store)
+
+    def policy_for(self, role: str) -> Policy:
+        """The policy of tasks of a role; "" is that of all others."""
+        fields: dict[str, Any] = {}
+        retry: dict[str, Any] = {}
+        for name in PER_ROLE:
+            table, key = (retry, name.removeprefix(_RETRY)) if name.startswith(_RETRY) else (fields, name)
+            table["timeout" if key == "agent_timeout" else key] = self.value(name, role)
+        return Policy(**fields, retry=RetryPolicy(**retry))
+
+    def policies(self) -> dict[str, Policy]:
+        """The policy of every role that has one of its own, and under "" that of all others: for `make_watch`."""
+        return {role: self.policy_for(role) for role in ("", *self.known_roles())}
+
+    def known_roles(self) -> list[str]:
+        """Roles with settings of their own."""
+        return sorted({*ROLES, *self.roles})
+
+    def pace(self) -> Pace:
+        """How patient the engine is."""
+        return Pace(**{name: float(value or 0) / 1_000 for name, value in self._table(_PACE)})
+
+    def tolerance(self) -> Tolerance:
+        """How much may be amiss before the doctor says so."""
+        return Tolerance(**{name: int(value or 0) for name, value in self._table(_DOCTOR)})
+
+    def _table(self, prefix: str) -> Iterator[tuple[str, Value]]:
+        for name in SETTINGS:
+            if name.startswith(prefix):
+                yield name.removeprefix(prefix), self.value(name)
+
+    # --- explaining ---------------------------------------------------------------------------------------------------
+
+    def explain(self) -> list[Row]:
+        """A row for every setting, and for what roles have of their own."""
+        rows = [self.explain_one(name) for name in SETTINGS]
+        for role in self.known_roles():
+            rows += [self.explain_one(name, role) for name in PER_ROLE if self._own(name, role) is not None]
+        return rows
+
+    def explain_one(self, name: str, role: str = "") -> Row:
+        """A row for one setting; for a role, what it has of its own or inherits."""
+        setting = SETTINGS[name]
+        given = self._given(name, role)
+        value, default = given.value, ROLES.get(role, {}).get(name, setting.default)
+        if name == "store":
+            value, default = hide(self.store), hide(self.default_store)
+        return Row(
+            name=f"roles.{role}.{name}" if role else name,
+            role=role,
+            value=value,
+            default=default,
+            source=given.source.kind,
+            where=given.source.where,
+            kind=setting.kind.value,
+            env=setting.env(role or None),
+            description=setting.description,
+            shown=show(setting, value),
+            shown_default=show(setting, default),
+        )

@@ -1,0 +1,127 @@
+"""Reading and showing the value of a setting: as TOML has it, as the environment has it, as people read it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from allswell.domain import duration
+from allswell.errors import Refused
+from allswell.settings.catalogue import Kind, Setting, Value
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)", re.IGNORECASE)
+_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_PASSWORD = re.compile(r"(://[^:/?#]*):.*@")
+_SECRET_PART = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
+
+WANTED = {
+    Kind.TEXT: "text",
+    Kind.DURATION: 'milliseconds, or a duration such as "15m"',
+    Kind.COUNT: "a whole number",
+    Kind.SHARE: "a number between 0 and 1",
+    Kind.PERCENT: "a percentage, more than 0 and less than 100",
+    Kind.SIZE: 'bytes, or a size such as "500MB"',
+}
+
+
+class Unfit(Exception):
+    """A value that is not what its setting wants; the message says what would be."""
+
+
+def read(setting: Setting, raw: object) -> Value:
+    """The value that a source gives. Text is read as a number where one is wanted: the environment has only text."""
+    if setting.none is not None and raw == setting.none:
+        return None
+    value = _read(setting.kind, raw, setting.name)
+    if value is None:
+        also = "" if setting.none is None else f', or "{setting.none}"'
+        raise Unfit(f"{setting.name} must be {WANTED[setting.kind]}{also}, not {_described(raw)}")
+    return value
+
+
+def _read(kind: Kind, raw: object, name: str) -> Value:
+    match kind:
+        case Kind.TEXT:
+            return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
+        case Kind.DURATION:
+            return _duration(raw, name)
+        case Kind.COUNT:
+            number = _number(raw)
+            return int(number) if number is not None and number.is_integer() and not isinstance(raw, float) else None
+        case Kind.SHARE:
+            number = _number(raw)
+            return number if number is not None and 0 <= number <= 1 else None
+        case Kind.PERCENT:
+            number = _number(raw.removesuffix("%") if isinstance(raw, str) else raw)
+            if number is None or not 0 < number < 100:
+                return None
+            return int(number) if number.is_integer() else number
+        case Kind.SIZE:
+            return _size(raw)
+
+
+def _duration(raw: object, name: str) -> int | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return None
+    try:
+        return duration.parse(raw, where=name)
+    except Refused as error:
+        raise Unfit(error.message) from None
+
+
+def _number(raw: object) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        return None
+    try:
+        number = float(raw)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and abs(number) < 2**53 else None
+
+
+def _size(raw: object) -> int | None:
+    if isinstance(raw, str) and (found := _SIZE.fullmatch(raw.strip())):
+        return round(float(found[1]) * _SIZES[found[2].lower()])
+    number = _number(raw)
+    return int(number) if number is not None and number >= 0 and number.is_integer() else None
+
+
+def _described(raw: object) -> str:
+    if isinstance(raw, dict):
+        return "a table"
+    if isinstance(raw, list):
+        return "a list"
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    text = repr(raw)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def show(setting: Setting, value: Value) -> str:
+    """A value as people read it, and as a file would take it; passwords are never shown."""
+    if value is None:
+        return setting.none or "-"
+    match setting.kind:
+        case Kind.DURATION:
+            words = duration.show(int(value))
+            return words if duration.parse(words) == value else f"{value}ms"
+        case Kind.PERCENT:
+            return f"{value:g}%" if isinstance(value, float) else f"{value}%"
+        case Kind.SIZE:
+            return _show_size(int(value))
+        case Kind.TEXT:
+            return hide(str(value))
+        case Kind.COUNT | Kind.SHARE:
+            return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _show_size(size: int) -> str:
+    for unit in ("TB", "GB", "MB", "kB"):
+        if size >= _SIZES[unit.lower()]:
+            return f"{size / _SIZES[unit.lower()]:g}{unit}"
+    return f"{size}B"
+
+
+def hide(url: str) -> str:
+    """A URL without its password."""
+    return _SECRET_PART.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

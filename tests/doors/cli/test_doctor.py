@@ -1,0 +1,322 @@
+"""`allswell doctor`: make the trouble, see the line."""
+
+import asyncio
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.engine.watch import Watch
+from allswell.store.port import Position
+from tests.doors.cli.upkeep import HOUR, MINUTE, at_terminal, change, database, run, watch_at
+
+CHECKS = [
+    "store",
+    "schema",
+    "tasks",
+    "sweeper",
+    "leases",
+    "agents",
+    "clocks",
+    "pool",
+    "questions",
+    "followers",
+    "disk",
+    "settings",
+]
+FAST = {"ALLSWELL_PACE_SWEEP_MOST": "5ms", "ALLSWELL_DOCTOR_DISK_FREE": "1kB"}
+"""No waiting for a second look; and the disk of the machine that tests is not what is tested."""
+
+
+class Report:
+    """What the doctor found, by check."""
+
+    def __init__(self, folder: Path, *args: str, **env: str) -> None:
+        ran = run("doctor", "--json", *args, cwd=folder, **{**FAST, **env})
+        assert ran.err == ""
+        said = json.loads(ran.out)
+        assert said["exit"] == ran.code
+        self.code = ran.code
+        self.findings = {finding["check"]: finding for finding in said["findings"]}
+
+    def verdict(self, check: str) -> str:
+        return str(self.findings[check]["verdict"])
+
+    def says(self, check: str) -> str:
+        return str(self.findings[check]["says"])
+
+    def amiss(self) -> set[str]:
+        """The checks that are not ok."""
+        return {check for check in self.findings if self.verdict(check) != "ok"}
+
+
+def test_a_quiet_watch_is_well(tmp_path: Path) -> None:
+    async def night() -> None:
+        async with watch_at(tmp_path) as watch:
+            await watch.submit("fetch")
+            lease = await watch.claim(agent="ada")
+            assert lease is not None
+            await watch.submit("later", needs=[lease.task])
+
+    asyncio.run(night())
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (0, set())
+    assert list(report.findings) == CHECKS
+    assert "due in 5m" in report.says("sweeper")
+    ran = run("doctor", cwd=tmp_path, **FAST)
+    assert ran.out.endswith("\nAll's well.\n")
+
+
+def test_where_there_is_no_watch_none_is_made(tmp_path: Path) -> None:
+    report = Report(tmp_path)
+    assert (report.code, list(report.findings)) == (0, ["store", "settings"])
+    assert "no watch here yet" in report.says("store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_reached_is_exit_75(tmp_path: Path) -> None:
+    report = Report(tmp_path, "--store", "postgresql://me:secret@127.0.0.1:1/db")
+    assert (report.code, report.verdict("store")) == (75, "bad")
+    assert "postgresql://me:***@127.0.0.1:1/db cannot be reached" in report.says("store")
+    assert "secret" not in json.dumps(report.findings)
+
+
+def test_a_url_that_names_no_store_is_a_finding(tmp_path: Path) -> None:
+    report = Report(tmp_path, ALLSWELL_STORE="mysql://host")
+    assert (report.code, report.verdict("store")) == (1, "bad")
+    assert report.findings["store"]["next"] == "allswell config store"
+
+
+def test_a_newer_schema_is_told(tmp_path: Path) -> None:
+    asyncio.run(submit(tmp_path, "fetch"))
+    change(tmp_path, "UPDATE meta SET value = '99'")
+    report = Report(tmp_path)
+    assert (report.code, report.verdict("schema")) == (1, "bad")
+    assert "schema 99" in report.says("schema")
+
+
+def test_a_file_that_is_no_store_is_told(tmp_path: Path) -> None:
+    database(tmp_path).parent.mkdir()
+    database(tmp_path).write_text("not a database " * 100)
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (1, {"schema"})
+
+
+async def submit(folder: Path, *names: str, ago: int = 0, **fields: object) -> list[str]:
+    async with watch_at(folder, ago) as watch:
+        return [await watch.submit(name, **fields) for name in names]  # type: ignore[arg-type]
+
+
+def test_a_task_that_nothing_will_ever_move_is_broken(tmp_path: Path) -> None:
+    (task,) = asyncio.run(submit(tmp_path, "fetch"))
+    change(tmp_path, "DELETE FROM ready")
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (1, {"tasks"})
+    assert task in report.says("tasks")
+    assert report.findings["tasks"]["next"] == f"allswell why {task}"
+
+
+def test_timers_that_nobody_sweeps_are_told_with_since_when(tmp_path: Path) -> None:
+    async def night() -> None:
+        async with watch_at(tmp_path, 2 * HOUR) as watch:
+            now = await watch.engine.now()
+            await watch.submit("one", not_before=now + HOUR)
+            await watch.submit("two", not_before=now + HOUR + MINUTE)
+
+    asyncio.run(night())
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"sweeper"})
+    assert report.says("sweeper").startswith("2 timers overdue, the first since 1h")
+    assert report.findings["sweeper"]["next"] == "allswell watch"
+    overdue = report.findings["sweeper"]["data"]["overdue_ms"]
+    assert HOUR <= overdue < HOUR + 5 * MINUTE
+    assert Report(tmp_path, ALLSWELL_DOCTOR_OVERDUE="3h").code == 0
+
+
+def test_consequences_that_nobody_works_off_are_told(tmp_path: Path) -> None:
+    async def night() -> None:
+        async with watch_at(tmp_path) as watch:
+            first = await watch.submit("first")
+            await watch.submit("second", needs=[first])
+            await finish(watch)
+
+    asyncio.run(night())
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"sweeper"})
+    assert "what follows from 1 ended task or run waits to be done" in report.says("sweeper")
+
+
+async def finish(watch: Watch) -> None:
+    lease = await watch.claim(agent="ada")
+    assert lease is not None
+    await lease.complete()
+
+
+def test_a_lease_that_ran_out_unnoticed_is_stale(tmp_path: Path) -> None:
+    async def night() -> str:
+        async with watch_at(tmp_path, HOUR) as watch:
+            await watch.submit("fetch")
+            lease = await watch.claim(agent="ada", lease="20s")
+            assert lease is not None
+            return lease.task
+
+    task = asyncio.run(night())
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"leases", "sweeper"})
+    assert re.search(rf"1 lease ran out and nobody has said so, the first 59m ago: {task}", report.says("leases"))
+    assert report.findings["leases"]["next"] == f"allswell why {task}"
+
+
+def test_a_stalled_agent_is_named(tmp_path: Path) -> None:
+    asyncio.run(submit(tmp_path, "fetch"))
+    change(tmp_path, "INSERT INTO agent VALUES ('ada\x1b[31m', 3, 1, 1), ('bob', 1, 1, 0)")
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"agents"})
+    assert "1 agent stopped answering: ada" in report.says("agents")
+    assert "\x1b" not in run("doctor", cwd=tmp_path, **FAST).out
+
+
+def test_a_clock_that_was_set_back_is_told(tmp_path: Path) -> None:
+    asyncio.run(submit(tmp_path, "fetch", ago=-HOUR))
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"clocks"})
+    assert re.search(r"the store's clock is (1h|59m) ahead of this machine's", report.says("clocks"))
+    assert Report(tmp_path, ALLSWELL_DOCTOR_CLOCK_SKEW="2h").code == 0
+
+
+def test_tasks_that_nobody_takes_are_told_with_their_role(tmp_path: Path) -> None:
+    asyncio.run(submit(tmp_path, "look", "look again", ago=HOUR, role="critic"))
+    asyncio.run(submit(tmp_path, "fresh"))
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"pool"})
+    assert report.says("pool") == "2 tasks of role critic ready for 1h, and no agent takes them"
+    assert report.findings["pool"]["next"] == "allswell claim --agent NAME --role critic"
+    assert Report(tmp_path, ALLSWELL_DOCTOR_UNCLAIMED="2h").code == 0
+
+
+def test_a_long_queue_before_a_busy_agent_is_no_trouble(tmp_path: Path) -> None:
+    async def night() -> None:
+        await submit(tmp_path, "one", "two", ago=HOUR)
+        async with watch_at(tmp_path) as watch:
+            assert await watch.claim(agent="ada") is not None
+
+    asyncio.run(night())
+    assert Report(tmp_path).amiss() == set()
+
+
+def test_a_task_that_could_not_start_before_was_not_forgotten(tmp_path: Path) -> None:
+    async def night() -> None:
+        (first,) = await submit(tmp_path, "first", ago=HOUR)
+        await submit(tmp_path, "second", ago=HOUR, needs=[first])
+        async with watch_at(tmp_path) as watch:
+            await finish(watch)
+            await watch.engine.sweeper.sweep()
+
+    asyncio.run(night())
+    report = Report(tmp_path)
+    assert report.amiss() == set()
+    assert report.says("pool") == "1 task ready, none forgotten"
+
+
+def test_a_task_whose_service_is_parked_waits_for_the_weather(tmp_path: Path) -> None:
+    async def night() -> None:
+        await submit(tmp_path, "one", "two", ago=HOUR, services=["anthropic"])
+        async with watch_at(tmp_path, MINUTE) as watch:
+            lease = await watch.claim(agent="ada")
+            assert lease is not None
+            limit = Failure(ErrorClass.RATE_LIMIT, "used up", retry_after=3 * HOUR, services=("anthropic",))  # type: ignore[arg-type]
+            await lease.fail(limit)
+
+    asyncio.run(night())
+    report = Report(tmp_path)
+    assert report.amiss() == set()
+    assert report.says("pool") == "2 tasks ready, 2 of them for a parked service (anthropic), none forgotten"
+
+
+def test_a_question_needs_a_human(tmp_path: Path) -> None:
+    async def night() -> None:
+        async with watch_at(tmp_path, HOUR) as watch:
+            await watch.submit("fetch")
+            lease = await watch.claim(agent="ada")
+            assert lease is not None
+            await lease.ask("Which of the two?")
+
+    asyncio.run(night())
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"questions"})
+    assert report.says("questions") == "1 question for a human, the oldest asked 1h ago: “Which of the two?”"
+    assert report.findings["questions"]["next"] == "allswell questions"
+
+
+def test_a_follower_that_stopped_is_behind(tmp_path: Path) -> None:
+    async def night() -> None:
+        async with watch_at(tmp_path, HOUR) as watch:
+            await watch.submit("fetch")
+            await watch.submit("again")
+            await watch.cancel(await watch.submit("third"))
+            store = watch.engine.store
+            entries = await store.journal(Position(), 100)
+            await store.advance("chat", entries[0].position)
+            await store.advance("web", entries[-1].position)
+
+    asyncio.run(night())
+    report = Report(tmp_path, ALLSWELL_DOCTOR_UNCLAIMED="2h")
+    assert (report.code, report.amiss()) == (3, {"followers"})
+    assert report.says("followers").startswith("chat behind by 1h (3 events)")
+    assert list(report.findings["followers"]["data"]["behind"]) == ["chat"]
+
+
+@pytest.mark.parametrize("times, code, verdict", [(2, 3, "warn"), (100, 1, "bad")])
+def test_a_full_disk_is_told_before_it_is_full(tmp_path: Path, times: int, code: int, verdict: str) -> None:
+    asyncio.run(submit(tmp_path, "fetch"))
+    wanted = shutil.disk_usage(tmp_path).free * times
+    report = Report(tmp_path, ALLSWELL_DOCTOR_DISK_FREE=str(wanted))
+    assert (report.code, report.amiss(), report.verdict("disk")) == (code, {"disk"}, verdict)
+    assert report.findings["disk"]["next"] == f"df -h {tmp_path}/.allswell"
+
+
+def test_settings_that_cannot_work_are_told_and_the_rest_is_looked_at(tmp_path: Path) -> None:
+    asyncio.run(submit(tmp_path, "fetch"))
+    (tmp_path / "allswell.toml").write_text("stall_threshold = 0\nidel = 1")
+    report = Report(tmp_path)
+    assert (report.code, report.amiss(), list(report.findings)) == (1, {"settings"}, CHECKS)
+    assert f"{tmp_path}/allswell.toml:1: stall_threshold (0) must be at least 1" in report.says("settings")
+    assert "did you mean idle?" in report.says("settings")
+
+
+def test_nothing_is_changed_by_looking(tmp_path: Path) -> None:
+    async def night() -> int:
+        async with watch_at(tmp_path, HOUR) as watch:
+            await watch.submit("fetch")
+            await watch.claim(agent="ada", lease="20s")
+            return len(await watch.engine.store.journal(Position(), 100))
+
+    before = asyncio.run(night())
+    Report(tmp_path)
+
+    async def look() -> int:
+        async with watch_at(tmp_path) as watch:
+            return len(await watch.engine.store.journal(Position(), 100))
+
+    assert asyncio.run(look()) == before
+
+
+def test_a_store_on_postgresql_is_looked_at_too(tmp_path: Path, pg_url: str) -> None:
+    assert run("submit", "fetch", "--store", pg_url, cwd=tmp_path).code == 0
+    report = Report(tmp_path, "--store", pg_url)
+    assert (report.code, report.amiss()) == (0, set())
+    assert list(report.findings) == [check for check in CHECKS if check != "disk"]
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_report_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    asyncio.run(submit(tmp_path, "fetch", ago=HOUR))
+    ran = at_terminal("doctor", cwd=tmp_path, columns=columns, **FAST)
+    assert ran.code == 3
+    assert "\x1b[33mwarn" in ran.out
+    text = re.sub(r"\x1b\[[0-9;]*m", "", ran.out)
+    assert max(map(len, text.splitlines())) <= columns
+    assert text.rstrip().endswith("1 for you to look at.")

@@ -1,0 +1,87 @@
+"""The catalogue holds every figure once, and its schema says the same as the loader."""
+
+from pathlib import Path
+
+import pytest
+
+from allswell.domain.policy import Policy
+from allswell.domain.retry import RetryPolicy
+from allswell.engine.pace import Pace
+from allswell.engine.tolerance import Tolerance
+from allswell.settings import SETTINGS, load
+from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, ROLES
+from allswell.settings.schema import schema
+from allswell.settings.values import read, show
+
+SEEDS = (
+    "agent_timeout",
+    "checkpoint_interval",
+    "checkpoint_timeout",
+    "delegation_timeout",
+    "stall_threshold",
+    "timeout_escalation",
+    "context_threshold",
+    "session_threshold",
+)
+
+
+@pytest.mark.row("O1")
+def test_the_seeds_figures_have_the_seeds_names() -> None:
+    figures = {name: SETTINGS[name].default for name in SEEDS}
+    assert figures == dict(zip(SEEDS, (900_000, 300_000, 30_000, 600_000, 3, 3, 10, 10), strict=True))
+
+
+def test_every_figure_of_the_core_and_the_engine_is_a_setting() -> None:
+    fields = {field for field in Policy.__struct_fields__ if field not in ("timeout", "retry")} | {"agent_timeout"}
+    fields |= {f"retry.{field}" for field in RetryPolicy.__struct_fields__}
+    assert fields == set(PER_ROLE)
+    assert {f"pace.{field}" for field in Pace.__struct_fields__} <= set(SETTINGS)
+    assert {f"doctor.{field}" for field in Tolerance.__struct_fields__} <= set(SETTINGS)
+
+
+def test_every_setting_has_a_sentence_that_ends() -> None:
+    assert [name for name, setting in SETTINGS.items() if not setting.description.endswith(".")] == []
+
+
+def test_no_variable_means_two_things() -> None:
+    variables = [setting.env() for setting in SETTINGS.values()]
+    assert len(set(variables)) == len(variables)
+    assert not set(variables) & NOT_SETTINGS
+    endings = ["_" + name.upper().replace(".", "_") for name in PER_ROLE]
+    assert not [(one, other) for one in endings for other in endings if one != other and one.endswith(other)]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_is_shown_can_be_written_down_again(name: str) -> None:
+    setting = SETTINGS[name]
+    for value in (setting.default, 123_456_789 if setting.kind == "duration" else setting.default):
+        if name != "store":
+            assert read(setting, show(setting, value)) == value
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "store"])
+def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str, tmp_path: Path) -> None:
+    setting = SETTINGS[name]
+    usual = {"duration": "40s", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}[setting.kind]
+    given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)
+    (tmp_path / "allswell.toml").write_text(
+        f'{name} = "{given}"' if setting.kind in ("duration", "size") else f"{name} = {given}"
+    )
+    from_file = load(tmp_path, environ={}).explain_one(name)
+    assert from_file.source == "allswell.toml"
+    assert from_file.value == read(setting, given) != setting.default
+    from_environment = load(tmp_path.parent, environ={setting.env(): given}).explain_one(name)
+    assert (from_environment.value, from_environment.source) == (from_file.value, "environment")
+
+
+def test_the_schema_knows_every_setting_and_no_other() -> None:
+    made = schema()
+    names = set()
+    for key, shape in made["properties"].items():
+        if key != "roles":
+            names |= {f"{key}.{inner}" for inner in shape["properties"]} if shape.get("type") == "object" else {key}
+    assert names == set(SETTINGS)
+    assert made["additionalProperties"] is False
+    role = made["properties"]["roles"]["additionalProperties"]
+    assert {*role["properties"]} - {"retry"} == {name for name in PER_ROLE if "." not in name}
+    assert made["properties"]["roles"]["default"] == ROLES
