@@ -1,0 +1,21 @@
+"""The command line: `allswell`, thin and quick to start.
+
+Nothing heavy is imported before it is needed. `allswell --help` prints a page that was rendered when the package was
+built up (`help.txt`, held to the commands by a test), so asking what there is costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """The `allswell` command."""
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
+            sys.stdout.write(page.read())
+        return
+    from allswell.doors.cli.app import run
+
+    sys.exit(run())

@@ -1,0 +1,278 @@
+"""Commands for whoever does the work: claim, check in, done, fail, release.
+
+A holder names its lease by task and token, as options or in the environment (`ALLSWELL_TASK`, `ALLSWELL_TOKEN`,
+`ALLSWELL_AGENT`), so that a supervised agent types nothing but its words. What ends an attempt carries an id made from
+its content: saying it twice, because the first answer was lost, is the same as saying it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli import asking, submitting
+from allswell.doors.cli.frame import Exit, Frame
+from allswell.doors.cli.given import json_of
+from allswell.doors.cli.held import Held, hold_of
+from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.render import block, paint, pairs, plain, when
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.domain.command import Complete, Fail, Release
+    from allswell.domain.names import CommandId, TaskId
+    from allswell.engine.claims import Granted
+    from allswell.engine.watch import Watch
+
+    Said = Callable[[Held], Complete | Fail | Release]
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    submitting.add_to(app)
+    holding = "allswell done --task t_… --token 1"
+    add = app.command
+    add(
+        "claim",
+        rich_help_panel=WORKING,
+        epilog=examples(
+            "allswell claim --agent ada",
+            "allswell claim --agent ada --role critic --wait 10m --json",
+            "allswell claim --agent ada --lease 1m       check in at least every minute, or lose it",
+        ),
+    )(claim)
+    add(
+        "checkin",
+        rich_help_panel=WORKING,
+        epilog=examples('allswell checkin "half of it is here" --progress 0.5', "allswell checkin --json"),
+    )(checkin)
+    add(
+        "done",
+        rich_help_panel=WORKING,
+        epilog=examples("allswell done", """allswell done '{"pages": 12}'""", "allswell done @result.json", holding),
+    )(done)
+    add(
+        "fail",
+        rich_help_panel=WORKING,
+        epilog=examples(
+            'allswell fail "connection reset" --class network',
+            'allswell fail "429" --class rate_limit --retry-after 90s --service anthropic',
+        ),
+    )(fail)
+    add("release", rich_help_panel=WORKING, epilog=examples('allswell release "wrong machine" --delay 5m'))(release)
+    asking.add_to(app)
+
+
+# --- claiming ---------------------------------------------------------------------------------------------------------
+
+
+def claim(
+    agent: Agent = None,
+    role: Annotated[
+        list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role; repeatable.")
+    ] = None,
+    wait: Annotated[str, Option("--wait", "-w", metavar="TIME", help="Wait so long for a task.")] = "0s",
+    lease: Annotated[
+        str | None, Option("--lease", "-l", metavar="TIME", help="Promise to check in at least this often.")
+    ] = None,
+    count: Annotated[
+        int | None, Option("--count", "-n", metavar="N", help="Take up to N; the JSON is a list then.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Take a task to work on; exit code 5 when there is none."""
+    from allswell.domain.command import Claim
+    from allswell.domain.duration import parse
+    from allswell.domain.names import NO_COMMAND, AgentId
+    from allswell.doors.cli import shapes
+
+    frame = Frame(store, json=json)
+    if not agent:
+        raise Refused("no_agent", "who claims? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
+    length = None if lease is None else parse(lease, where="--lease")
+    seconds = parse(wait, where="--wait") / 1000
+    wanted = Claim(NO_COMMAND, AgentId(agent), tuple(role) if role else None, 1 if count is None else count, length)
+
+    async def work(watch: Watch) -> list[Granted]:
+        return (await watch.engine.claim(wanted, wait=seconds)).granted
+
+    granted = frame.run(work)
+    if not granted:
+        frame.say([] if count is not None else None)
+        frame.leave(Exit.NOTHING, None if json else "nothing to claim")
+    claims = [shapes.claim(one) for one in granted]
+    frame.say(claims if count is not None else claims[0], "\n\n".join(map(_told_claim, granted)))
+
+
+def _told_claim(granted: Granted) -> str:
+    """A claimed task in words, with what to type next."""
+    lease, task = granted.lease, granted.task
+    left = task.record.handover
+    handed = "" if left is None else f"{left.agent}: {left.reason}"
+    if left is not None:
+        share = "" if left.progress is None else f"{left.progress:.0%}"
+        handed = ", ".join(part for part in (handed, left.message, left.note and f"“{left.note}”", share) if part)
+    shown = pairs(
+        [
+            ("task", f"{paint(plain(task.name), 'bold')}  {task.id}"),
+            ("attempt", f"{lease.token} (the token is {lease.token})"),
+            ("limit", when(lease.deadline, granted.told_at)),
+            ("renew", "" if lease.length is None else f"check in at least every {lease.length / 1000:g}s"),
+            ("payload", "" if granted.payload == "null" else block(granted.payload)),
+            ("handover", plain(handed)),
+            ("notes", "\n".join(map(block, task.record.notes))),
+        ]
+    )
+    held = f"export ALLSWELL_TASK={task.id} ALLSWELL_TOKEN={lease.token} ALLSWELL_AGENT={_quoted(lease.agent)}"
+    nexts = (
+        held,
+        'allswell checkin "what you did" --progress 0.5',
+        "allswell done '\"result\"'",
+        'allswell fail "why"',
+    )
+    return shown + "\n" + paint("next:", "dim") + "\n" + "\n".join(f"  {line}" for line in nexts)
+
+
+def _quoted(text: str) -> str:
+    from shlex import quote
+
+    return quote(text)
+
+
+# --- holding ----------------------------------------------------------------------------------------------------------
+
+
+def _made_of(verb: str, held: Held, *content: object) -> CommandId:
+    """The id of a command that is the same whenever the same is said about the same lease."""
+    from hashlib import blake2b
+
+    from allswell.domain.names import CommandId
+
+    said = repr((held.task, held.token, held.agent, *content)).encode()
+    return CommandId(f"{verb}.{blake2b(said, digest_size=12).hexdigest()}")
+
+
+def checkin(
+    note: Annotated[str, Argument(metavar="[NOTE]", help="What you did.", show_default=False)] = "",
+    progress: Annotated[float | None, Option("--progress", "-p", metavar="SHARE", help="How far, from 0 to 1.")] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Prove progress; the answer says how much time is left."""
+    from allswell.domain.command import CheckIn
+    from allswell.domain.hold import Orders
+
+    frame = Frame(store, json=json)
+
+    async def work(watch: Watch) -> Orders:
+        held = await hold_of(watch, task, token, agent)
+        return await watch.engine.check_in(CheckIn(*held, True, note, progress))
+
+    orders = frame.run(work)
+    frame.say(orders, f"noted; your time is up {when(orders.remaining_ms, 0)}")
+
+
+def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, said: Said) -> tuple[TaskId, str]:
+    """Say a word that ends the attempt; the task, and where it stands then."""
+
+    async def work(watch: Watch) -> tuple[TaskId, str]:
+        from allswell.doors.cli.shapes import stands
+
+        held = await hold_of(watch, task, token, agent)
+        await watch.engine.do(said(held))
+        row = await watch.engine.store.view_task(held.task)
+        return held.task, "gone" if row is None else stands(row)
+
+    return frame.run(work)
+
+
+def done(
+    result: Annotated[
+        str | None, Argument(metavar="[RESULT]", help="JSON, @file, or - for standard input.", show_default=False)
+    ] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """The task is done; RESULT is what it came to."""
+    from allswell.domain.command import Complete
+    from allswell.engine.handle import to_json
+
+    frame = Frame(store, json=json)
+    text = to_json(json_of(result, "RESULT"), "RESULT")
+
+    def said(held: Held) -> Complete:
+        return Complete(_made_of("done", held, text), *held, text)
+
+    id_, state = _end(frame, task, token, agent, said)
+    frame.say({"task": id_, "state": state}, f"{id_} is {state}")
+
+
+def fail(
+    message: Annotated[str, Argument(metavar="MESSAGE", help="What went wrong.")],
+    error_class: Annotated[
+        str, Option("--class", "-c", metavar="CLASS", help="Why, as far as the next step is concerned.")
+    ] = "transient",
+    retry_after: Annotated[
+        str | None, Option("--retry-after", metavar="TIME", help="How long the provider asked to wait.")
+    ] = None,
+    service: Annotated[
+        list[str] | None, Option("--service", metavar="NAME", help="Whose limit it was; repeatable.")
+    ] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """This attempt failed; the error's class decides what follows.
+
+    Classes: network, server, overload, transient and rate_limit are tried again; validation, not_found,
+    context_overflow and bug end the task; auth and permanent go to a human.
+    """
+    from allswell.domain.command import Fail
+    from allswell.domain.duration import parse
+    from allswell.domain.retry import ErrorClass, Failure
+    from allswell.doors.cli.ids import nearest
+
+    frame = Frame(store, json=json)
+    if error_class not in list(ErrorClass):
+        hint = nearest(error_class, ErrorClass) or f"; choose one of: {', '.join(ErrorClass)}"
+        raise Refused("bad_class", f"--class: {error_class!r} is no error class{hint}", where="--class")
+    after = None if retry_after is None else parse(retry_after, where="--retry-after")
+    failure = Failure(ErrorClass(error_class), message, after, tuple(service or ()))
+
+    def said(held: Held) -> Fail:
+        return Fail(_made_of("fail", held, failure), *held, failure)
+
+    id_, state = _end(frame, task, token, agent, said)
+    frame.say({"task": id_, "state": state}, f"noted; {id_} is {state} now")
+
+
+def release(
+    reason: Annotated[str, Argument(metavar="[REASON]", help="Why.", show_default=False)] = "released",
+    delay: Annotated[str, Option("--delay", metavar="TIME", help="Nobody gets it for so long.")] = "0s",
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Give the task back: neither a failure nor a timeout."""
+    from allswell.domain.command import Release
+    from allswell.domain.duration import parse
+
+    frame = Frame(store, json=json)
+    pause = parse(delay, where="--delay")
+
+    def said(held: Held) -> Release:
+        return Release(_made_of("release", held, reason, pause), *held, reason, pause)
+
+    id_, state = _end(frame, task, token, agent, said)
+    frame.say({"task": id_, "state": state}, f"given back; {id_} is {state} now")

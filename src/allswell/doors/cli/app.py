@@ -1,0 +1,92 @@
+"""The commands, in their groups, and every way in which they can end.
+
+Each command is a thin function in a module of its group, imported here for its signature only: what it needs to do its
+work, it imports when it is called. Most command lines are read without Typer (`swift.py`), all others with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+from allswell.doors.cli import agents, people, story, swift, upkeep
+from allswell.doors.cli.frame import Exit, Left, flush, hush, told, write
+from allswell.doors.cli.options import Commands, Json, Option, Store
+from allswell.doors.cli.render import plain
+from allswell.errors import AllswellError
+
+_COMPLETING = "_ALLSWELL_COMPLETE"
+
+
+def commands() -> Commands:
+    """Every command there is."""
+    every = Commands()
+    people.add_to(every)
+    story.add_to(every)
+    agents.add_to(every)
+    upkeep.add_to(every)
+    return every
+
+
+def bare(
+    version: Annotated[bool, Option("--version", help="Say which version this is.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """The night watch for agents: nothing hangs silently, nothing is lost."""
+    if version:
+        from importlib.metadata import version as installed
+
+        write(f"allswell {installed('allswell')}\n")
+    else:
+        story.bare(store, json=json)
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the command line; every way it can end has its exit code, and none is a traceback."""
+    given = list(sys.argv[1:] if args is None else args)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # nothing that an agent said can break the telling
+    try:
+        try:
+            return _run(given)
+        except AllswellError as error:
+            return int(told(error, json="--json" in given))
+        except KeyboardInterrupt:
+            return int(Exit.INTERRUPTED)
+        finally:
+            flush()
+    except Left as left:
+        return int(left.code)
+    except BrokenPipeError:
+        hush()
+        return int(Exit.FINE)
+    except Exception as error:  # noqa: BLE001 - the last door: a bug is reported as one, and the whole story on request
+        return _told_bug(error)
+
+
+def _run(given: list[str]) -> int:
+    every = commands()
+    if _COMPLETING not in os.environ:
+        named = every.named.get(given[0]) if given else None
+        function, rest = (bare, given) if named is None else (named.function, given[1:])
+        values = swift.read(function, rest)
+        if values is not None:
+            function(**values)
+            return int(Exit.FINE)
+    from allswell.doors.cli import pages
+
+    return pages.run(every, bare, given)
+
+
+def _told_bug(error: Exception) -> int:
+    if os.environ.get("ALLSWELL_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    text = f"this is a bug of Allswell's: {type(error).__name__}: {plain(str(error))}"
+    sys.stderr.write(f"allswell: {text} (ALLSWELL_DEBUG=1 shows the whole story)\n")
+    return int(Exit.FAILED)

@@ -1,0 +1,116 @@
+"""`ask`: an agent's question to a human, and waiting for the answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Exit, Frame
+from allswell.doors.cli.given import text_of
+from allswell.doors.cli.held import Held, hold_of
+from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.render import block
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.domain.names import QuestionId
+    from allswell.domain.question import Option as Choice
+    from allswell.domain.question import Question
+    from allswell.engine.watch import Watch
+
+_POLL_SECONDS = 0.25
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "ask",
+        rich_help_panel=WORKING,
+        epilog=examples(
+            'allswell ask "Which table shall I migrate?"',
+            'allswell ask "May I drop it?" --option yes=Drop --option no=Keep --hold --wait 1h',
+        ),
+    )(ask)
+
+
+def ask(
+    text: Annotated[str, Argument(metavar="TEXT", help="The question; @file, or - for standard input.")],
+    option: Annotated[
+        list[str] | None,
+        Option("--option", "-o", metavar="KEY=LABEL", help="A way to answer; repeatable. Default: in words."),
+    ] = None,
+    hold: Annotated[bool, Option("--hold", help="Keep the task and go on meanwhile.")] = False,
+    wait: Annotated[
+        str | None, Option("--wait", "-w", metavar="TIME", help="Wait so long for the answer, else exit code 3.")
+    ] = None,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Ask a human, and wait for the answer or go on.
+
+    Without --hold this attempt ends, and the task waits for the answer.
+
+    A KEY that names an act (skip, split, clarify, increase_timeout, retry, reply) does that; any other one lets the
+    task go on.
+    """
+    from allswell.domain.duration import parse
+    from allswell.doors.cli import shapes
+
+    frame = Frame(store, json=json)
+    asked = text_of(text, "TEXT")
+    options = tuple(map(_option, option or ()))
+    patience = None if wait is None else parse(wait, where="--wait") / 1000
+
+    async def work(watch: Watch) -> Question:
+        held = await hold_of(watch, task, token, agent)
+        id_ = await _ask(watch, held, asked, options, hold=hold)
+        return await _answered(watch, id_, patience or 0.0)
+
+    question = frame.run(work)
+    if question.closed_at is not None:
+        words = "\n".join(part for part in (question.choice or "", block(question.answer)) if part)
+        frame.say(shapes.question(question), words)
+        return
+    frame.say(shapes.question(question), str(question.id))
+    if wait is not None:
+        frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell answer {question.id} OPTION` does")
+    if not json and sys.stderr.isatty():
+        sys.stderr.write(f"asked; `allswell answer {question.id} OPTION` answers it\n")
+
+
+def _option(given: str) -> Choice:
+    from allswell.domain.question import Act
+    from allswell.domain.question import Option as Choice
+
+    key, sign, label = given.partition("=")
+    if not sign or not key.strip() or not label.strip():
+        raise Refused("bad_option", f"--option {given!r} must be KEY=LABEL, such as yes='Go ahead'", where="--option")
+    return Choice(key.strip(), label.strip(), Act(key.strip()) if key.strip() in list(Act) else Act.RETRY)
+
+
+async def _ask(watch: Watch, held: Held, text: str, options: tuple[Choice, ...], *, hold: bool) -> QuestionId:
+    from uuid import uuid4
+
+    from allswell.domain.command import Ask
+    from allswell.domain.names import CommandId, QuestionId
+
+    command = Ask(CommandId(f"ask.{uuid4().hex}"), *held, text, options, hold)
+    return QuestionId(str(await watch.engine.do(command)))
+
+
+async def _answered(watch: Watch, id_: QuestionId, patience: float) -> Question:
+    """The question once it is closed, or as it is when patience ends."""
+    import asyncio
+
+    until = asyncio.get_running_loop().time() + patience
+    while True:
+        question = await watch.engine.store.view_question(id_)
+        if question is None:
+            raise Refused("unknown_question", f"there is no question {id_}", where="question")
+        left = until - asyncio.get_running_loop().time()
+        if question.closed_at is not None or left <= 0:
+            return question
+        await asyncio.sleep(min(left, _POLL_SECONDS))

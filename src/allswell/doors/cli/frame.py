@@ -1,0 +1,231 @@
+"""What every command shares: the chosen store, the two ways to speak (words and JSON), and what an exit code means.
+
+| code | meaning |
+|---|---|
+| 0 | fine |
+| 1 | failed |
+| 2 | used wrongly: a bad argument, an unknown id, something that cannot be |
+| 3 | needs a human |
+| 4 | the lease is lost |
+| 5 | nothing to claim |
+| 75 | the store cannot be reached |
+| 124 | timed out |
+
+There are two ways to a store. `look` only reads: on SQLite it needs neither an event loop nor the engine, so it starts
+fast. `run` opens a watch, lets what has fallen due happen first, and can change things.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import msgspec
+
+from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from allswell.engine.watch import Watch
+    from allswell.settings import Settings
+    from allswell.store.port import Views
+
+T = TypeVar("T")
+_ROUNDS = 8
+
+
+class Exit(IntEnum):
+    """What a command's exit code says."""
+
+    FINE = 0
+    FAILED = 1
+    USAGE = 2
+    NEEDS_HUMAN = 3
+    LEASE_LOST = 4
+    NOTHING = 5
+    UNAVAILABLE = 75
+    TIMED_OUT = 124
+    INTERRUPTED = 130
+
+
+class Left(Exception):
+    """A command has said what it had to say and ends with this code."""
+
+    def __init__(self, code: Exit) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def write(text: str) -> None:
+    """Write to standard output; a reader that has gone away (`| head`) ends the command quietly."""
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        hush()
+        raise Left(Exit.FINE) from None
+
+
+def flush() -> None:
+    """Bring out what was written so far; a stream is looked at while it runs."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush()
+        raise Left(Exit.FINE) from None
+
+
+def hush() -> None:
+    """Nobody reads any more: what is still written goes nowhere, and Python does not complain about it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Frame:
+    """One call of the command line."""
+
+    def __init__(self, store: str | None, *, json: bool) -> None:
+        self._store = store
+        self.json = json
+
+    @property
+    def url(self) -> str:
+        """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
+        return self._store or self.settings.store
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings that hold here; read once, and only if they are asked for."""
+        from allswell.settings import load
+
+        return load()
+
+    @property
+    def console(self) -> Console:
+        """Where words go: colour only on a terminal, and never with NO_COLOR."""
+        from rich.console import Console
+
+        return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+    def run(self, work: Callable[[Watch], Awaitable[T]], *, sweeping: bool = True, making: bool = False) -> T:
+        """Open the watch, do the work, close it. Commands that change something also let time pass first.
+
+        Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
+        """
+        import asyncio
+
+        from allswell.app import make_watch, store_for
+
+        if not making:
+            self._check_there()
+
+        pace, policies = self.settings.pace(), self.settings.policies()
+
+        async def live() -> T:
+            store = store_for(self.url)
+            async with make_watch(store, pace=pace, policies=policies, sweeping=sweeping) as watch:
+                if not sweeping:
+                    return await work(watch)
+                await watch.engine.sweeper.sweep()
+                answer = await work(watch)
+                for _ in range(_ROUNDS):  # what follows from it at once shall not wait for the next visitor
+                    if await watch.engine.sweeper.sweep() > 0:
+                        break
+                return answer
+
+        return asyncio.run(live())
+
+    def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
+        """Look at the store, changing nothing. The work awaits nothing but the views."""
+        path = self._check_there()
+        if path is not None:
+            from allswell.store.drive import drive
+            from allswell.store.sqlite.reader import SqliteReader
+
+            with SqliteReader(path) as reader:
+                if reader.current:
+                    return drive(work(reader))
+        import asyncio
+
+        from allswell.app import store_for
+
+        async def live() -> T:
+            store = store_for(self.url)
+            await store.open()
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(live())
+
+    def _check_there(self) -> Path | None:
+        """The file of an SQLite store, which must exist: opening one to look into it would make it."""
+        url = self.url
+        if not url.startswith("sqlite:"):
+            return None
+        from allswell.store.sqlite.place import locate
+
+        path = locate(url)
+        try:
+            there = path.exists()
+        except OSError as error:
+            raise Unavailable(f"the store {path} cannot be reached: {error.strerror}") from None
+        if not there:
+            hint = "`allswell submit NAME` makes one; --store or $ALLSWELL_STORE name one elsewhere"
+            raise Unavailable(f"there is no store at {path}", hint=hint)
+        return path
+
+    def say(self, answer: object, words: str | None = None) -> None:
+        """The answer: as one JSON document with `--json`, otherwise in words."""
+        if self.json:
+            write(encoded(answer) + "\n")
+        elif words:
+            write(words + "\n")
+
+    def leave(self, code: Exit, message: str | None = None) -> NoReturn:
+        """End with a code, and a sentence on standard error."""
+        if message:
+            sys.stderr.write(f"allswell: {message}\n")
+        raise Left(code)
+
+
+def code_of(error: AllswellError) -> Exit:
+    """What an error means for the exit code."""
+    if isinstance(error, LeaseLost):
+        return Exit.LEASE_LOST
+    if isinstance(error, Unavailable):
+        return Exit.UNAVAILABLE
+    if isinstance(error, Refused):
+        return Exit.USAGE
+    return Exit.FAILED
+
+
+def told(error: AllswellError, *, json: bool) -> Exit:
+    """Tell the user what went wrong, in the way asked for; the exit code that goes with it."""
+    code = code_of(error)
+    if json:
+        said: dict[str, object] = {"error": type(error).__name__, "message": str(error), "exit": int(code)}
+        if isinstance(error, Refused):
+            said |= {"code": error.code, "where": error.where}
+        write(encoded(said) + "\n")
+    else:
+        from allswell.doors.cli.render import plain
+
+        sys.stderr.write(f"allswell: {plain(str(error))}\n")
+    return code
+
+
+def encoded(said: object) -> str:
+    """One JSON document on one line. What came in as no Unicode at all goes out as a question mark."""
+    try:
+        return msgspec.json.encode(said).decode()
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(msgspec.to_builtins(said), ensure_ascii=False).encode("utf-8", "replace").decode()

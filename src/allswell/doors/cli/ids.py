@@ -1,0 +1,104 @@
+"""From what people type to an id: an id is taken as it is, a name where only one thing has it.
+
+What is not found is answered with what is nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from allswell.domain.names import QuestionId, RunId, TaskId, can_name
+from allswell.errors import Refused
+from allswell.store.port import TaskFilter
+
+if TYPE_CHECKING:
+    from allswell.store.port import Views
+
+_LOOKED_AT = 2_000
+"""How many names are compared when something is not found."""
+_LISTED = 5
+
+
+async def find(views: Views, text: str) -> TaskId | RunId | QuestionId:
+    """The id of any of them: a task, a run, a question."""
+    if text.startswith("q_"):
+        return await find_question(views, text)
+    if text.startswith("r_"):
+        return await find_run(views, text)
+    if not text.startswith("t_"):
+        runs = [run.id for run in await views.view_runs() if run.name == text] if can_name(text) else []
+        if len(runs) == 1 and not await views.view_tasks(TaskFilter(name=text, limit=1)):
+            return runs[0]
+    return await find_task(views, text)
+
+
+async def find_task(views: Views, text: str, where: str = "task") -> TaskId:
+    """The task with this id, or the only one with this name."""
+    if can_name(text):
+        if await views.view_task(TaskId(text)) is not None:
+            return TaskId(text)
+        named = await views.view_tasks(TaskFilter(name=text, limit=_LISTED))
+        if len(named) == 1:
+            return named[0].task.id
+        if named:
+            listed = ", ".join(f"{row.task.id} ({row.task.state})" for row in named)
+            more = " and more" if len(named) == _LISTED else ""
+            raise Refused(
+                "ambiguous", f"several tasks are called {text!r}: {listed}{more}; name one by its id", where=where
+            )
+    raise Refused("unknown_task", f"there is no task {text!r}{await _nearest_tasks(views, text)}", where=where)
+
+
+async def _nearest_tasks(views: Views, text: str) -> str:
+    if text.startswith("t_") and can_name(text):
+        stem = text[: max(4, len(text) // 2)]
+        after = await views.view_tasks(TaskFilter(after=stem, limit=_LOOKED_AT))
+        return nearest(text, [row.task.id for row in after if row.task.id.startswith(stem)])
+    unended = await views.view_tasks(TaskFilter(open=True, limit=_LOOKED_AT))
+    ended = await views.view_tasks(TaskFilter(open=False, limit=_LOOKED_AT)) if len(unended) < _LOOKED_AT else []
+    return nearest(text, [row.task.name for row in (*unended, *ended)])
+
+
+async def find_run(views: Views, text: str, where: str = "run") -> RunId:
+    """The run with this id, or the only one with this name."""
+    runs = await views.view_runs()
+    found = [run.id for run in runs if run.id == text] or [run.id for run in runs if run.name == text]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(found[:_LISTED])
+        raise Refused("ambiguous", f"several runs are called {text!r}: {listed}; name one by its id", where=where)
+    known = [name for run in runs for name in (run.id, run.name)]
+    raise Refused("unknown_run", f"there is no run {text!r}{nearest(text, known)}", where=where)
+
+
+async def find_question(views: Views, text: str) -> QuestionId:
+    """The question with this id, or the only open one about the task that is meant."""
+    if can_name(text) and text.startswith("q_") and await views.view_question(QuestionId(text)) is not None:
+        return QuestionId(text)
+    unanswered = await views.view_questions()
+    if not text.startswith("q_"):
+        task = await find_task(views, text, "question")
+        about = [question.id for question in unanswered if question.task == task]
+        if len(about) == 1:
+            return about[0]
+        if about:
+            listed = ", ".join(about)
+            raise Refused("ambiguous", f"several questions are open about {text!r}: {listed}", where="question")
+        raise Refused("unknown_question", f"no question is open about {text!r}", where="question")
+    hint = nearest(text, [question.id for question in unanswered]) or "; `allswell questions` lists the open ones"
+    raise Refused("unknown_question", f"there is no question {text!r}{hint}", where="question")
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """What may have been meant, as the end of a sentence; nothing where nothing is near."""
+    import difflib
+
+    names = list(dict.fromkeys(map(str, known)))
+    lower = text.lower()
+    inside = [name for name in names if lower and lower in name.lower()]
+    folded = {name.lower(): name for name in reversed(names)}
+    near = [folded[match] for match in difflib.get_close_matches(lower, folded, 3, 0.5)]
+    offered = list(dict.fromkeys([*near, *inside]))[:3]
+    return f"; did you mean {' or '.join(map(repr, offered))}?" if offered else ""

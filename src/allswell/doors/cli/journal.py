@@ -1,0 +1,228 @@
+"""`events`: the journal, its end or all of it, and what happens from now on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Exit, Frame, encoded, flush, write
+from allswell.doors.cli.given import moment
+from allswell.doors.cli.options import LOOKING, Commands, Json, Option, Store, examples
+from allswell.doors.cli.render import columns, cut, paint, plain, short, when
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.engine.watch import Watch
+    from allswell.store.port import Entry, Position, Views
+
+_CHUNK = 2_000
+_BAD = ("task_failed", "agent_timeout", "agent_idle", "agent_stalled", "lease_lapsed", "task_retried", "late_result")
+_ASKS = ("question_asked", "task_repeated_timeout")
+_GOOD = ("task_completed", "question_answered")
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "events",
+        rich_help_panel=LOOKING,
+        epilog=examples(
+            "allswell events                            the last ones",
+            "allswell events --follow",
+            "allswell events --since 1h --kind task_failed --json",
+            'allswell events --task "write the changelog" --limit 1000',
+        ),
+    )(events)
+
+
+def events(
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as things happen.")] = False,
+    task: Annotated[str | None, Option("--task", "-t", metavar="ID", help="Only about this task.")] = None,
+    kind: Annotated[
+        list[str] | None, Option("--kind", "-k", metavar="KIND", help="Only of this kind; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, Option("--since", metavar="WHEN", help="1h back, or 2026-01-31T08:00; then no limit.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        Option("--limit", "-n", metavar="N", min=1, help="The last N. Default: 50.", show_default=False),
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """The journal: what has happened, the newest last. With --json, one event on each line."""
+    frame = Frame(store, json=json)
+    kinds = frozenset(map(_kind, kind or ()))
+    most = limit or (None if since else 50)
+    telling = Telling(json=json)
+
+    async def past(views: Views) -> tuple[Callable[[Entry], bool], Position | None]:
+        from allswell.doors.cli.ids import find_task
+
+        about = None if task is None else await find_task(views, task)
+        now = (await views.view_agenda()).now
+        start = None if since is None else moment(since, now, "--since", past=True)
+
+        def fits(entry: Entry) -> bool:
+            event = entry.event
+            return (about is None or event.task == about) and (not kinds or event.kind in kinds)
+
+        last = None
+        async for entry in _last(views, most, fits, start or 0):
+            await telling.tell(entry, views, now)
+            last = entry.position
+        return fits, last
+
+    if not follow:
+        frame.look(past)
+        if not telling.told and not json:
+            write("No events.\n")
+        return
+
+    async def live(watch: Watch) -> None:
+        views = watch.engine.store
+        fits, last = await past(views)
+        flush()
+        async for entry in watch.events(after=last or await _end(views), follow=True):
+            if fits(entry):
+                await telling.tell(entry, views, None)
+                flush()
+
+    try:
+        frame.run(live)
+    except KeyboardInterrupt:
+        frame.leave(Exit.INTERRUPTED)
+
+
+def _kind(given: str) -> str:
+    from allswell.domain.event import KINDS
+    from allswell.doors.cli.ids import nearest
+
+    if given in KINDS:
+        return given
+    hint = nearest(given, KINDS) or f"; choose one of: {', '.join(KINDS)}"
+    raise Refused("bad_kind", f"--kind: {given!r} is no kind of event{hint}", where="--kind")
+
+
+# --- finding the end --------------------------------------------------------------------------------------------------
+# The journal is read forward only, from a position. Its positions grow with time, so any place in it is found by
+# halving, with a few looks, however long it has become.
+
+
+async def _numbering(views: Views) -> Callable[[int], Position]:
+    """Positions by one number: a transaction's, where the store has them, else the event's."""
+    from allswell.store.port import Position
+
+    first = await views.journal(Position(), 1)
+    return (lambda number: Position(number, 0)) if first and first[0].position.xid else (lambda n: Position(0, n))
+
+
+async def _first(views: Views, at: Callable[[int], Position], late: Callable[[list[Entry]], bool]) -> int:
+    """The least number after which the journal goes on in a way that is `late`."""
+    low, high = 0, 1
+    while not late(await views.journal(at(high), 1)):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if late(await views.journal(at(middle), 1)):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+async def _end(views: Views) -> Position:
+    """Behind the last event."""
+    at = await _numbering(views)
+    return at(await _first(views, at, lambda entries: not entries))
+
+
+async def _last(views: Views, most: int | None, fits: Callable[[Entry], bool], since: int) -> AsyncIterator[Entry]:
+    """The last events that fit, at most so many, none before a moment; in order."""
+    at = await _numbering(views)
+    end = await _first(views, at, lambda entries: not entries)
+    # Transactions that overlap may be stamped a little out of order: begin a minute early and look at each.
+    begin = await _first(views, at, lambda entries: not entries or entries[0].at >= since - 60_000) - 1 if since else 0
+    if most is None:
+        async for entry in _from(views, at(begin)):
+            if entry.at >= since and fits(entry):
+                yield entry
+        return
+    back = most
+    while True:
+        start = max(begin, end - back)
+        kept: deque[Entry] = deque(maxlen=most)
+        async for entry in _from(views, at(start)):
+            if entry.at >= since and fits(entry):
+                kept.append(entry)
+        if len(kept) == most or start <= begin:
+            break
+        back *= 8
+    for entry in kept:
+        yield entry
+
+
+async def _from(views: Views, after: Position) -> AsyncIterator[Entry]:
+    while entries := await views.journal(after, _CHUNK):
+        for entry in entries:
+            yield entry
+        after = entries[-1].position
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+class Telling:
+    """Writes events, one on each line; names of tasks are looked up once."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._names: dict[str, str] = {}
+        self.told = 0
+
+    async def tell(self, entry: Entry, views: Views, now: int | None) -> None:
+        """One event; without `now`, it has just happened."""
+        from allswell.doors.cli import shapes
+
+        self.told += 1
+        if self._json:
+            write(encoded(shapes.event(entry)) + "\n")
+            return
+        event = entry.event
+        name = ""
+        if event.task is not None:
+            if event.task not in self._names:
+                row = await views.view_task(event.task)
+                self._names[event.task] = event.task if row is None else row.task.name
+            name = self._names[event.task]
+        said = [
+            _said(key, value, entry.at) for key, value in event.data.items() if not (key == "name" and value == name)
+        ]
+        by = "" if event.agent is None else f"{event.agent}#{event.token}"
+        moment_ = _clock(entry.at) if now is None else when(entry.at, now)
+        line = (
+            f"{moment_:>8}  {event.kind:<17}  {plain(name):<20}  {plain(', '.join(filter(None, (by, *said))))}".rstrip()
+        )
+        room = columns()
+        write(paint(line if room is None else cut(line, room), _style(event.kind)) + "\n")
+
+
+def _said(key: str, value: object, at: int) -> str:
+    """One field of an event; lengths and moments as people say them."""
+    if isinstance(value, int) and key.endswith("_ms"):
+        return f"{key.removesuffix('_ms')} {short(value)}"
+    if isinstance(value, int) and key in ("deadline", "until"):
+        return f"{key} {when(value, at)}"
+    return f"{key}={value if isinstance(value, str) else encoded(value)}"
+
+
+def _clock(at: int) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at / 1000).astimezone().strftime("%H:%M:%S")
+
+
+def _style(kind: str) -> str:
+    return "failed" if kind in _BAD else "warn" if kind in _ASKS else "ready" if kind in _GOOD else ""

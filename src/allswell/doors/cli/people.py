@@ -1,0 +1,317 @@
+"""Commands for people: what there is (`tasks`, `runs`, `questions`), and deciding (`answer`, `cancel`).
+
+`show` and `events` have modules of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli import journal, showing
+from allswell.doors.cli.frame import Frame
+from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.render import Column, block, paint, plain, table, when
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.domain.question import Question
+    from allswell.domain.run import Run
+    from allswell.engine.watch import Watch
+    from allswell.store.port import TaskRow, Views
+
+_PAGE = 100
+_MOST = 1_000_000
+_LOOKED_UP = 200
+Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, help="At most so many.")]
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.command(
+        "tasks",
+        rich_help_panel=LOOKING,
+        epilog=examples(
+            "allswell tasks                             what is open",
+            "allswell tasks --state failed --state held",
+            "allswell tasks --all --limit 10000 --json",
+        ),
+    )(tasks)
+    showing.add_to(app)
+    app.command("runs", rich_help_panel=LOOKING, epilog=examples("allswell runs --json"))(runs)
+    journal.add_to(app)
+    app.command(
+        "questions", rich_help_panel=DECIDING, epilog=examples("allswell questions", "allswell questions --all")
+    )(questions)
+    app.command(
+        "answer",
+        rich_help_panel=DECIDING,
+        epilog=examples(
+            'allswell answer q_….1 reply "the one in schema public"',
+            "allswell answer q_….1 increase_timeout --timeout 1h",
+            "allswell answer q_….1 split --subtasks parts.json",
+        ),
+    )(answer)
+    app.command(
+        "cancel",
+        rich_help_panel=DECIDING,
+        epilog=examples('allswell cancel "write the changelog" "not needed any more"'),
+    )(cancel)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def tasks(
+    state: Annotated[
+        list[str] | None,
+        Option("--state", "-s", metavar="STATE", help="waiting, delayed, ready, held, done, failed …; repeatable."),
+    ] = None,
+    all_: Annotated[bool, Option("--all", "-a", help="Those that have ended, too.")] = False,
+    run: Annotated[str | None, Option("--run", metavar="RUN", help="Only those of this run.")] = None,
+    name: Annotated[str | None, Option("--name", metavar="NAME", help="Only those with this name.")] = None,
+    role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only those of this role.")] = None,
+    after: Annotated[str, Option("--after", metavar="ID", help="Go on after this id: the next page.")] = "",
+    limit: Limit = _PAGE,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List open tasks, the oldest first; others where you ask for them."""
+    from allswell.doors.cli import shapes
+    from allswell.store.port import TaskFilter
+
+    frame = Frame(store, json=json)
+    states = tuple(_state(one) for one in state or ())
+    open_ = None if all_ or states or name is not None else True
+    _check_text(name=name, role=role, after=after)
+
+    async def work(views: Views) -> tuple[list[TaskRow], int, dict[str, int], dict[str, str]]:
+        from allswell.doors.cli.ids import find_run
+
+        of_run = None if run is None else await find_run(views, run)
+        which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
+        found = await views.view_tasks(which)
+        counts = {} if json or found else await views.view_counts()
+        names = {} if json else await _names(views, found)
+        return found, (await views.view_agenda()).now, counts, names
+
+    found, now, counts, names = frame.look(work)
+    page, more = found[:limit], len(found) > limit
+    if json:
+        frame.say({"tasks": [shapes.task(row) for row in page], "next": page[-1].task.id if more else None})
+        return
+    if not page:
+        frame.say(None, _none(counts, filtered=bool(states or run or name or role or after)))
+        return
+    lines = [table(_COLUMNS, [_row(row, now, names) for row in page], styled=2)]
+    if more:
+        lines.append(paint(f"more: add --after {page[-1].task.id}, or --limit", "dim"))
+    frame.say(None, "\n".join(lines))
+
+
+_COLUMNS = (
+    Column("ID"),
+    Column("NAME", 16),
+    Column("STATE"),
+    Column("ROLE", 6),
+    Column("AGENT", 6),
+    Column("AGE", None, right=True),
+    Column("", 12),
+)
+
+
+async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
+    """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
+    from allswell.domain.names import TaskId
+
+    names: dict[str, str] = {row.task.id: row.task.name for row in rows}
+    needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind == "need")
+    for target in [target for target in needed if target not in names][:_LOOKED_UP]:
+        row = await views.view_task(TaskId(target))
+        names[target] = target if row is None else row.task.name
+    return names
+
+
+def _row(row: TaskRow, now: int, names: dict[str, str]) -> list[str]:
+    from allswell.doors.cli.render import short
+    from allswell.doors.cli.shapes import stands
+
+    task = row.task
+    agent = "" if row.lease is None else row.lease.agent
+    state = stands(row)
+    return [task.id, task.name, state, task.role, agent, short(now - task.created_at), about(row, state, now, names)]
+
+
+def about(row: TaskRow, state: str, now: int, names: Mapping[str, str] = {}) -> str:
+    """What is worth saying about a task in one line, beside where it stands."""
+    lease = row.lease
+    if lease is not None:
+        share = "" if lease.progress is None else f"{lease.progress:.0%}"
+        said = lease.note and f"“{lease.note}”"
+        heard = "" if lease.checkin_at is None else f"heard {when(lease.checkin_at, now)}"
+        return ", ".join(part for part in (share, said, heard, f"limit {when(lease.deadline, now)}") if part)
+    if state == "waiting":
+        asked = [wait.target for wait in row.waits if wait.kind == "question"]
+        needed = [wait.target for wait in row.waits if wait.kind == "need"]
+        first = [f"for {names.get(target, target)}" for target in needed[:1]]
+        more = [f"{len(needed) - 1} more"] if len(needed) > 1 else []
+        return ", ".join(["for a human"] * bool(asked) + first + more)
+    if state == "delayed" and row.due is not None:
+        return f"until {when(row.due, now)}" if row.due <= now else f"ready {when(row.due, now)}"
+    return row.task.record.reason
+
+
+def _state(given: str) -> str:
+    from allswell.domain.task import State
+    from allswell.doors.cli.ids import nearest
+
+    if given in list(State):
+        return given
+    hint = nearest(given, State) or f"; choose one of: {', '.join(State)}"
+    raise Refused("bad_state", f"--state: {given!r} is no state of a task{hint}", where="--state")
+
+
+def _check_text(**given: str | None) -> None:
+    """No row has what no store can hold; asking for it is a mistake."""
+    from allswell.domain.names import can_name
+
+    for name, text in given.items():
+        if text and not can_name(text):
+            raise Refused("bad_text", f"--{name} has characters that no task can have", where=f"--{name}")
+
+
+def _none(counts: dict[str, int], *, filtered: bool) -> str:
+    if not counts:
+        return "No tasks."
+    if filtered:
+        return "No tasks like that."
+    ended = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+    return f"No open tasks ({ended}). `allswell tasks --all` lists them."
+
+
+# --- runs and questions -----------------------------------------------------------------------------------------------
+
+
+def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
+    """List runs, the newest first."""
+    from allswell.doors.cli import shapes
+
+    frame = Frame(store, json=json)
+
+    async def work(views: Views) -> tuple[list[Run], int]:
+        return await views.view_runs(limit), (await views.view_agenda()).now
+
+    found, now = frame.look(work)
+    rows = []
+    for run in found:
+        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
+        limit_ = "" if run.deadline is None else when(run.deadline, now)
+        rows.append([run.id, run.name, when(run.created_at, now), limit_, ended])
+    columns = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
+    frame.say({"runs": [shapes.run(run) for run in found]}, table(columns, rows) if rows else "No runs.")
+
+
+def questions(
+    all_: Annotated[bool, Option("--all", "-a", help="Those that were answered, too.")] = False,
+    limit: Limit = _PAGE,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List what waits for a human, the oldest first."""
+    from allswell.doors.cli import shapes
+
+    frame = Frame(store, json=json)
+
+    async def work(views: Views) -> tuple[list[Question], dict[str, str], int]:
+        found = await views.view_questions(open_only=not all_, limit=limit)
+        names = {}
+        for task in {} if json else dict.fromkeys(question.task for question in found):
+            row = await views.view_task(task)
+            names[str(task)] = task if row is None else row.task.name
+        return found, names, (await views.view_agenda()).now
+
+    found, names, now = frame.look(work)
+    words = "\n\n".join(told_question(question, names.get(question.task, ""), now) for question in found)
+    frame.say({"questions": [shapes.question(question) for question in found]}, words or "Nothing waits for you.")
+
+
+def told_question(question: Question, name: str, now: int) -> str:
+    """A question in words, with what to type."""
+    asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
+    head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}"
+    lines = [head, block(question.text, "  ")]
+    if question.closed_at is not None:
+        by = f" by {plain(question.answered_by)}" if question.answered_by else ""
+        said = f": {plain(question.answer)}" if question.answer else ""
+        lines.append(f"  {plain(question.choice or 'closed')}{by} {when(question.closed_at, now)}{said}")
+        return "\n".join(lines)
+    width = max((len(option.key) for option in question.options), default=0)
+    lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
+    lines.append(paint(f"  allswell answer {question.id} OPTION [TEXT]", "dim"))
+    return "\n".join(lines)
+
+
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+def answer(
+    question: Annotated[str, Argument(metavar="QID", help="The question, or the task it is about.")],
+    option: Annotated[str, Argument(metavar="OPTION", help="One of the question's options.")],
+    text: Annotated[str, Argument(metavar="[TEXT]", help="What the next holder should know.", show_default=False)] = "",
+    subtasks: Annotated[
+        str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
+    ] = None,
+    timeout: Annotated[
+        str | None, Option("--timeout", metavar="TIME", help="For increase_timeout; default: twice as long.")
+    ] = None,
+    by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Decide a question; the option acts."""
+    from allswell.doors.cli.given import tasks_in
+
+    frame = Frame(store, json=json)
+    who = by or os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
+    parts = tasks_in(source, "--subtasks") if source else []
+
+    async def work(watch: Watch) -> tuple[str, str, str]:
+        from allswell.doors.cli.ids import find_question
+        from allswell.doors.cli.shapes import stands
+
+        views = watch.engine.store
+        id_ = await find_question(views, question)
+        await watch.answer(id_, option, text, subtasks=parts, timeout=timeout, by=who)
+        closed = await views.view_question(id_)
+        row = None if closed is None else await views.view_task(closed.task)
+        return id_, closed.choice or "" if closed else "", "" if row is None else f"{row.task.name} is {stands(row)}"
+
+    id_, choice, now = frame.run(work)
+    frame.say({"question": id_, "choice": choice}, f"answered: {plain(choice)}; {plain(now)}")
+
+
+def cancel(
+    what: Annotated[str, Argument(metavar="ID", help="A task or a run, by id or by its only name.")],
+    reason: Annotated[str, Argument(metavar="[REASON]", help="Why.", show_default=False)] = "cancelled",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Call off a task, whoever holds it, or a run with all its tasks."""
+    frame = Frame(store, json=json)
+
+    async def work(watch: Watch) -> str:
+        from allswell.doors.cli.ids import find
+
+        id_ = await find(watch.engine.store, what)
+        if id_.startswith("q_"):
+            raise Refused("not_a_task", f"{id_} is a question; answer it, or cancel its task", where="ID")
+        if id_.startswith("r_"):
+            await watch.end_run(id_, reason)
+        else:
+            await watch.cancel(id_, reason)
+        return id_
+
+    id_ = frame.run(work)
+    frame.say({"id": id_, "cancelled": True}, f"{id_} is called off")

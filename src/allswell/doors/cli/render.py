@@ -1,0 +1,172 @@
+"""How things look: short times, tables that fit the terminal, colour where it is wanted, and nothing that bites.
+
+Whatever an agent said is data: control characters, terminal escapes and invisible marks are shown as what they are.
+Tables are made by hand and in one pass, because ten thousand rows must come at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+_WILD = re.compile(r"[^\x20-\x7e]")
+_ESCAPED = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_SIZES = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+STYLES = {
+    "held": "36",
+    "ready": "32",
+    "waiting": "33",
+    "delayed": "2",
+    "done": "2;32",
+    "failed": "1;31",
+    "cancelled": "2",
+    "skipped": "2",
+    "split": "2",
+    "nowhere": "1;31",
+    "dim": "2",
+    "bold": "1",
+    "warn": "33",
+}
+GAP = "  "
+
+
+def _tamed(found: re.Match[str]) -> str:
+    character = found.group()
+    if unicodedata.category(character) not in _ESCAPED:
+        return character
+    code = ord(character)
+    return {"\n": "⏎", "\t": " "}.get(character, f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def plain(text: str) -> str:
+    """Text on one line, with everything that a terminal would act upon written out."""
+    return _WILD.sub(_tamed, text)
+
+
+def block(text: str, indent: str = "") -> str:
+    """Text on lines of its own, just as harmless; at a terminal, wrapped to its width."""
+    lines = [plain(line) for line in text.splitlines()]
+    room = columns()
+    if room is not None and any(len(indent) + width_of(line) > room for line in lines):
+        import textwrap
+
+        lines = [part for line in lines for part in textwrap.wrap(line, max(20, room - len(indent))) or [""]]
+    return "\n".join(indent + line for line in lines)
+
+
+def coloured() -> bool:
+    """Whether colour is wanted: on a terminal, unless NO_COLOR says otherwise."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str) -> str:
+    """Text in a style, where colour is wanted."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if style in STYLES and text and coloured() else text
+
+
+def short(length: int) -> str:
+    """A length of time in its largest unit: `3m`, `2h`, `40s`."""
+    for unit, size in _SIZES:
+        if length >= size:
+            return f"{length // size}{unit}"
+    return "0s"
+
+
+def when(moment: int, now: int) -> str:
+    """A moment as seen from now: `2m ago`, `in 3m`, `now`."""
+    away = moment - now
+    if abs(away) < 1_000:
+        return "now"
+    return f"in {short(away)}" if away > 0 else f"{short(-away)} ago"
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Text that takes at most so many columns; what is left out is marked."""
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) > width - 1:
+        text = text[:-1] if width_of(text) - width < 8 else text[: -(width_of(text) - width) // 2]
+    return text + "…"
+
+
+def columns() -> int | None:
+    """How wide the terminal is; None where nobody looks, and nothing needs cutting."""
+    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
+
+
+class Column(NamedTuple):
+    """A column of a table; one with `least` may be cut down to so many characters."""
+
+    title: str
+    least: int | None = None
+    right: bool = False
+
+
+def table(columns_: Sequence[Column], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> str:
+    """Rows under titles, as wide as the terminal allows; columns without any content are left out.
+
+    The cells of the column `styled` are painted in the style of their own name.
+    """
+    kept = [place for place in range(len(columns_)) if any(row[place] for row in rows)]
+    cells = [[plain(row[place]) for place in kept] for row in rows]
+    heads = [columns_[place] for place in kept]
+    widths = _fitted(heads, [max(map(width_of, column)) for column in zip(*cells, strict=True)])
+    painting = kept.index(styled) if styled in kept and coloured() else None
+    lines = [paint(_line([head.title for head in heads], heads, widths), "dim")]
+    for row in cells:
+        fitted = [cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+        if painting is None:
+            lines.append(_line(fitted, heads, widths))
+        else:
+            padded = [_pad(cell, width, head) for cell, width, head in zip(fitted, widths, heads, strict=True)]
+            padded[painting] = paint(padded[painting], row[painting])
+            lines.append(GAP.join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _fitted(heads: Sequence[Column], natural: Iterable[int]) -> list[int]:
+    """Widths that fit the terminal: the widest column that may be cut gives way first."""
+    widths = [max(width, len(head.title)) for width, head in zip(natural, heads, strict=True)]
+    room = columns()
+    if room is None:
+        return widths
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    while over > 0:
+        able = [place for place, head in enumerate(heads) if head.least is not None and widths[place] > head.least]
+        if not able:
+            break
+        widest = max(able, key=widths.__getitem__)
+        widths[widest] -= 1
+        over -= 1
+    return widths
+
+
+def _pad(cell: str, width: int, head: Column) -> str:
+    blank = " " * (width - width_of(cell))
+    return blank + cell if head.right else cell + blank
+
+
+def _line(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int]) -> str:
+    padded = [_pad(cell, width, head) for cell, width, head in zip(cells, widths, heads, strict=True)]
+    return GAP.join(padded).rstrip()
+
+
+def pairs(listed: Sequence[tuple[str, str]]) -> str:
+    """Names and values below each other; values without content are left out."""
+    shown = [(name, value) for name, value in listed if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    indent = "\n" + " " * (width + len(GAP))
+    return "\n".join(f"{paint(name.ljust(width), 'dim')}{GAP}{value.replace(chr(10), indent)}" for name, value in shown)

@@ -1,0 +1,162 @@
+"""`show`: one task, run or question with all that is known about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Frame
+from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store, examples
+from allswell.doors.cli.render import Column, block, paint, pairs, plain, short, table, when
+
+if TYPE_CHECKING:
+    from allswell.domain.names import QuestionId, RunId, TaskId
+    from allswell.store.port import TaskRow, Views
+
+_LISTED = 1_000
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "show",
+        rich_help_panel=LOOKING,
+        epilog=examples("allswell show t_…", 'allswell show "write the changelog"', "allswell show q_….1 --json"),
+    )(show)
+
+
+def show(
+    what: Annotated[str, Argument(metavar="ID", help="A task, a run or a question; a name where it is unique.")],
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Show a task with its attempts, a run or a question in full."""
+    frame = Frame(store, json=json)
+
+    async def work(views: Views) -> tuple[dict[str, object], str]:
+        from allswell.domain.names import QuestionId, RunId, TaskId
+        from allswell.doors.cli.ids import find
+
+        id_ = await find(views, what)
+        now = (await views.view_agenda()).now
+        if id_.startswith("q_"):
+            return await _question(views, QuestionId(id_), now)
+        if id_.startswith("r_"):
+            return await _run(views, RunId(id_), now)
+        return await _task(views, TaskId(id_), now)
+
+    frame.say(*frame.look(work))
+
+
+async def _task(views: Views, id_: TaskId, now: int) -> tuple[dict[str, object], str]:
+    import msgspec
+
+    from allswell.domain.names import question_id
+    from allswell.doors.cli import shapes
+
+    row = await views.view_task(id_)
+    assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
+    payload, result = await views.view_payload(id_)
+    attempts = await views.view_attempts(id_)
+    asked = [await views.view_question(question_id(id_, number)) for number in range(1, row.task.record.questions + 1)]
+    told: dict[str, object] = {
+        "task": shapes.task(row),
+        "payload": msgspec.Raw((payload or "null").encode()),
+        "result": msgspec.Raw((result or "null").encode()),
+        "attempts": [shapes.attempt(attempt) for attempt in attempts],
+        "questions": [shapes.question(question) for question in asked if question is not None],
+        "notes": list(row.task.record.notes),
+    }
+    parts = [_facts(row, now)]
+    if payload and payload != "null":
+        parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
+    if result is not None:
+        parts.append(f"{paint('result', 'dim')}\n{block(result, '  ')}")
+    if attempts:
+        columns = (
+            Column("TOKEN"),
+            Column("AGENT", 6),
+            Column("BEGAN"),
+            Column("TOOK"),
+            Column("OUTCOME"),
+            Column("", 16),
+        )
+        rows = [
+            [
+                str(ended.token),
+                ended.agent,
+                when(ended.granted_at, now),
+                short(ended.ended_at - ended.granted_at),
+                ended.outcome,
+                ended.detail + (" (a late result was kept)" if ended.late is not None else ""),
+            ]
+            for ended in attempts
+        ]
+        parts.append(table(columns, rows))
+    from allswell.doors.cli.people import told_question
+
+    parts += [told_question(question, row.task.name, now) for question in asked if question is not None]
+    return told, "\n\n".join(parts)
+
+
+def _facts(row: TaskRow, now: int) -> str:
+    from allswell.domain.duration import show as length
+    from allswell.doors.cli.people import about
+    from allswell.doors.cli.shapes import stands
+
+    task, lease, spec = row.task, row.lease, row.task.spec
+    state = stands(row)
+    extra = about(row, state, now)
+    held = "" if lease is None else f"{plain(lease.agent)}, token {lease.token}, for {short(now - lease.granted_at)}"
+    return pairs(
+        [
+            ("task", f"{paint(plain(task.name), 'bold')}  {task.id}"),
+            ("state", paint(state, state) + (f"  {plain(extra)}" if extra else "")),
+            ("held by", held),
+            ("role", plain(task.role)),
+            ("priority", str(task.priority) if task.priority else ""),
+            ("run", task.run or ""),
+            ("services", plain(", ".join(spec.services))),
+            ("needs", ", ".join(spec.needs)),
+            (
+                "limit",
+                f"{length(task.timeout)} for each attempt" + (" (raised)" if task.record.timeout_override else ""),
+            ),
+            ("submitted", when(task.created_at, now)),
+            ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
+            ("notes", "\n".join(map(block, task.record.notes))),
+        ]
+    )
+
+
+async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, object], str]:
+    from allswell.doors.cli import shapes
+    from allswell.doors.cli.people import told_question
+
+    question = await views.view_question(id_)
+    assert question is not None  # noqa: S101 - it was just found, and questions are never deleted
+    row = await views.view_task(question.task)
+    name = question.task if row is None else row.task.name
+    return {"question": shapes.question(question)}, told_question(question, name, now)
+
+
+async def _run(views: Views, id_: RunId, now: int) -> tuple[dict[str, object], str]:
+    from collections import Counter
+
+    from allswell.doors.cli import shapes
+    from allswell.store.port import TaskFilter
+
+    run = next(run for run in await views.view_runs() if run.id == id_)
+    rows = await views.view_tasks(TaskFilter(run=id_, limit=_LISTED))
+    counts = Counter(map(shapes.stands, rows))
+    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    more = f" (of the first {_LISTED:,})" if len(rows) == _LISTED else ""
+    words = pairs(
+        [
+            ("run", f"{paint(plain(run.name), 'bold')}  {run.id}"),
+            ("opened", when(run.created_at, now)),
+            ("limit", "" if run.deadline is None else when(run.deadline, now)),
+            ("ended", "" if run.ended_at is None else f"{when(run.ended_at, now)}: {plain(run.reason)}"),
+            ("tasks", states + more if states else "none"),
+        ]
+    )
+    return {"run": shapes.run(run), "tasks": dict(counts)}, words

@@ -1,0 +1,58 @@
+"""The state of the watch in a few lines: that all is well, or what needs you first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from allswell.doors.cli.ink import headed, prose
+from allswell.doors.cli.render import GAP, paint
+from allswell.engine.explaining.words import many, within
+
+if TYPE_CHECKING:
+    from allswell.engine.explaining.overview import Need, Overview
+
+BEGIN = """There is no watch here yet.
+
+Hand over some work, and it begins:
+  allswell submit "write the changelog"
+Let an agent take it:
+  allswell claim --agent ada
+Or see it at work first, with a small fleet of real processes:
+  allswell demo"""
+_ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
+_EACH_MOST = 4
+_MORE = {
+    "question": "allswell questions",
+    "failed": "allswell tasks --state failed",
+    "unaccounted": "allswell doctor",
+    "stalled": "allswell tasks --state held",
+    "overdue": "allswell doctor",
+}
+_MARKS = {"question": ("?", "warn"), "overdue": ("!", "warn"), "stalled": ("!", "warn")}
+
+
+def words(seen: Overview) -> str:
+    """The whole state."""
+    counted = GAP.join(paint(f"{seen.counts[state]:,} {state}", state) for state in _ORDER if seen.counts.get(state))
+    counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
+    if seen.well:
+        ahead = f"  The next thing falls due {within(seen.next_due, seen.now)}." if seen.next_due is not None else ""
+        return "\n".join(part for part in (paint("All's well.", "ready"), counted, ahead) if part)
+    title = f"{many(len(seen.needs), 'thing needs', 'things need')} you."
+    return headed(title, [*_needs(seen.needs), "", counted])
+
+
+def _needs(needs: tuple[Need, ...]) -> list[str]:
+    lines: list[str] = []
+    told: Counter[str] = Counter()
+    total = Counter(need.kind for need in needs)
+    for need in needs:
+        told[need.kind] += 1
+        if told[need.kind] <= _EACH_MOST:
+            mark, style = _MARKS.get(need.kind, ("✗", "failed"))
+            text = prose(need.what, indent="    ")
+            lines += [f"  {paint(mark, style)} {text.lstrip()}", f"    {paint(need.command, 'held')}"]
+        elif told[need.kind] == total[need.kind]:
+            lines += [f"    and {total[need.kind] - _EACH_MOST:,} more: {paint(_MORE[need.kind], 'held')}"]
+    return lines

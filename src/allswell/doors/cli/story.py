@@ -1,0 +1,144 @@
+"""The commands that tell: why something stands where it stands, how the watch is, what it does on a bad day."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Annotated
+
+from allswell.doors.cli import options
+from allswell.doors.cli.frame import Exit, Frame, Left, write
+from allswell.errors import Refused
+
+
+def add_to(app: options.Commands) -> None:
+    """Register the commands."""
+    app.command(
+        "why",
+        rich_help_panel=options.LOOKING,
+        epilog=options.examples(
+            'allswell why "write the changelog"        by name, where only one task has it',
+            "allswell why q_06fa3k9x2v7m.1             a question: each way to answer it",
+        ),
+    )(why)
+    app.command("watch", rich_help_panel=options.LOOKING)(watch)
+    app.command("demo", rich_help_panel=options.UPKEEP)(demo)
+    app.command(
+        "drill",
+        rich_help_panel=options.UPKEEP,
+        epilog=options.examples(
+            "allswell drill --seed 7 --hours 48",
+            "allswell drill --faults crashes=3,pauses  only these, crashes three an hour",
+        ),
+    )(drill)
+
+
+def bare(store: str | None, *, json: bool) -> None:
+    """`allswell` alone: the state of the watch. Ends with 3 where something needs a human."""
+    frame = Frame(store, json=json)
+    if not _is_there(frame.url):
+        from allswell.doors.cli.status import BEGIN
+
+        frame.say({"store": frame.url, "there": False, "well": True}, BEGIN)
+        return
+    from allswell.doors.cli.status import words
+    from allswell.engine.explaining.overview import look
+
+    seen = frame.look(look)
+    frame.say(seen, None if json else words(seen))
+    if not seen.well:
+        raise Left(Exit.NEEDS_HUMAN)
+
+
+def _is_there(url: str) -> bool:
+    """Whether there is a store; one that is not a file is simply asked."""
+    if not url.startswith("sqlite:"):
+        return True
+    from allswell.store.sqlite.place import locate
+
+    return locate(url).exists()
+
+
+def why(
+    id_: Annotated[str, options.Argument(metavar="ID", help="A task, a question or a run; a name where it is unique.")],
+    *,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> None:
+    """Say why something stands where it stands, what comes next, and what you could do."""
+    frame = Frame(store, json=json)
+    from allswell.doors.cli.ids import find
+    from allswell.engine.explaining.shapes import Explanation
+    from allswell.engine.explaining.why import why as explained
+    from allswell.store.port import Views
+
+    async def work(views: Views) -> Explanation:
+        return await explained(views, await find(views, id_))
+
+    told = frame.look(work)
+    if json:
+        frame.say(told)
+        return
+    from allswell.doors.cli.why import words
+
+    write(words(told) + "\n")
+
+
+def watch(
+    *,
+    once: Annotated[bool, options.Option("--once", help="Print one frame and leave.")] = False,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> None:
+    """Watch the work as it goes, what needs you first. It sweeps while it is open; q quits."""
+    frame = Frame(store, json=json)
+    from allswell.doors.cli import live
+    from allswell.engine.watch import Watch
+
+    console = frame.console
+    if once:
+        frame.look(lambda views: live.once(views, console, json=json))
+        return
+
+    async def work(open_watch: Watch) -> None:
+        await live.watch_it(open_watch, console, json=json)
+
+    try:
+        frame.run(work)
+    except KeyboardInterrupt:
+        raise Left(Exit.FINE) from None
+
+
+def drill(
+    *,
+    seed: Annotated[
+        int, options.Option("--seed", metavar="N", help="Which history; the same one again each time.")
+    ] = 1,
+    hours: Annotated[float, options.Option("--hours", metavar="H", min=0.01, max=100_000, help="How long.")] = 24.0,
+    faults: Annotated[
+        str, options.Option("--faults", metavar="LIST", help="all, none, or names such as crashes,pauses=2.")
+    ] = "all",
+    json: options.Json = False,
+) -> None:
+    """Live through bad days in simulated time: crashes, pauses, lost answers. Every promise is checked at each step."""
+    from allswell.doors.cli import drilling
+
+    frame = Frame(None, json=json)
+    levels = drilling.levels_of(faults)
+    if not isfinite(hours):
+        raise Refused("bad_hours", f"a drill lasts a number of hours, not {hours}", where="--hours")
+    report = drilling.drilled(seed, hours, levels, None if json else frame.console)
+    frame.say(report, None if json else drilling.words(report, faults))
+    if not report.well:
+        raise Left(Exit.FAILED)
+
+
+def demo(
+    *,
+    keep: Annotated[str | None, options.Option("--keep", metavar="DIR", help="Keep store and timeline here.")] = None,
+    plain: Annotated[bool, options.Option("--plain", help="Lines instead of a live table.")] = False,
+    json: options.Json = False,
+) -> None:
+    """See it at work: a small fleet of real processes, one night, under a minute. Ends with a timeline to open."""
+    from allswell.demo.night import play
+
+    raise Left(Exit.FINE if play(keep, plain=plain, json=json) else Exit.FAILED)

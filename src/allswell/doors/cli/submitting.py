@@ -1,0 +1,215 @@
+"""`submit`: one task from options, or many from JSON lines.
+
+Many are read and checked as a whole before the first is handed over, so a mistake in line 9,000 leaves nothing behind.
+Then they go in parcels, those that are needed before those that need them; a parcel is accepted whole or not at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from allswell.doors.cli.frame import Frame
+from allswell.doors.cli.given import json_of, moment, objects, text_of
+from allswell.doors.cli.options import WORKING, Argument, Commands, Json, Option, Store, examples
+from allswell.errors import AllswellError, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from allswell.domain.command import NewTask
+    from allswell.domain.names import TaskId
+    from allswell.engine.watch import Watch
+
+_PARCEL = 1_000
+Fields = dict[str, Any]
+"""What `Watch.new_tasks` takes: whatever JSON can say, checked there."""
+Line = tuple[int, Fields]
+"""A task with the number of the line it stood on."""
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "submit",
+        rich_help_panel=WORKING,
+        epilog=examples(
+            'allswell submit "write the changelog" --timeout 30m',
+            """allswell submit fetch --payload '{"url": "https://example.org"}' --key fetch-1""",
+            "allswell submit report --needs fetch --role writer --priority 5",
+            """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
+        ),
+    )(submit)
+
+
+def submit(
+    name: Annotated[str, Argument(metavar="NAME", help="What is to be done; - reads tasks as JSON lines.")] = "",
+    payload: Annotated[
+        str | None, Option("--payload", metavar="JSON", help="What the holder gets: JSON, @file, or -.")
+    ] = None,
+    role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Who can do it.")] = None,
+    needs: Annotated[
+        list[str] | None, Option("--needs", metavar="TASK", help="What must be done first; repeatable.")
+    ] = None,
+    priority: Annotated[int | None, Option("--priority", "-p", metavar="N", help="Higher goes first.")] = None,
+    service: Annotated[list[str] | None, Option("--service", metavar="NAME", help="What it calls; repeatable.")] = None,
+    bar: Annotated[list[str] | None, Option("--bar", metavar="AGENT", help="Who may not hold it; repeatable.")] = None,
+    run: Annotated[str | None, Option("--run", metavar="RUN", help="The run it belongs to.")] = None,
+    timeout: Annotated[str | None, Option("--timeout", metavar="TIME", help="The limit of an attempt.")] = None,
+    idle: Annotated[str | None, Option("--idle", metavar="TIME", help="The longest without a check-in.")] = None,
+    retries: Annotated[int | None, Option("--retries", metavar="N", help="How often it is tried again.")] = None,
+    not_before: Annotated[
+        str | None, Option("--not-before", metavar="WHEN", help="10m from now, or 2026-01-31T08:00.")
+    ] = None,
+    critical: Annotated[bool, Option("--critical", help="Its failure is worth waking someone.")] = False,
+    key: Annotated[str | None, Option("--key", metavar="KEY", help="The same key makes one task only.")] = None,
+    if_need_fails: Annotated[
+        Literal["skip", "run"] | None, Option("--if-need-fails", help="What to do when a need ends badly.")
+    ] = None,
+    lines: Annotated[bool, Option("--lines", help="Read tasks as JSON lines; options are defaults.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Hand over a task, or many as JSON lines.
+
+    Once its id is printed, a task is durable.
+    """
+    frame = Frame(store, json=json)
+    many = lines or name == "-"
+    if not many and not name:
+        raise Refused("no_name", "what is to be done? give a NAME, or - for JSON lines", where="NAME")
+    given: Fields = {
+        "role": role,
+        "needs": needs,
+        "priority": priority,
+        "services": service,
+        "barred": bar,
+        "run": run,
+        "timeout": timeout,
+        "idle": idle,
+        "retries": retries,
+        "not_before": not_before,
+        "critical": critical or None,
+        "key": key,
+        "if_need_fails": if_need_fails,
+    }
+    fields = {field: value for field, value in given.items() if value is not None}
+    if many:
+        if key is not None or payload == "-":
+            raise Refused(
+                "bad_lines", "--key and --payload - are for one task; give each line its own", where="--lines"
+            )
+        if payload is not None:
+            fields["payload"] = json_of(payload, "--payload")
+        source = "-" if name in ("-", "") else f"@{name}"
+        _submit_lines(
+            frame, [(number, {**fields, **line}) for number, line in objects(text_of(source, "lines"), "lines")]
+        )
+        return
+    fields["payload"] = json_of(payload, "--payload")
+
+    async def work(watch: Watch) -> TaskId:
+        await _resolve(watch, fields)
+        return await watch.submit(name, **fields)
+
+    id_ = frame.run(work, making=True)
+    frame.say({"id": id_, "name": name}, id_)
+    if not json and sys.stderr.isatty():
+        sys.stderr.write("submitted; `allswell show` tells how it stands\n")
+
+
+async def _resolve(watch: Watch, fields: Fields, fellows: frozenset[str] = frozenset()) -> None:
+    """Put ids where names stand, and an instant where a delay does; `fellows` are names of tasks that are new too."""
+    from allswell.doors.cli.ids import find_run, find_task
+
+    store = watch.engine.store
+    if isinstance(fields.get("not_before"), str):
+        now = (await store.view_agenda()).now
+        fields["not_before"] = moment(fields["not_before"], now, "not_before")
+    if isinstance(fields.get("run"), str):
+        fields["run"] = await find_run(store, fields["run"])
+    needs = fields.get("needs")
+    if isinstance(needs, list) and all(isinstance(need, str) for need in needs):
+        fields["needs"] = [need if need in fellows else await find_task(store, need, "needs") for need in needs]
+
+
+# --- many -------------------------------------------------------------------------------------------------------------
+
+
+def _submit_lines(frame: Frame, lines: Sequence[Line]) -> None:
+    async def work(watch: Watch) -> list[TaskId]:
+        made = await _checked(watch, lines)
+        await _hand_over(watch, made, frame)
+        return [new.id for new in made]
+
+    ids = frame.run(work, making=True)
+    frame.say({"submitted": len(ids), "ids": ids}, "\n".join(ids))
+
+
+async def _checked(watch: Watch, lines: Sequence[Line]) -> tuple[NewTask, ...]:
+    """The tasks of all lines, in order; the first line that cannot be is refused by its number."""
+    from allswell.domain.submit import check_needs, check_task
+
+    fellows = frozenset(fields["name"] for _, fields in lines if isinstance(fields.get("name"), str))
+    for number, fields in lines:
+        with _named(number):
+            await _resolve(watch, fields, fellows)
+    try:
+        made = watch.new_tasks([fields for _, fields in lines])
+    except Refused:
+        for number, fields in lines:  # which one it was
+            with _named(number):
+                watch.new_tasks([fields])
+        raise
+    for (number, _), new in zip(lines, made, strict=True):
+        with _named(number):
+            check_task(new)
+    check_needs(made)
+    return made
+
+
+@contextmanager
+def _named(number: int) -> Iterator[None]:
+    """What is refused in here is refused because of this line."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(error.code, f"line {number}: {error.message}", where=f"line {number}") from None
+
+
+async def _hand_over(watch: Watch, made: Sequence[NewTask], frame: Frame) -> None:
+    from uuid import uuid4
+
+    from allswell.domain.command import Submit
+    from allswell.domain.names import CommandId
+
+    ordered = _ordered(made) if len(made) > _PARCEL else made
+    showing = len(made) > _PARCEL and not frame.json and sys.stderr.isatty()
+    for start in range(0, len(ordered), _PARCEL):
+        try:
+            await watch.engine.do(Submit(CommandId(f"submit.{uuid4().hex}"), tuple(ordered[start : start + _PARCEL])))
+        except (Refused, Unavailable) as error:
+            raise _with_count(error, start, len(made)) from None
+        if showing:
+            sys.stderr.write(f"\r{min(start + _PARCEL, len(made)):,} of {len(made):,} submitted ")
+    if showing:
+        sys.stderr.write("\n")
+
+
+def _with_count(error: Refused | Unavailable, before: int, total: int) -> AllswellError:
+    """The same error, saying how much was accepted before it."""
+    text = (
+        f"{error}; {before:,} of {total:,} tasks were submitted before that"
+        if before
+        else f"{error}; none was submitted"
+    )
+    return Refused(error.code, text, where=error.where) if isinstance(error, Refused) else Unavailable(text)
+
+
+def _ordered(made: Sequence[NewTask]) -> list[NewTask]:
+    """What is needed before what needs it."""
+    from graphlib import TopologicalSorter
+
+    of = {new.id: new for new in made}
+    graph = {new.id: [need for need in new.needs if need in of] for new in made}
+    return [of[id_] for id_ in TopologicalSorter(graph).static_order()]

@@ -1,0 +1,109 @@
+"""Starting fast: what is not imported, what is rendered beforehand, and how long it takes.
+
+Times depend on the machine and on who else uses it; what is imported does not. So the imports are held exactly, and the
+times with slack.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from allswell.doors.cli import app, pages
+from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import environment, run
+
+HEAVY = ("asyncio", "typer", "rich", "pydantic", "importlib.resources", "hashlib", "allswell.engine.engine")
+HELP = Path(pages.__file__).with_name("help.txt")
+
+
+def imported(*args: str) -> list[str]:
+    """Which of the heavy modules a command has imported when it ends."""
+    script = f"import sys; sys.argv[1:] = {args!r}\nfrom allswell.doors.cli import main\n"
+    script += f"try: main()\nfinally: print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
+    return done.stderr.split()
+
+
+def test_help_is_the_page_that_the_commands_have() -> None:
+    """Run with UPDATE_HELP=1 to write it anew."""
+    rendered = pages.page(app.commands(), app.bare)
+    if os.environ.get("UPDATE_HELP"):
+        HELP.write_text(rendered, encoding="utf-8")
+    assert HELP.read_text(encoding="utf-8") == rendered
+
+
+def test_help_needs_nothing(tmp_path: Path) -> None:
+    assert imported("--help") == []
+    said = run("--help", cwd=tmp_path)
+    assert said.out == HELP.read_text(encoding="utf-8")
+    assert all(name in said.out for name in app.commands().named)
+    assert run("-h", cwd=tmp_path).out == said.out
+
+
+def test_every_command_has_a_page(cli: Console) -> None:
+    for command in app.commands().named.values():
+        said = cli(command.name, "--help")
+        assert said.code == 0
+        assert f"Usage: allswell {command.name}" in said.out
+        assert ("Examples:" in said.out) == bool(command.epilog)
+
+
+def test_who_only_looks_needs_little(cli: Console) -> None:
+    id_ = cli.submit("light")
+    for command in (("tasks",), ("tasks", "--json"), ("show", id_), ("questions",), ("runs",), ("events",)):
+        assert imported(*command) == [], command
+
+
+def test_completion_is_typers(cli: Console) -> None:
+    env = {"_ALLSWELL_COMPLETE": "complete_bash", "COMP_WORDS": "allswell ta", "COMP_CWORD": "1"}
+    assert run(cwd=cli.folder, **env).out.split() == ["tasks"]
+    env = {"_ALLSWELL_COMPLETE": "complete_bash", "COMP_WORDS": "allswell tasks --st", "COMP_CWORD": "2"}
+    assert run(cwd=cli.folder, **env).out.split() == ["--state", "--store"]
+
+
+def test_the_package_gives_its_names_when_they_are_asked_for() -> None:
+    script = (
+        "import sys, allswell\n"
+        "assert 'allswell.app' not in sys.modules and 'asyncio' not in sys.modules\n"
+        "assert set(allswell.__all__) <= set(dir(allswell))\n"
+        "for name in allswell.__all__: assert getattr(allswell, name) is getattr(allswell, name)\n"
+        "from allswell import *\n"
+        "assert issubclass(LeaseLost, AllswellError) and not hasattr(allswell, 'nonsense')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+# --- measured ---------------------------------------------------------------------------------------------------------
+
+
+def seconds(*command: str, cwd: Path) -> float:
+    # Modules are compiled once, as they are where the package is installed; this session may forbid that.
+    env = {**environment(), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cwd / "compiled")}
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *command], cwd=cwd, env=env, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def ratio(cwd: Path, *command: str, rounds: int = 15) -> float:
+    """How many times as long as an empty Python a command takes: the median of interleaved runs."""
+    seconds(*command, cwd=cwd)
+    return statistics.median(seconds(*command, cwd=cwd) / seconds("-c", "pass", cwd=cwd) for _ in range(rounds))
+
+
+@pytest.mark.realtime
+def test_help_starts_at_once(tmp_path: Path) -> None:
+    assert ratio(tmp_path, "-m", "allswell", "--help") < 6
+
+
+@pytest.mark.realtime
+def test_looking_at_a_hundred_thousand_tasks_starts_at_once(cli: Console) -> None:
+    given = "".join(f'{{"name": "number {number}"}}\n' for number in range(100_000))
+    ids = cli.ok("submit", "-", stdin=given).out.split()
+    for command in (("tasks",), ("show", ids[50_000]), ("show", "number 70000")):
+        # 8 where this was written, which is 100 ms; 150 ms were 12. The rest is for a busy machine.
+        assert ratio(cli.folder, "-m", "allswell", *command) < 16, command

@@ -1,0 +1,83 @@
+"""At a terminal: everything fits, colour is there unless it is not wanted, and a reader may leave early."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allswell.doors.cli import render
+from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import at_terminal, environment
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def full(cli: Console) -> Path:
+    """A store with long names, long notes and something of each kind."""
+    cli.submit(
+        "a name that goes on and on, as names given by agents will, and then some more of it", "--role", "reader"
+    )
+    cli.claim("an agent with quite a long name")
+    cli.ok("checkin", "a note that is far longer than what any sensible terminal could ever show " * 3, "-p", "0.5")
+    cli.submit("名前が日本語のタスクで、とても長いので切らなければならないもの" * 2, "--needs", cli.submit("short"))
+    cli.claim("bob")
+    cli.ok("ask", "A question with " + "many words " * 30)
+    cli.patch.delenv("ALLSWELL_TASK")
+    return cli.folder
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_tables_and_lines_fit(full: Path, columns: int) -> None:
+    for command in (("tasks",), ("events",), ("tasks", "--all")):
+        said = at_terminal(*command, cwd=full, columns=columns)
+        assert said.code == 0
+        for line in COLOUR.sub("", said.out).splitlines():
+            assert render.width_of(line) <= columns, (command, line)
+        assert "…" in said.out
+
+
+def test_where_nobody_looks_nothing_is_cut(full: Path) -> None:
+    command = [sys.executable, "-m", "allswell", "tasks"]
+    said = subprocess.run(command, cwd=full, env=environment(), capture_output=True, text=True, check=True).stdout
+    assert "and then some more of it" in said
+    assert "…" not in said
+    assert "\x1b" not in said
+
+
+def test_colour_only_where_it_is_wanted(full: Path) -> None:
+    assert COLOUR.search(at_terminal("tasks", cwd=full, columns=80).out)
+    assert not COLOUR.search(at_terminal("tasks", cwd=full, columns=80, NO_COLOR="1").out)
+    assert not COLOUR.search(at_terminal("tasks", cwd=full, columns=80, TERM="dumb").out)
+
+
+def test_a_reader_that_leaves_early(cli: Console) -> None:
+    cli.ok("submit", "-", stdin="".join(f'{{"name": "number {number}"}}\n' for number in range(3_000)))
+    for command in ("tasks --limit 3000", "events --limit 3000 --json", "tasks --limit 3000 --json"):
+        line = f"set -o pipefail; {sys.executable} -m allswell {command} | head -1"
+        said = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, text=True, check=False)
+        assert (said.returncode, said.stderr) == (0, "")
+        assert said.stdout
+
+
+def test_text_that_bites_is_shown_as_it_is() -> None:
+    assert render.plain("a\x1b[2Jb\rc\u202ed\ud800e\tf") == r"a\x1b[2Jb\x0dc\u202ed\ud800e f"
+    assert render.plain("naïve 💥 日本") == "naïve 💥 日本"
+    assert render.block("one\ntwo\x07", "  ") == "  one\n  two\\x07"
+
+
+def test_cutting_counts_columns_not_characters() -> None:
+    assert render.cut("日本語日本語", 7) == "日本語…"
+    assert render.cut("日本語日本語", 12) == "日本語日本語"
+    assert render.cut("abcdef" * 100, 5) == "abcd…"
+    assert render.width_of(render.cut("é́" * 50, 10)) <= 10
+
+
+@pytest.mark.parametrize(
+    "away, words",
+    [(0, "now"), (999, "now"), (1_000, "in 1s"), (179_999, "in 2m"), (-7_200_000, "2h ago"), (-90_000_000, "1d ago")],
+)
+def test_moments_are_short(away: int, words: str) -> None:
+    assert render.when(1_000_000_000 + away, 1_000_000_000) == words
