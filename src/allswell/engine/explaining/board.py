@@ -43,7 +43,7 @@ class Board(msgspec.Struct, frozen=True):
 async def board(views: Views) -> Board:
     """Read the board; a bounded number of tasks, however many are open."""
     overview = await look(views)
-    facts = Facts(overview.now, counts=overview.counts)
+    facts = Facts(overview.now)
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
     facts.parked = await views.view_parked()
     rows: list[TaskRow] = []
@@ -80,8 +80,9 @@ def line(row: TaskRow, facts: Facts) -> Line:
             ahead = f"needs {first}" + (f" and {len(row.waits) - 1:,} more" if len(row.waits) > 1 else "")
     elif task.record.handover is not None:
         note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
-    if standing.next:
-        due, ahead = standing.next[0].at, standing.next[0].what
+    notable = [one for one in standing.next if not one.routine]
+    if notable:
+        due, ahead = notable[0].at, notable[0].what
     elif trouble >= _TROUBLED and not ahead:
         ahead = "overdue: nobody sweeps"
     since = standing.since or task.created_at

@@ -177,7 +177,7 @@ def _tally(row: TaskRow, facts: Facts) -> str:
             count[stand(facts.rows[TaskId(wait.target)], facts).state] += 1
         else:
             count["not looked at"] += 1
-    return "Of these " + listed([f"{number:,} {state}" for state, number in count.most_common()])
+    return "Of these, " + listed([f"{number:,} {state}" for state, number in count.most_common()])
 
 
 def _circle(path: list[str], facts: Facts) -> Standing:

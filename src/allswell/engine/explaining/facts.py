@@ -37,7 +37,8 @@ class Facts(msgspec.Struct):
     """What an open task waits for."""
     unseen: int = 0
     """How many tasks were waited for and not looked at."""
-    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    quiet: bool = False
+    """Whether no timer runs at all: then nothing is held by anybody."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """Of the task that was asked about."""
     asked: list[Question] = msgspec.field(default_factory=list)
@@ -48,15 +49,13 @@ class Facts(msgspec.Struct):
 
 async def gather(store: Views, root: TaskRow) -> Facts:
     """Read what the explanation of a task needs."""
-    facts = Facts((await store.view_agenda()).now, root.task.id)
+    agenda = await store.view_agenda()
+    facts = Facts(agenda.now, root.task.id, quiet=agenda.next_due is None)
     await _follow(store, facts, root)
     open_rows = [row for row in facts.rows.values() if row.task.state == OPEN]
     if any(row.lease is not None for row in open_rows):
         facts.agents = {agent.id: agent for agent in await store.view_agents()}
-    ready = [row for row in open_rows if row.ready]
-    if ready:
-        facts.counts = await store.view_counts()
-    if any(row.task.spec.services for row in ready):
+    if any(row.ready and row.task.spec.services for row in open_rows):
         facts.parked = await store.view_parked()
     task = root.task
     facts.attempts = await store.view_attempts(task.id)

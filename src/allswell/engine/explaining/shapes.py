@@ -27,6 +27,8 @@ class Next(msgspec.Struct, frozen=True):
 
     at: Millis | None
     what: str
+    routine: bool = False
+    """Whether it is what a live holder prevents again and again, such as the end of a lease that it renews."""
 
 
 class Todo(msgspec.Struct, frozen=True):

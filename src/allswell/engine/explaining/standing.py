@@ -133,7 +133,9 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
     if recovered is not None:
         found.append(Next(Millis(recovered), f"{back} from {who}, {_after(task, 'stalls')}"))
     if lapse is not None:
-        found.append(Next(Millis(lapse), f"unless {who} renews its lease by then (a live one does), {back}"))
+        found.append(
+            Next(Millis(lapse), f"unless {who} renews its lease by then (a live one does), {back}", routine=True)
+        )
     if idle is not None:
         found.append(Next(Millis(idle), f"unless {who} checks in by then, {back}: it is idle"))
     judged = judged_at(lease)
@@ -209,21 +211,14 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
     stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
     says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
     todo = (Todo("Start an agent, or take it yourself", claim), cancel)
-    return Standing(State.READY, _some(says_ready, before, *_crowd(facts)), IDLE, since, ahead, todo)
+    return Standing(State.READY, _some(says_ready, before, _turn(facts)), IDLE, since, ahead, todo)
 
 
-def _crowd(facts: Facts) -> list[str]:
-    """Who else is there: other work that is ready, and whether anybody works at all."""
-    held, others = facts.counts.get("held", 0), facts.counts.get("ready", 1) - 1
-    said = []
-    if others > 0:
-        ready = many(others, "other task is", "other tasks are")
-        said.append(f"{ready} ready too; the highest priority goes first, then the oldest.")
-    if held:
-        said.append(f"Agents are at work: they hold {many(held, 'task')}.")
-    else:
-        said.append("No agent holds anything at the moment. Is one running?")
-    return said
+def _turn(facts: Facts) -> str:
+    """Why it may not have been its turn; that nobody works at all is known only where no timer runs."""
+    if facts.quiet:
+        return "No agent holds anything at the moment. Is one running?"
+    return "Whoever asks gets the highest priority first, then the oldest."
 
 
 def _some(*sentences: str) -> tuple[str, ...]:
