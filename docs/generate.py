@@ -2,21 +2,24 @@
 
 `states.md` is drawn from the table of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
 from the error classes and from every `Refused(...)` in the source, `reference/settings.md` from the catalogue of
-settings. A test fails when a page is out of date.
+settings, `reference/commands.md` from the signatures of the commands. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 from allswell import errors, settings
 from allswell.domain import task
 from allswell.domain.event import KINDS
 from allswell.domain.task import ENDS, MOVES, State
+from allswell.doors.cli import app, frame, swift
+from allswell.doors.cli.options import GROUPS, Command
 from allswell.settings import SETTINGS
 from allswell.settings.catalogue import ROLES
 from allswell.settings.values import show
@@ -33,6 +36,7 @@ def pages() -> dict[Path, str]:
         "reference/events.md": events(),
         "reference/errors.md": all_errors(),
         "reference/settings.md": all_settings(),
+        "reference/commands.md": all_commands(),
     }
     return {DOCS / name: NOTE + text for name, text in made.items()}
 
@@ -198,6 +202,92 @@ def all_settings() -> str:
             env = SETTINGS[name].env(role)
             lines.append(f"| `roles.{role}.{name}` | `{show(SETTINGS[name], value)}` | `{env}` |")
     return "\n".join(lines) + "\n"
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def all_commands() -> str:
+    """Every command, group by group, as its signature declares it."""
+    every = app.commands().named.values()
+    lines = ["# Commands", ""]
+    lines += [
+        "`allswell COMMAND --help` shows the same in a terminal; `allswell --install-completion` makes the shell complete",
+        "it. Wherever an id is asked for, a name does if only one has it. Lengths of time are text such as `15m`,",
+        "`1h 30m`, `400ms`. With `--json`, moments are milliseconds since 1970, and an error is a JSON document too.",
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+    ]
+    said = sentences(frame, "Exit")
+    lines += [f"| {int(code)} | {said[code.name]} |" for code in frame.Exit]
+    lines += ["", "## `allswell` alone", "", "How things stand: what needs you first, or \"All's well.\"", ""]
+    lines += [*options(swift.parameters(app.bare)), ""]
+    for group in GROUPS:
+        lines += [f"## {group}", ""]
+        for command in every:
+            if command.group == group:
+                lines += one_command(command)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def one_command(command: Command) -> list[str]:
+    """A command's section: what it does, what it takes, examples."""
+    known = swift.parameters(command.function)
+    places = [place(one) for one in known if not one.declared.names]
+    usage = " ".join(["allswell", command.name, *places, "[OPTIONS]"])
+    lines = [f"### `{command.name}`", "", *paragraphs(command.function.__doc__), "", f"    {usage}", ""]
+    lines += [*options(known), ""]
+    _, *typed = command.epilog.removeprefix("\b\n").splitlines() or [""]
+    if typed:
+        lines += ["```sh", *(line.strip() for line in typed), "```", ""]
+    return lines
+
+
+def place(one: swift.Parameter) -> str:
+    """How a parameter without a name is written."""
+    name = (one.declared.metavar or one.name).strip("[]")
+    return name if one.required else f"[{name}]"
+
+
+def options(known: Sequence[swift.Parameter]) -> list[str]:
+    """The table of what a command takes."""
+    lines = ["| given | default | what it is for |", "|---|---|---|"]
+    for one in known:
+        named = ", ".join(f"`{name}`" for name in one.declared.names) or f"`{place(one)}`"
+        value = f" `{value_of(one)}`" if one.declared.names and one.kind is not bool else ""
+        text = one.declared.help
+        if one.declared.envvar:
+            text += f" Or in the environment: `{one.declared.envvar}`."
+        text += bounds(one)
+        lines.append(f"| {named}{value} | {default_of(one)} | {text} |".replace("\n", " "))
+    return lines
+
+
+def value_of(one: swift.Parameter) -> str:
+    """What stands for an option's value."""
+    if get_origin(one.kind) is Literal:
+        return " or ".join(get_args(one.kind))
+    return one.declared.metavar or one.name.upper()
+
+
+def default_of(one: swift.Parameter) -> str:
+    """What holds where a parameter is not given."""
+    if one.required:
+        return "(required)"
+    if one.default in (None, False, "") or not one.declared.show_default:
+        return ""
+    return f"`{one.default}`"
+
+
+def bounds(one: swift.Parameter) -> str:
+    """The least and the most that a number may be."""
+    least, most = one.declared.min, one.declared.max
+    if least is None and most is None:
+        return ""
+    if most is None:
+        return f" At least {least:,}."
+    return f" At most {most:,}." if least is None else f" From {least:,} to {most:,}."
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ SCANS_ALLOWED = {
     "view_journal",
     "view_runs",
     "view_agents",
+    "view_cursors",  # a handful of followers
     "view_questions",
     "view_open_questions",
     "view_agenda",

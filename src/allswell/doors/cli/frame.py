@@ -45,14 +45,23 @@ class Exit(IntEnum):
     """What a command's exit code says."""
 
     FINE = 0
+    """Fine."""
     FAILED = 1
+    """Failed: something is broken, or a bug of Allswell's."""
     USAGE = 2
+    """Used wrongly: an option, an id, a value or a setting that cannot be; nothing was changed."""
     NEEDS_HUMAN = 3
+    """Needs a human: a question is open, or no answer came in the time given."""
     LEASE_LOST = 4
+    """The lease is lost: stop working on the task, somebody else may have it."""
     NOTHING = 5
+    """Nothing to claim."""
     UNAVAILABLE = 75
+    """The store is unavailable: try again later."""
     TIMED_OUT = 124
+    """Timed out."""
     INTERRUPTED = 130
+    """Interrupted from the keyboard."""
 
 
 class Left(Exception):

@@ -48,6 +48,7 @@ def full_task(id_: str, lane: int = 1) -> Task:
         (TEXT, ""),
         handover,
         TEXT,
+        (TaskId("t_y"), TaskId("t_z")),
         CommandId("c-2"),
     )
     return Task(
