@@ -61,15 +61,18 @@ class WorkThread:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
+        def give_up() -> None:
+            if not future.done():
+                self.abandoned = True
+                future.set_exception(Unavailable(f"{what} did not answer within {timeout:g} s"))
+
         self._calls.put(run)
+        # A timer and the future itself: asyncio.wait would cost one more turn of the loop for every call.
+        bound = loop.call_later(timeout, give_up)
         try:
-            done, _ = await asyncio.wait({future}, timeout=timeout)
+            return await future
         finally:
-            future.cancel()  # unless it is done: nobody will look at what comes after this
-        if not done:
-            self.abandoned = True
-            raise Unavailable(f"{what} did not answer within {timeout:g} s")
-        return future.result()
+            bound.cancel()
 
     def close(self) -> None:
         """End the thread after the calls that are already waiting; does not wait for it."""
