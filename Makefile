@@ -46,10 +46,10 @@ format: $(STAMP) ## put the code into its one shape, and fix what ruff can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-docs: $(STAMP) ## write what is generated under docs/: states, events, errors
+docs: $(STAMP) ## write what is generated under docs/: states, commands, settings, events, errors
 	$(BIN)/python docs/generate.py
 
-bench: $(STAMP) ## measure, with peers side by side
+bench: $(STAMP) ## measure, beside the raw drivers' limit in the same run
 	$(BIN)/python bench/run.py $(ARGS)
 
 demo: $(STAMP) ## see it at work
@@ -58,8 +58,8 @@ demo: $(STAMP) ## see it at work
 sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
 	$(PYTEST) -n auto tests/sim $(ARGS)
 
-chaos: $(STAMP) ## kill -9 loops and database restarts in full
-	$(PYTEST) tests/crash tests/chaos $(ARGS)
+chaos: $(STAMP) ## kill -9 loops, zombies, two processes for a minute and database restarts, in full
+	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 $(PYTEST) tests/crash $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -127,7 +128,7 @@ def refusals() -> Iterator[tuple[str, str, str]]:
             if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
                 known = texts(scope)
                 for call in ast.walk(scope):
-                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Refused":
+                    if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Refused", "allswell.Refused"):
                         yield from refusal(call, known)
 
 
@@ -212,16 +213,17 @@ def all_commands() -> str:
     every = app.commands().named.values()
     lines = ["# Commands", ""]
     lines += [
-        "`allswell COMMAND --help` shows the same in a terminal; `allswell --install-completion` makes the shell complete",
-        "it. Wherever an id is asked for, a name does if only one has it. Lengths of time are text such as `15m`,",
-        "`1h 30m`, `400ms`. With `--json`, moments are milliseconds since 1970, and an error is a JSON document too.",
+        "`allswell COMMAND --help` shows the same in a terminal; `allswell --install-completion` lets shells",
+        "complete it. Wherever an id is asked for, a name does if only one has it. Lengths of time are text such as",
+        "`15m`, `1h 30m`, `400ms`. With `--json`, moments are milliseconds since 1970, and an error is a JSON",
+        "document too.",
         "",
         "| exit code | meaning |",
         "|---|---|",
     ]
     said = sentences(frame, "Exit")
     lines += [f"| {int(code)} | {said[code.name]} |" for code in frame.Exit]
-    lines += ["", "## `allswell` alone", "", "How things stand: what needs you first, or \"All's well.\"", ""]
+    lines += ["", "## `allswell` alone", "", 'How things stand: what needs you first, or "All\'s well."', ""]
     lines += [*options(swift.parameters(app.bare)), ""]
     for group in GROUPS:
         lines += [f"## {group}", ""]
@@ -240,7 +242,7 @@ def one_command(command: Command) -> list[str]:
     lines += [*options(known), ""]
     _, *typed = command.epilog.removeprefix("\b\n").splitlines() or [""]
     if typed:
-        lines += ["```sh", *(line.strip() for line in typed), "```", ""]
+        lines += ["```sh", *(re.sub(r" {2,}(?=\S)", "  # ", line.strip()) for line in typed), "```", ""]
     return lines
 
 

@@ -58,3 +58,9 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
 def test_the_readme_in_the_shell(tmp_path: Path) -> None:
     (script,) = (script for script in found(README, "sh") if "allswell submit" in script)
     assert "All's well." in run("bash", "-euo", "pipefail", "-c", script, folder=tmp_path)
+
+
+def test_every_link_leads_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        assert [target for target in targets if not (page.parent / target).exists()] == [], page.name

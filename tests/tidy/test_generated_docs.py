@@ -48,7 +48,7 @@ def test_every_refusal_has_a_code_and_words(generate: ModuleType) -> None:
 
 
 # --- nothing is forgotten ---------------------------------------------------------------------------------------------
-# The pages are read here as they lie on disk: a generator that left something out would write a page that agrees with it.
+# The pages are read as they lie on disk: a generator that left something out would agree with the page it wrote.
 
 
 def page(name: str) -> str:

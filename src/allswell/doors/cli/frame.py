@@ -49,7 +49,7 @@ class Exit(IntEnum):
     FAILED = 1
     """Failed: something is broken, or a bug of Allswell's."""
     USAGE = 2
-    """Used wrongly: an option, an id, a value or a setting that cannot be; nothing was changed."""
+    """Used wrongly: an option, an id, a value or a setting that cannot be."""
     NEEDS_HUMAN = 3
     """Needs a human: a question is open, or no answer came in the time given."""
     LEASE_LOST = 4
