@@ -37,7 +37,11 @@ def words(seen: Overview) -> str:
     counted = GAP.join(paint(f"{seen.counts[state]:,} {state}", state) for state in _ORDER if seen.counts.get(state))
     counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
     if seen.well:
-        ahead = f"  The next thing falls due {within(seen.next_due, seen.now)}." if seen.next_due is not None else ""
+        ahead = ""
+        if seen.next_due is not None and seen.next_due > seen.now:
+            ahead = f"  The next thing falls due {within(seen.next_due, seen.now)}."
+        elif seen.next_due is not None:
+            ahead = "  Something has just fallen due; any command that opens the watch sees to it."
         return "\n".join(part for part in (paint("All's well.", "ready"), counted, ahead) if part)
     title = f"{many(len(seen.needs), 'thing needs', 'things need')} you."
     return headed(title, [*_needs(seen.needs), "", counted])
