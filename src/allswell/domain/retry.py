@@ -164,7 +164,9 @@ def failure_of(error: BaseException | str | Failure) -> Failure:
 
 
 def _shortened(message: str) -> str:
-    """A failure is recorded however much it has to say: the start and the end of a long message are kept."""
+    """A failure is recorded whatever it says: a long message keeps its start and its end, an odd one is escaped."""
+    if not message.isascii() or "\0" in message:
+        message = message.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
     if len(message) <= MESSAGE_KEPT:
         return message
     half = MESSAGE_KEPT // 2

@@ -15,7 +15,7 @@ import msgspec
 from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event
 from allswell.domain.command import NewTask
 from allswell.domain.graph import describe_cycle, find_cycle
-from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.names import Millis, RunId, TaskId, can_name
 from allswell.domain.run import Run
 from allswell.domain.task import OPEN, PRIORITY_MAX, Record, Spec, State, Task, Wait
 from allswell.errors import Refused
@@ -34,14 +34,11 @@ def check_name(name: str, where: str) -> None:
         raise Refused("bad_name", f"{where} must not be empty", where=where)
     if len(name) > NAME_MAX:
         raise Refused("bad_name", f"{where} has {len(name)} characters; at most {NAME_MAX} are allowed", where=where)
-    if not name.isascii() or not name.isprintable():
-        for place, character in enumerate(name):
-            if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp"):
-                raise Refused(
-                    "bad_name",
-                    f"{where} has the control character U+{ord(character):04X} at position {place}",
-                    where=where,
-                )
+    if not can_name(name):
+        place = next(place for place, character in enumerate(name) if not character.isprintable())
+        kind = "control" if unicodedata.category(name[place]).startswith("C") else "unprintable"
+        text = f"{where} has the {kind} character U+{ord(name[place]):04X} at position {place}"
+        raise Refused("bad_name", text, where=where)
 
 
 def check_text(text: str, where: str, most: int = PAYLOAD_MAX) -> None:
@@ -120,7 +117,9 @@ def digest(new: NewTask) -> str:
     """A short print of a submission, to tell a repetition from another task under the same key."""
     if not new.keyed:
         return ""
-    return blake2b(msgspec.json.encode(new), digest_size=8).hexdigest()
+    # Not what follows from settings or from the moment: the same words said again are the same task.
+    said = (new.name, new.run, new.role, new.services, new.priority, new.payload, new.critical, new.if_need_fails)
+    return blake2b(msgspec.json.encode(said), digest_size=8).hexdigest()
 
 
 def accept(

@@ -74,7 +74,11 @@ async def perform(
             if isinstance(command, Claim):
                 check_claim(command)
                 known = [book.cases[id_] for id_ in claimed_before.get(command.id, ()) if id_ in book.cases]
-                earlier = [case for case in known if case.lease is not None and case.lease.command == command.id]
+                earlier = [
+                    case
+                    for case in known
+                    if case.lease is not None and case.lease.command == command.id and case.lease.agent == command.agent
+                ]
                 if earlier:
                     earlier.sort(key=lambda case: (rank(case.task.priority, case.task.created_at), case.task.id))
                     answers[place] = grants(book, earlier)

@@ -53,6 +53,8 @@ class Book:
         self._before: dict[TaskId, Case | None] = {}
         self._payloads: dict[TaskId, str] = {}
         self._results: dict[TaskId, str] = {}
+        self._parked: dict[str, Service] = {}
+        """Each once, however many failures of one batch report its limit."""
         self.take(rows)
 
     def take(self, rows: Rows) -> None:
@@ -106,7 +108,7 @@ class Book:
         for name in failure.services:
             parked: Service = park(name, self.rows.services.get(name), until)
             self.rows.services[name] = parked
-            self.changes.services.append(parked)
+            self._parked[name] = parked
 
     def accept(self, out: Outcome, payload: str, barred: tuple[AgentId, ...]) -> None:
         """Enter a new task."""
@@ -142,6 +144,8 @@ class Book:
             self._flush_place(before, after)
             self._flush_lease(before, after)
             self._before[id_] = after
+        changes.services += self._parked.values()
+        self._parked.clear()
         for agent, record in self.agents.items():
             known = self.rows.agents.get(agent)
             if record is known:

@@ -123,7 +123,13 @@ class Engine:
         while True:
             news = self.ready.listen()
             sent = loop.time()
-            granted = await self._decisions.ask(claim)
+            asked = self._decisions.ask(claim)
+            try:
+                granted = await asked
+            except asyncio.CancelledError:
+                if asked.done() and not asked.cancelled() and asked.exception() is None:
+                    self._give_back([asked.result()])  # cancelled in the very moment it was answered
+                raise
             left = until - loop.time()
             if granted or left <= 0:
                 return Claimed(granted, sent)
@@ -146,10 +152,13 @@ class Engine:
         return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False, wait=wait)
 
     def _give_back(self, answers: Sequence[object]) -> None:
-        """Tasks granted to a claimer that no longer waits go back to the pool at once."""
+        """Tasks granted to a claimer that no longer waits go back to the pool at once.
+
+        Not those of a claim with an id: whoever gave it one means to ask again, and is answered with the same lease.
+        """
         for answer in answers:
             for granted in answer if isinstance(answer, list) else ():
-                if isinstance(granted, Granted):
+                if isinstance(granted, Granted) and granted.lease.command == NO_COMMAND:
                     lease = granted.lease
                     gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "nobody took it")
                     self._decisions.ask(gone).add_done_callback(_forget)

@@ -65,6 +65,9 @@ class Sweeper:
             except (Unavailable, CommitUnknown):  # unknown can only be the end of a look, which has changed nothing
                 sleep = pause * (0.5 + self._draw() / 2)
                 pause = min(pause * 2, self._pace.retry_most)
+            except Exception:
+                log.exception("a look at the agenda failed; the next is in %g s", self._pace.retry_most)
+                sleep = self._pace.retry_most
             if sleep > 0:
                 await either(news, sleep)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, Self, TypeVar
 
 from allswell.domain.hold import Orders
@@ -77,6 +78,8 @@ class SyncWatch:
         self._closing: asyncio.Event | None = None
         self._error: BaseException | None = None
         self._watch: Watch | None = None
+        self._guard = threading.Lock()
+        self._over = False
 
     def _run(self) -> None:
         try:
@@ -84,6 +87,9 @@ class SyncWatch:
         except BaseException as error:  # noqa: BLE001 - it is raised again in start() or stop()
             self._error = error
         finally:
+            with self._guard:
+                self._over = True
+            self._loop.run_until_complete(self._end_all())
             self._opened.set()
             self._loop.close()
 
@@ -93,6 +99,14 @@ class SyncWatch:
             self._watch = watch
             self._opened.set()
             await self._closing.wait()
+            self._watch = None
+
+    async def _end_all(self) -> None:
+        """Whoever still waits for an answer is told that none will come."""
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def start(self) -> Self:
         """Open the watch; what is wrong with it is raised here."""
@@ -114,11 +128,16 @@ class SyncWatch:
             raise error
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the watch's loop and wait for it."""
-        if not self._thread.is_alive():
-            work.close()
-            raise Unavailable("the watch is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        """Run a coroutine in the watch's loop and wait for it, or until the watch is closed."""
+        with self._guard:
+            if self._over:
+                work.close()
+                raise Unavailable("the watch is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Unavailable("the watch was closed before the store answered") from None
 
     @property
     def _open(self) -> Watch:

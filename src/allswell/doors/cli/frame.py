@@ -141,13 +141,19 @@ class Frame:
                 if not sweeping:
                     return await work(watch)
                 await watch.engine.sweeper.sweep()
-                answer = await work(watch)
+                answer.append(await work(watch))
                 for _ in range(_ROUNDS):  # what follows from it at once shall not wait for the next visitor
                     if await watch.engine.sweeper.sweep() > 0:
                         break
-                return answer
+                return answer[0]
 
-        return asyncio.run(live())
+        answer: list[T] = []
+        try:
+            return asyncio.run(live())
+        except Unavailable:
+            if not answer:
+                raise
+            return answer[0]  # it is committed: trouble with what came after must not hide it
 
     def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views."""

@@ -14,6 +14,8 @@ from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import OPEN, Ready, Task, Wait
 from allswell.store.port import Changes, Rows
 
+PAYLOAD_MOST = 2_000
+"""Characters; a larger payload is read again when it is claimed."""
 MOST = 20_000
 """Tasks that are remembered; beyond that the oldest are forgotten."""
 
@@ -129,7 +131,7 @@ class RowCache:
         """Follow what was written."""
         known = self._known
         for task, payload in changes.new_tasks:
-            known[task.id] = Known(task, lease_known=True, payload=payload)
+            known[task.id] = Known(task, lease_known=True, payload=payload if len(payload) <= PAYLOAD_MOST else None)
         for task, _ in changes.tasks:
             if task.state != OPEN:
                 known.pop(task.id, None)

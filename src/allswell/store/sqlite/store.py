@@ -123,6 +123,9 @@ class SqliteStore:
         unit = Unit()
         try:
             return await self._call(thread, lambda: self._writer.run(unit, work, durable=durable), "a transaction")
+        except asyncio.CancelledError:
+            unit.give_up()  # nobody waits any more: what has not begun to commit never will
+            raise
         except Unavailable:
             if unit.give_up():
                 raise
@@ -139,7 +142,12 @@ class SqliteStore:
         unit = self._unknown.get(ticket)
         if unit is None:
             raise Bug(f"no commit is in doubt under {ticket}")
-        committed = await asyncio.wrap_future(unit.committed)
+        settled = asyncio.wrap_future(unit.committed)
+        try:
+            # Shielded: the thread must be able to say how it ended, whoever still listens.
+            committed = await asyncio.wait_for(asyncio.shield(settled), self._answer_timeout)
+        except TimeoutError:
+            raise Unavailable("the disk still has not answered to a commit (answer_timeout)") from None
         self._unknown.pop(ticket, None)
         return committed
 
@@ -149,7 +157,7 @@ class SqliteStore:
         async def work(tx: SqliteTransaction) -> list[int]:
             return [tx.intern_lane(role, services) for role, services in wanted]
 
-        return await self._write(work, durable=True)
+        return await self._write_again(work)
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
@@ -157,7 +165,14 @@ class SqliteStore:
         async def work(tx: SqliteTransaction) -> None:
             tx.advance(follower, position.xid, position.id)
 
-        await self._write(work, durable=True)
+        await self._write_again(work)
+
+    async def _write_again(self, work: Callable[[SqliteTransaction], Awaitable[T]]) -> T:
+        """Write what may be written twice: whether a lost commit took place does not matter."""
+        try:
+            return await self._write(work, durable=True)
+        except CommitUnknown:
+            raise Unavailable("the disk did not answer to a commit (answer_timeout)") from None
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
