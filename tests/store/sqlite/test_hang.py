@@ -110,3 +110,20 @@ def _hang(store: SqliteStore) -> HangingCommit:
     hanging = HangingCommit(real)
     store._writer._connection = hanging  # type: ignore[assignment]
     return hanging
+
+
+@pytest.mark.realtime
+def test_asking_what_became_of_a_hung_commit_is_bounded(tmp_path: Path) -> None:
+    """Otherwise a caller's patience could never run out."""
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db", turn_timeout=10, busy_timeout=10, answer_timeout=ANSWER) as store:
+            hanging = _hang(store)
+            with pytest.raises(CommitUnknown) as unknown:
+                await put(store, plain(["t_1"]))
+            with pytest.raises(Unavailable, match="answer_timeout"):
+                await store.outcome(unknown.value.ticket)
+            hanging.let.set()
+            assert await store.outcome(unknown.value.ticket) is True
+
+    asyncio.run(main())
