@@ -5,7 +5,7 @@ import json
 import pytest
 
 from allswell.doors.cli import drilling
-from allswell.testing.sim import CALM, Broken, Levels, Report
+from allswell.testing.sim import CALM, Broken, Levels, Report, simulate
 from tests.doors.cli.scene import has_all, one_line, typed
 
 Capture = pytest.CaptureFixture[str]
@@ -62,3 +62,13 @@ def test_faults_that_are_none_are_refused(capsys: Capture, faults: str, said: st
     code, _, complained = typed(capsys, "drill", "--faults", faults)
     assert code == 2
     assert said in one_line(complained)
+
+
+def test_progress_is_told_and_changes_nothing() -> None:
+    """The bar hears how much of the day has passed; the history is the same with and without it."""
+    shares: list[float] = []
+    told = simulate(5, hours=2, on_progress=shares.append)
+    assert told == simulate(5, hours=2)
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] <= 0.2
+    assert shares[-1] == 1.0

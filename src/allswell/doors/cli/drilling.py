@@ -46,21 +46,17 @@ def _offer(name: str, known: tuple[str, ...]) -> str:
 
 
 def drilled(seed: int, hours: float, levels: Levels | None, console: Console | None) -> Report:
-    """The simulated time, with a bar to look at where there is a terminal: it is busy until the report is there."""
+    """The simulated time, with a bar to look at where there is a terminal."""
     if console is None or not console.is_terminal:
         return simulate(seed, hours=hours, levels=levels)
-    from concurrent.futures import ThreadPoolExecutor, wait
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress, ThreadPoolExecutor(1) as pool:
-        bar = progress.add_task(f"seed {seed}: {hours:g} simulated hours", total=None)
-        living = pool.submit(simulate, seed, hours=hours, levels=levels)
-        while not living.done():
-            wait([living], timeout=0.1)
-            progress.update(bar)
-        return living.result()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task(f"seed {seed}: {hours:g} simulated hours", total=1.0)
+        return simulate(
+            seed, hours=hours, levels=levels, on_progress=lambda share: progress.update(bar, completed=share)
+        )
 
 
 def words(report: Report, faults: str) -> str:

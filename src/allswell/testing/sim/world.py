@@ -11,12 +11,12 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from allswell.engine import follow, sweep
 from allswell.engine.watch import Watch
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Position
+from allswell.store.port import Changes, Position
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, run, running_loop
 from allswell.testing.sim.agents import Agent
@@ -35,10 +35,20 @@ _PROMPT = PACE.sweep_most + 90.0
 """Within so many seconds a live sweeper handles what is due."""
 
 
-def simulate(seed: int, *, hours: float = 20.0, levels: Levels | None = None) -> Report:
-    """Live through a day with this seed; the same seed gives the same report, to the byte."""
+def simulate(
+    seed: int,
+    *,
+    hours: float = 20.0,
+    levels: Levels | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> Report:
+    """Live through a day with this seed; the same seed gives the same report, to the byte.
+
+    `on_progress` is told the share of the day that has passed; it hears of it at commits, and so changes nothing.
+    """
     chronicle = Chronicle(seed, hours)
     world = World(seed, hours, levels, chronicle)
+    world.on_progress = on_progress
     steps = int((hours + _EVENING) * _STEPS_AN_HOUR)
     try:
         with _chunks(random.Random(seed).choice((2, 3, 500))), _complaints(world):
@@ -97,6 +107,12 @@ class World:
         self.callers: list[asyncio.Task[None]] = []
         self.jumped_at = 0.0
         self.last_word = Position()
+        self.on_progress: Callable[[float], None] | None = None
+
+    def _committed(self, written: list[Changes]) -> None:
+        self.ledger.committed(written)
+        if self.on_progress is not None:
+            self.on_progress(min(1.0, running_loop().time() / 3_600 / self.hours))
 
     async def pass_by(self) -> None:
         """The whole day, or as much of it as passes before a promise is broken."""
@@ -124,7 +140,7 @@ class World:
         store = MemoryStore(clock=self.store_clock, strict=True, shared_clock=shared)
         self.store = store
         self.ledger = Ledger(store.database, self.chronicle, loop.time)
-        store.on_commit = self.ledger.committed
+        store.on_commit = self._committed
         self.desk = Desk(self.ledger)
         self.sky = Sky(self.chance, self.chronicle, self.levels)
         count = self.chance.randint(2, 4)
