@@ -9,7 +9,7 @@ import pytest
 
 import allswell
 from allswell.domain.command import Claim
-from allswell.domain.names import AgentId, CommandId, Millis
+from allswell.domain.names import AgentId, CommandId, Millis, Token
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.submit import check_name
 from allswell.engine.sweeper import Sweeper
@@ -145,3 +145,23 @@ def test_what_was_committed_is_said_even_if_the_sweep_after_it_fails(
     monkeypatch.setattr(Sweeper, "sweep", sweep)
     frame = Frame(f"sqlite:///{tmp_path / 'x.db'}", json=False)
     assert frame.run(lambda watch: watch.submit("kept"), making=True).startswith("t_")
+
+
+def test_a_token_that_no_lease_ever_had_reaches_no_store(pg_url: str) -> None:
+    """A mistyped token is a lost lease, not a number too large for a column."""
+
+    async def scene() -> None:
+        async with allswell.open(pg_url) as watch:
+            await watch.submit("work")
+            lease = await watch.claim(agent="bob")
+            assert lease is not None
+            for token in (2**70, -(2**70), 0, 2):
+                lease.token = Token(token)
+                with pytest.raises(allswell.LeaseLost):
+                    await lease.complete()
+                with pytest.raises(allswell.LeaseLost):
+                    await lease.checkin()
+            lease.token = Token(1)
+            await lease.complete()
+
+    asyncio.run(scene())
