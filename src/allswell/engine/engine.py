@@ -11,7 +11,7 @@ import msgspec
 
 from allswell.domain.command import Answer, CheckIn, Claim, Command, Release, Submit
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, Millis, can_name
+from allswell.domain.names import NO_COMMAND, can_name
 from allswell.engine import batch, checkins
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
@@ -169,10 +169,6 @@ class Engine:
         if news.events:
             self.journal.fire()
         self.sweeper.hear(news)
-
-    async def now(self) -> Millis:
-        """The store's clock."""
-        return (await self.store.view_agenda()).now
 
 
 def _forget(future: asyncio.Future[object]) -> None:
