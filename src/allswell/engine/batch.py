@@ -101,14 +101,14 @@ async def perform(
 
 
 async def _read_past(tx: Transaction, commands: Sequence[Command | Claim], rows: Rows) -> None:
-    """Commands whose token is an earlier one may be repetitions, or late: look their attempts up."""
-    past = [
-        (command.task, command.token)
-        for command in commands
-        if isinstance(command, Word)
-        and command.task in rows.tasks
-        and 0 < command.token <= rows.tasks[command.task].record.token
-    ]
+    """Commands whose token is not the current one may be repetitions, or late: look their attempts up."""
+    past = []
+    for command in commands:
+        if isinstance(command, Word) and command.task in rows.tasks:
+            lease = rows.leases.get(command.task)
+            # A token that no column can hold was never given out, and must reach no store.
+            if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
+                past.append((command.task, command.token))
     if past:
         rows.attempts.update((await tx.read(Wanted(attempts=past))).attempts)
 
