@@ -104,5 +104,5 @@ def empty(url: str) -> None:
         connection.execute(
             "TRUNCATE allswell.lane, allswell.task, allswell.ready, allswell.timer, allswell.waits, allswell.bar,"
             " allswell.lease, allswell.attempt, allswell.question, allswell.run, allswell.service, allswell.agent,"
-            " allswell.spread, allswell.event"
+            " allswell.spread, allswell.journal"
         )

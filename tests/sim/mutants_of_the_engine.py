@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from allswell.domain import answer, case, hold, submit, tick
 from allswell.domain.task import Bar, Ready
-from allswell.engine import batch, batcher, book, claims, engine, plan, sweep, sweeper
+from allswell.engine import batch, batcher, book, claims, engine, sweep, sweeper
+from allswell.store import taking
 from allswell.store.memory import database, transaction, views
 from allswell.store.port import CommitUnknown, Conflict, Kind
 from tests.sim.planting import everywhere, mutant
@@ -23,35 +24,30 @@ from tests.sim.planting import everywhere, mutant
 
 @mutant
 def lease_is_not_locked() -> Iterator[None]:
-    right = plan.Plan.lock
+    async def take(tx: Any, locks: Any, wanted: Any) -> Any:
+        locked = {
+            lock.kind: await tx.lock(lock.kind, lock.ids, shared=lock.shared)
+            for lock in locks
+            if lock.kind is not Kind.LEASE or Kind.TASK not in {one.kind for one in locks}
+        }
+        locked.setdefault(Kind.LEASE, locked.get(Kind.TASK, ()))
+        now = await tx.now()
+        return now, await tx.read(taking.only_locked(wanted, locked))
 
-    async def lock(self: Any, tx: Any) -> Any:
-        held, self.held = self.held, {}
-        wanted = await right(self, tx)
-        self.held = held
-        wanted.leases = [id_ for id_ in wanted.tasks if id_ in held]
-        wanted.awaited = wanted.leases
-        return wanted
-
-    with patch.object(plan.Plan, "lock", lock):
+    with patch.object(transaction, "take_in_turn", take):
         yield
 
 
 @mutant
 def clock_is_read_before_the_locks() -> Iterator[None]:
-    right = plan.Plan.lock
+    right = taking.take_in_turn
 
-    async def lock(self: Any, tx: Any) -> Any:
+    async def take(tx: Any, locks: Any, wanted: Any) -> Any:
         early = await tx.now()
+        _, rows = await right(tx, locks, wanted)
+        return early, rows
 
-        async def stale() -> Any:
-            return early
-
-        wanted = await right(self, tx)
-        tx.now = stale
-        return wanted
-
-    with patch.object(plan.Plan, "lock", lock):
+    with patch.object(transaction, "take_in_turn", take):
         yield
 
 

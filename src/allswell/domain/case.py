@@ -20,7 +20,7 @@ from allswell.domain.task import OPEN, STATES, Attempt, Handover, Ready, State, 
 from allswell.errors import AllswellError, Bug
 
 
-class Case(msgspec.Struct, frozen=True):
+class Case(msgspec.Struct, frozen=True, gc=False):
     """One task with all its rows, as locked and read in this transaction."""
 
     task: Task
@@ -37,7 +37,7 @@ class Case(msgspec.Struct, frozen=True):
     """The ended attempt that a holder's command names, if it names one."""
 
 
-class Outcome(msgspec.Struct):
+class Outcome(msgspec.Struct, gc=False):
     """What a decision makes of a case. `error` is for the caller; the rest is written all the same."""
 
     case: Case
@@ -135,7 +135,7 @@ def end_task(
         out.spread = Spread(task.id, end.value, reason, replaced_by)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked(msgspec.Struct, frozen=True, gc=False):
     """What to ask a human, and who wants to know."""
 
     kind: str

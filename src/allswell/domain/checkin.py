@@ -14,7 +14,7 @@ from allswell.domain.lease import Lease, asked_at
 from allswell.domain.names import AgentId, Millis
 
 
-class Agent(msgspec.Struct, frozen=True):
+class Agent(msgspec.Struct, frozen=True, gc=False):
     """What is held against an agent; there is no row for one that has answered."""
 
     id: AgentId

@@ -17,7 +17,7 @@ from allswell.domain.question import Option
 from allswell.domain.retry import Failure
 
 
-class NewTask(msgspec.Struct, frozen=True):
+class NewTask(msgspec.Struct, frozen=True, gc=False):
     """A task as it is submitted; `payload` is JSON text."""
 
     id: TaskId
@@ -37,14 +37,14 @@ class NewTask(msgspec.Struct, frozen=True):
     """The id follows from a key of the caller's, so another task may claim the same one."""
 
 
-class Submit(msgspec.Struct, frozen=True):
+class Submit(msgspec.Struct, frozen=True, gc=False):
     """Accept these tasks, all or none."""
 
     id: CommandId
     tasks: tuple[NewTask, ...]
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """Give this agent up to `count` tasks it may hold; `length` is how often it promises to renew."""
 
     id: CommandId
@@ -55,7 +55,7 @@ class Claim(msgspec.Struct, frozen=True):
     length: int | None = None
 
 
-class CheckIn(msgspec.Struct, frozen=True):
+class CheckIn(msgspec.Struct, frozen=True, gc=False):
     """The holder renews its lease; with `progress`, a note or `proof` it also proves progress."""
 
     task: TaskId
@@ -66,7 +66,7 @@ class CheckIn(msgspec.Struct, frozen=True):
     progress: float | None = None
 
 
-class Word(msgspec.Struct, frozen=True):
+class Word(msgspec.Struct, frozen=True, gc=False):
     """What a holder says about its task: always with its token."""
 
     id: CommandId
@@ -75,30 +75,30 @@ class Word(msgspec.Struct, frozen=True):
     agent: AgentId
 
 
-class Complete(Word, frozen=True):
+class Complete(Word, frozen=True, gc=False):
     """The holder is done; `result` is JSON text."""
 
     result: str = "null"
 
 
-class Fail(Word, frozen=True):
+class Fail(Word, frozen=True, gc=False):
     """The holder could not do it."""
 
     failure: Failure
 
 
-class Release(Word, frozen=True):
+class Release(Word, frozen=True, gc=False):
     """The holder gives the task back; neither a failure nor a timeout."""
 
     reason: str = "released"
     delay: int = 0
 
 
-class Recover(Word, frozen=True):
+class Recover(Word, frozen=True, gc=False):
     """The supervisor has ended a stalled agent for real: take its task back now (O8)."""
 
 
-class Ask(Word, frozen=True):
+class Ask(Word, frozen=True, gc=False):
     """The holder asks a human; with `hold` it keeps working, otherwise the task waits for the answer."""
 
     text: str
@@ -106,7 +106,7 @@ class Ask(Word, frozen=True):
     hold: bool = False
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class Cancel(msgspec.Struct, frozen=True, gc=False):
     """Call a task off, whoever holds it."""
 
     id: CommandId
@@ -114,7 +114,7 @@ class Cancel(msgspec.Struct, frozen=True):
     reason: str = "cancelled"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A human's decision."""
 
     id: CommandId
@@ -126,7 +126,7 @@ class Answer(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class OpenRun(msgspec.Struct, frozen=True):
+class OpenRun(msgspec.Struct, frozen=True, gc=False):
     """Open a run; `timeout` counts from now."""
 
     id: CommandId
@@ -135,7 +135,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     timeout: Millis | None = None
 
 
-class EndRun(msgspec.Struct, frozen=True):
+class EndRun(msgspec.Struct, frozen=True, gc=False):
     """End a run and everything in it that is still open."""
 
     id: CommandId

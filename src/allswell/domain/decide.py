@@ -14,7 +14,7 @@ from allswell.domain.tick import tick
 from allswell.errors import Bug
 
 
-class Tick(msgspec.Struct, frozen=True):
+class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time has passed for this task."""
 
     task: TaskId

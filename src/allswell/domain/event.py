@@ -17,7 +17,7 @@ import msgspec
 from allswell.domain.names import AgentId, RunId, TaskId, Token
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One fact; the store adds its position and the moment of its transaction."""
 
     kind: str
@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     data: Mapping[str, Any] = {}
 
 
-class Kind(msgspec.Struct, frozen=True):
+class Kind(msgspec.Struct, frozen=True, gc=False):
     """What an event's data holds, and what it means."""
 
     meaning: str

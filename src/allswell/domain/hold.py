@@ -28,7 +28,7 @@ NOTE_MAX = 16_384
 QUESTION_MAX = 16_384
 
 
-class Orders(msgspec.Struct, frozen=True):
+class Orders(msgspec.Struct, frozen=True, gc=False):
     """What the holder should know and do now; every answer to it carries them."""
 
     remaining_ms: int
@@ -36,7 +36,7 @@ class Orders(msgspec.Struct, frozen=True):
     """A check-in is owed."""
 
 
-class CheckedIn(msgspec.Struct, frozen=True):
+class CheckedIn(msgspec.Struct, frozen=True, gc=False):
     """A check-in's outcome: the lease as it shall be, and the agent's record cleared if `answered`."""
 
     lease: Lease

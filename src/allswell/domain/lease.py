@@ -17,7 +17,7 @@ import msgspec
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The current right to a task; the row is gone when the attempt is over.
 
     What a check-in changes stands last: an update then logs only the tail of the row.
@@ -89,8 +89,8 @@ def ends_at(lease: Lease) -> Millis:
 def due_at(lease: Lease) -> Millis:
     """The earliest moment at which this lease could change by itself."""
     end = ends_at(lease)
-    judged = judged_at(lease)
-    return end if judged is None or judged >= end else Millis(judged)
+    asked = lease.granted_at + (lease.judged + 1) * lease.ask_every  # as `judged_at` has it, written out
+    return Millis(asked + lease.ask_wait) if asked < lease.deadline and asked + lease.ask_wait < end else end
 
 
 def is_asked(lease: Lease, now: int) -> bool:

@@ -27,7 +27,7 @@ class Act(StrEnum):
     """The text is the answer to what an agent asked."""
 
 
-class Option(msgspec.Struct, frozen=True, omit_defaults=True):
+class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One way to answer."""
 
     key: str
@@ -35,7 +35,7 @@ class Option(msgspec.Struct, frozen=True, omit_defaults=True):
     act: Act
 
 
-class Question(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True, gc=False):
     """One question, open until it is answered or withdrawn."""
 
     id: QuestionId

@@ -32,7 +32,7 @@ class ErrorClass(StrEnum):
     BUG = "bug"
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What went wrong, as the holder tells it."""
 
     error: ErrorClass = ErrorClass.TRANSIENT
@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whose limit it was: what is parked when the wait is long."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, frozen=True, gc=False):
     """How one error class is treated."""
 
     retries: int
@@ -66,7 +66,7 @@ RULES: Mapping[ErrorClass, Rule] = {
 }
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RetryPolicy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """The figures behind the rules; every one is a setting."""
 
     backoff: int = 1_000
@@ -81,25 +81,25 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """Where set, replaces the number of retries of every class that is retried at all."""
 
 
-class Again(msgspec.Struct, frozen=True, tag=True):
+class Again(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Try again after a pause; the attempt counts."""
 
     delay: Millis
 
 
-class Weather(msgspec.Struct, frozen=True, tag=True):
+class Weather(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Wait until the provider's own time; the attempt does not count, and the service is parked meanwhile."""
 
     delay: Millis
 
 
-class GiveUp(msgspec.Struct, frozen=True, tag=True):
+class GiveUp(msgspec.Struct, frozen=True, gc=False, tag=True):
     """The task has failed."""
 
     reason: str
 
 
-class Escalate(msgspec.Struct, frozen=True, tag=True):
+class Escalate(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Only a human can help."""
 
     reason: str

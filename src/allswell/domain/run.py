@@ -7,7 +7,7 @@ import msgspec
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, RunId, TaskId
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """One run; `ended_at` is set when it was ended as a whole, by a caller or by its deadline."""
 
     id: RunId
@@ -19,7 +19,7 @@ class Run(msgspec.Struct, frozen=True):
     command: CommandId = NO_COMMAND
 
 
-class Service(msgspec.Struct, frozen=True):
+class Service(msgspec.Struct, frozen=True, gc=False):
     """What tasks call; while it is parked, no task that needs it is handed out."""
 
     id: str
@@ -31,7 +31,7 @@ def park(service: str, before: Service | None, until: Millis) -> Service:
     return Service(service, until if before is None else max(before.parked_until, until))
 
 
-class Spread(msgspec.Struct, frozen=True):
+class Spread(msgspec.Struct, frozen=True, gc=False):
     """A consequence that is worked off in chunks: telling a task's dependents, or ending a run's tasks.
 
     It is written in the same transaction as its cause, so what it still has to reach is accounted for.

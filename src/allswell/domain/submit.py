@@ -24,6 +24,7 @@ NAME_MAX = 200
 PAYLOAD_MAX = 1 << 20
 NEEDS_MAX = 1_000
 ID_MAX = 64
+_NOTHING_YET = Record()
 LATEST = 1 << 42
 """The last moment that a task can wait for, in 2109: later ones are mistakes, such as microseconds."""
 
@@ -137,7 +138,7 @@ def accept(
     """
     waits = []
     broken: Task | None = None
-    for need in sorted(set(new.needs)):
+    for need in sorted(set(new.needs)) if new.needs else ():
         if need in fresh:
             waits.append(Wait(new.id, "need", need))
             continue
@@ -161,7 +162,7 @@ def accept(
         limit_at,
         digest(new),
     )
-    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, Record())
+    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, _NOTHING_YET)
     case = Case(task, waits=tuple(waits), awaited=fresh[new.id])
     out = Outcome(come_to_rest(case, now), answer=task.id)
     out.events.append(event(task, "task_submitted", name=task.name))

@@ -20,6 +20,8 @@ from allswell.domain.policy import DEFAULT, Policy
 class State(StrEnum):
     """Where a task stands."""
 
+    __hash__ = str.__hash__  # Enum's own is written in Python, and states are looked up at every decision
+
     WAITING = "waiting"
     """For something with a name: another task or a question."""
     DELAYED = "delayed"
@@ -58,7 +60,7 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 """Every move that a decision may make; the diagram in docs/ is drawn from this table and decide() is held to it."""
 
 
-class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
+class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What was asked for; never changes after the task was submitted."""
 
     services: tuple[str, ...] = ()
@@ -73,7 +75,7 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the submission, so that a repeated submit is told from a different task under the same id."""
 
 
-class Handover(msgspec.Struct, frozen=True, omit_defaults=True):
+class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What the last attempt leaves to the next."""
 
     reason: str
@@ -83,7 +85,7 @@ class Handover(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: float | None = None
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What has happened so far; written when an attempt ends or a question is answered."""
 
     token: Token = Token(0)
@@ -108,7 +110,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_by: CommandId = NO_COMMAND
 
 
-class Task(msgspec.Struct, frozen=True):
+class Task(msgspec.Struct, frozen=True, gc=False):
     """One task; `state` is `open` or one of the ends. Payload and result stay in the store until someone needs them."""
 
     id: TaskId
@@ -132,7 +134,7 @@ class Task(msgspec.Struct, frozen=True):
 OPEN = "open"
 
 
-class Ready(msgspec.Struct, frozen=True):
+class Ready(msgspec.Struct, frozen=True, gc=False):
     """A task that can be claimed now; lower ranks go first."""
 
     task: TaskId
@@ -140,7 +142,7 @@ class Ready(msgspec.Struct, frozen=True):
     rank: int
 
 
-class Wait(msgspec.Struct, frozen=True, order=True):
+class Wait(msgspec.Struct, frozen=True, gc=False, order=True):
     """One thing a task waits for, by name."""
 
     task: TaskId
@@ -148,14 +150,14 @@ class Wait(msgspec.Struct, frozen=True, order=True):
     target: TaskId | QuestionId
 
 
-class Bar(msgspec.Struct, frozen=True):
+class Bar(msgspec.Struct, frozen=True, gc=False):
     """This agent may not hold this task."""
 
     task: TaskId
     agent: AgentId
 
 
-class Lane(msgspec.Struct, frozen=True):
+class Lane(msgspec.Struct, frozen=True, gc=False):
     """Tasks that are claimable under the same conditions: one role, one set of services."""
 
     id: int
@@ -163,7 +165,7 @@ class Lane(msgspec.Struct, frozen=True):
     services: tuple[str, ...]
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How one lease ended; kept for ever, it is what makes a repeated completion recognisable."""
 
     task: TaskId

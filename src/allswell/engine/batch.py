@@ -59,10 +59,7 @@ async def perform(
     """Decide a batch; the answers, or the errors, in the order of the commands."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
-    wanted = await plan.lock(tx)
-    wanted.payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
-    now = await tx.now()
-    rows = await tx.read(wanted)
+    now, rows = await plan.take(tx, [id_ for tasks in claimed_before.values() for id_ in tasks])
     await _read_past(tx, commands, rows)
     book = Book(rows, now)
     answers: list[object] = [None] * len(commands)
@@ -149,17 +146,16 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
 
 def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) -> object:
     task = command.task
-    case = _case(book, task)
-    attempts = book.rows.attempts
+    case = book.cases.get(task)
+    if case is None:
+        raise _no_such_task(task)
     agent = book.agents.get(command.agent)
-    if agent is not None or attempts:
-        case = replace(case, agent=agent, past=attempts.get((task, command.token)))
-    elif case.past is not None or case.agent is not None:
-        case = replace(case, agent=None, past=None)
+    lease = case.lease
+    past = None if lease is not None and lease.token == command.token else book.ended(task, command.token)
+    if agent is not case.agent or past is not case.past:
+        case = replace(case, agent=agent, past=past)
     chance = draw() if isinstance(command, Fail) else 0.0
     out = decide(case, command, book.now, chance)
-    for ended in out.attempts:
-        attempts[(ended.task, ended.token)] = ended
     book.apply(out, command.agent)
     if out.park_until is not None and isinstance(command, Fail):
         book.park(command.failure, out.park_until)
@@ -169,8 +165,12 @@ def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) 
 def _case(book: Book, task: TaskId) -> Case:
     case = book.cases.get(task)
     if case is None:
-        raise Refused("unknown_task", f"there is no task {task}", where="task")
+        raise _no_such_task(task)
     return case
+
+
+def _no_such_task(task: TaskId) -> Refused:
+    return Refused("unknown_task", f"there is no task {task}", where="task")
 
 
 def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.retry import Failure
 from allswell.domain.run import Service, park
-from allswell.domain.task import Bar, Task
+from allswell.domain.task import Attempt, Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
 
@@ -53,6 +53,7 @@ class Book:
         self._before: dict[TaskId, Case | None] = {}
         self._payloads: dict[TaskId, str] = {}
         self._results: dict[TaskId, str] = {}
+        self._ended: dict[tuple[TaskId, Token], Attempt] = {}
         self._parked: dict[str, Service] = {}
         """Each once, however many failures of one batch report its limit."""
         self.take(rows)
@@ -84,12 +85,19 @@ class Book:
             self._results[id_] = out.result
         changes = self.changes
         changes.events += out.events
-        changes.new_attempts += out.attempts
-        changes.new_questions += out.questions
+        for ended in out.attempts:
+            changes.new_attempts.append(ended)
+            self._ended[(ended.task, ended.token)] = ended
+        if out.questions:
+            changes.new_questions += out.questions
         if out.late is not None:
             self._keep_late(out)
         if out.spread is not None:
             changes.new_spreads.append(out.spread)
+
+    def ended(self, task: TaskId, token: Token) -> Attempt | None:
+        """How an attempt ended: before this batch, or by a decision of it."""
+        return self.rows.attempts.get((task, token)) or self._ended.get((task, token))
 
     def _keep_late(self, out: Outcome) -> None:
         """An attempt that ends and is late in the same decision is written once, with both."""
@@ -121,7 +129,8 @@ class Book:
             target = self.cases.get(TaskId(wait.target))
             if target is not None and not target.awaited:
                 self.cases[target.task.id] = replace(target, awaited=True)
-        self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
+        if barred:
+            self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
 
     async def write(self, tx: Transaction) -> None:
         """Write what differs; what is decided later is compared with the rows as they then are."""
@@ -167,7 +176,7 @@ class Book:
         id_ = after.task.id
         if before.ready is not after.ready and before.ready != after.ready:
             if before.ready is not None:
-                changes.drop_ready.append(id_)
+                changes.drop_ready.append(before.ready)
             if after.ready is not None:
                 changes.new_ready.append(after.ready)
         if before.due != after.due:

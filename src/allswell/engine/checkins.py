@@ -10,22 +10,20 @@ from collections.abc import Sequence
 
 from allswell.domain.command import CheckIn
 from allswell.domain.hold import check_in
-from allswell.domain.names import AgentId, TaskId
+from allswell.domain.names import AgentId
 from allswell.engine.batch import Performed
 from allswell.engine.book import News
 from allswell.engine.plan import ordered
 from allswell.errors import AllswellError
-from allswell.store.port import Changes, Kind, Transaction, Wanted
+from allswell.store.port import Changes, Kind, Lock, Transaction, Wanted
 
 
 async def perform(tx: Transaction, said: Sequence[CheckIn]) -> Performed:
     """Renew leases and note progress; an answer or an error for each."""
     speakers = ordered(command.agent for command in said if command.proof)
-    agents = await tx.lock(Kind.AGENT, speakers) if speakers else ()
     tasks = ordered(command.task for command in said)
-    held = await tx.lock(Kind.LEASE, tasks) if tasks else ()
-    now = await tx.now()
-    rows = await tx.read(Wanted(agents=[AgentId(id_) for id_ in agents], leases=[TaskId(id_) for id_ in held]))
+    locks = [Lock(kind, ids) for kind, ids in ((Kind.AGENT, speakers), (Kind.LEASE, tasks)) if ids]
+    now, rows = await tx.take(locks, Wanted(agents=speakers, leases=tasks))
     changes = Changes(at=now)
     answers: list[object] = []
     renewed = {}

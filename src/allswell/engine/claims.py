@@ -17,7 +17,7 @@ from allswell.engine.book import Book
 from allswell.store.port import Transaction, Wanted
 
 
-class Granted(msgspec.Struct, frozen=True):
+class Granted(msgspec.Struct, frozen=True, gc=False):
     """A claimed task: the lease, the task as it was claimed, and its payload."""
 
     lease: Lease
@@ -51,8 +51,9 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
         wanted = sum(claim.count for _, claim in members)
         agents = {claim.agent for _, claim in members}
         await book.write(tx)  # or this pick would find what the last one handed out
-        picked = await tx.pick(among, wanted, members[0][1].agent if len(agents) == 1 else None)
-        barred = await _load_picked(tx, book, picked)
+        alone = members[0][1].agent if len(agents) == 1 else None
+        picked = await tx.pick(among, wanted, alone)
+        barred = await _load_picked(tx, book, picked, bars=alone is None)
         left = list(picked)
         for place, claim in members:
             left = _serve(book, claim, left, barred, given[place])
@@ -62,18 +63,21 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
                 # What is left is barred for this agent; look further down its lanes for it alone.
                 await book.write(tx)
                 more = [id_ for id_ in await tx.pick(among, missing, claim.agent) if id_ not in book.cases]
-                _serve(book, claim, more, await _load_picked(tx, book, more), given[place])
+                _serve(book, claim, more, await _load_picked(tx, book, more, bars=False), given[place])
     await book.write(tx)
     for place, _ in claims:
         if given[place]:
             answers[place] = grants(book, given[place])
 
 
-async def _load_picked(tx: Transaction, book: Book, picked: Sequence[TaskId]) -> Mapping[TaskId, set[AgentId]]:
+async def _load_picked(
+    tx: Transaction, book: Book, picked: Sequence[TaskId], *, bars: bool
+) -> Mapping[TaskId, set[AgentId]]:
+    """Read what was picked, and who may not have it: needed only where the pick was not for one agent alone."""
     if not picked:
         return {}
     fresh = [id_ for id_ in picked if id_ not in book.cases]
-    rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked))
+    rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked if bars else ()))
     book.take(rows)
     book.rows.payloads.update(rows.payloads)
     return rows.bars
@@ -84,14 +88,15 @@ def _serve(
 ) -> list[TaskId]:
     """Give the claimer the best of what is offered; what it may not have stays for the others."""
     left = []
+    cases, now, wanted = book.cases, book.now, claim.count
     for id_ in offered:
-        if len(given) >= claim.count or claim.agent in barred.get(id_, ()):
+        if len(given) >= wanted or (barred and claim.agent in barred.get(id_, ())):
             left.append(id_)
             continue
-        case = book.cases[id_]
+        case = cases[id_]
         if case.ready is None:
             continue  # someone was quicker between our look and our lock
-        out = held_to_table(case, grant(case, claim, book.now))
+        out = held_to_table(case, grant(case, claim, now))
         book.apply(out)
         if out.answer is not None:
             given.append(out.case)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from allswell.domain.command import Answer, CheckIn, Claim, Command, Release, Submit
+from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, Release, Submit
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, can_name
 from allswell.engine import batch, checkins
@@ -136,12 +136,13 @@ class Engine:
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
 
     async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
+        lanes = self._lanes
         wanted = {
-            (new.role, new.services): None
+            lane: None
             for command in commands
             if isinstance(command, Submit | Answer)
-            for new in (command.tasks if isinstance(command, Submit) else command.subtasks)
-            if (new.role, new.services) not in self._lanes and all(map(can_name, (new.role, *new.services)))
+            for lane in {(new.role, new.services): None for new in _new_tasks(command)}
+            if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }
         if wanted:
             found = await self.store.intern_lanes(list(wanted))
@@ -169,6 +170,10 @@ class Engine:
         if news.events:
             self.journal.fire()
         self.sweeper.hear(news)
+
+
+def _new_tasks(command: Submit | Answer) -> Sequence[NewTask]:
+    return command.tasks if isinstance(command, Submit) else command.subtasks
 
 
 def _forget(future: asyncio.Future[object]) -> None:

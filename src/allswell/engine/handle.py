@@ -36,6 +36,21 @@ def to_json(value: object, where: str) -> str:
 class Lease:
     """The right to one attempt at one task."""
 
+    __slots__ = (
+        "_ends",
+        "_engine",
+        "_granted",
+        "_ids",
+        "_renewed",
+        "agent",
+        "attempt",
+        "length",
+        "lost",
+        "over",
+        "task",
+        "token",
+    )
+
     def __init__(self, engine: Engine, ids: Ids, granted: Granted, sent: float) -> None:
         self._engine = engine
         self._ids = ids
@@ -133,7 +148,8 @@ class Lease:
 
     def completion(self, result: object) -> Complete:
         """The command that says the task is done."""
-        return Complete(self._ids.command(), self.task, self.token, self.agent, to_json(result, "result"))
+        said = "null" if result is None else to_json(result, "result")
+        return Complete(self._ids.command(), self.task, self.token, self.agent, said)
 
     def ended(self, answer: object) -> AllswellError | None:
         """Take note of the answer to a command that ends the attempt."""

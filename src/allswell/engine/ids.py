@@ -41,13 +41,13 @@ class Ids:
             self._prefix = _spell(moment << _CHANCE_BITS)[:_TIME_LETTERS]
         else:
             self._low += 1 + self._chance(8)
-        low = self._low
-        tail = f"{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+        low, pairs = self._low, _PAIRS
+        tail = f"{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
         return f"{self._prefix}{_ALPHABET[low >> 30]}{tail}"
 
     def task(self) -> TaskId:
         """A new task's id."""
-        return TaskId("t_" + self._next())
+        return TaskId(f"t_{self._next()}")
 
     def run(self) -> RunId:
         """A new run's id."""

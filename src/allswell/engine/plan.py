@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from allswell.domain.command import (
     Answer,
@@ -16,13 +17,21 @@ from allswell.domain.command import (
     Submit,
     Word,
 )
-from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, can_name, task_of_question
-from allswell.store.port import Kind, Transaction, Wanted
+from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, can_name, task_of_question
+from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
+
+Id = TypeVar("Id", bound=str)
 
 
-def ordered(ids: Iterable[str]) -> list[str]:
+def ordered(ids: Iterable[Id]) -> list[Id]:
     """In the one order of locking, each once; an id that nothing can have is left out, and so names nothing."""
-    return sorted(filter(can_name, {*ids}))
+    each = {*ids}
+    try:
+        if "".join(each).isprintable():  # all of them at once: nearly always so
+            return sorted(each)
+    except TypeError:
+        pass
+    return sorted(filter(can_name, each))
 
 
 class Plan:
@@ -69,20 +78,30 @@ class Plan:
             if new.run is not None:
                 self.runs[new.run] = None
 
-    async def lock(self, tx: Transaction) -> Wanted:
-        """Lock all of it, in order; what exists is what can be read."""
-        wanted = Wanted()
-        if runs := ordered(self.runs):
-            wanted.runs = [RunId(id_) for id_ in await tx.lock(Kind.RUN, runs, shared=self.runs_shared)]
-        if services := ordered(self.services):
-            wanted.services = await tx.lock(Kind.SERVICE, services)
-        if agents := ordered(self.agents):
-            wanted.agents = [AgentId(id_) for id_ in await tx.lock(Kind.AGENT, agents)]
-        if questions := ordered(self.questions):
-            wanted.questions = [QuestionId(id_) for id_ in await tx.lock(Kind.QUESTION, questions)]
-        if tasks := ordered(self.tasks):
-            wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, tasks)]
-        if held := [id_ for id_ in wanted.tasks if id_ in self.held]:
-            wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, held)]
-            wanted.awaited = held
-        return wanted
+    async def take(self, tx: Transaction, payloads: Sequence[TaskId]) -> tuple[Millis, Rows]:
+        """Lock all of it, in order, and read what exists of it, with these payloads."""
+        runs, services, agents = ordered(self.runs), ordered(self.services), ordered(self.agents)
+        questions, tasks, held = ordered(self.questions), ordered(self.tasks), ordered(self.held)
+        locks = [
+            Lock(kind, ids, shared=kind is Kind.RUN and self.runs_shared)
+            for kind, ids in (
+                (Kind.RUN, runs),
+                (Kind.SERVICE, services),
+                (Kind.AGENT, agents),
+                (Kind.QUESTION, questions),
+                (Kind.TASK, tasks),
+                (Kind.LEASE, held),
+            )
+            if ids
+        ]
+        wanted = Wanted(
+            runs=runs,
+            services=services,
+            agents=agents,
+            questions=questions,
+            tasks=tasks,
+            leases=held,
+            awaited=held,
+            payloads=payloads,
+        )
+        return await tx.take(locks, wanted)

@@ -30,19 +30,51 @@ from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError, Refused
 from allswell.store.port import Entry, Position, TaskFilter, TaskRow
 
-_PASSED_ON = ("role", "priority", "run", "not_before", "critical", "if_need_fails")
-_LISTS = ("services", "needs", "barred")
-_FIELDS = ("payload", "policy", "timeout", "idle", "retries", "key", *_PASSED_ON, *_LISTS)
+
+class Form(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What a caller may say of a new task; what is `Any` here is looked at by name."""
+
+    name: str
+    payload: Any = None
+    role: str = ""
+    priority: int = 0
+    services: Any = ()
+    needs: Any = ()
+    barred: Any = ()
+    run: RunId | None = None
+    not_before: Millis | None = None
+    critical: bool = False
+    if_need_fails: Literal["skip", "run"] = "skip"
+    policy: Any = None
+    timeout: Any = None
+    idle: Any = None
+    retries: Any = None
+    key: Any = None
 
 
-def _listed(value: object, where: str) -> tuple[object, ...]:
-    """A list without repetitions, in order; a string is not a list of its letters."""
+def _listed(value: object, where: str) -> tuple[Any, ...]:
+    """A list of names without repetitions, in order; a string is not a list of its letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise Refused("bad_field", f"{where} must be a list", where=where)
-    try:
-        return tuple(dict.fromkeys(value))
-    except TypeError as error:
-        raise Refused("bad_field", f"{where} must be a list of names: {error}", where=where) from None
+    names = []
+    for name in value:
+        if not isinstance(name, str):
+            raise Refused("bad_field", f"{where} must be a list of names, and {name!r} is none", where=where)
+        names.append(name)
+    return tuple(dict.fromkeys(names))
+
+
+def _what_is_wrong(given: Mapping[str, Any], place: int, error: msgspec.ValidationError) -> Refused:
+    """The error for a task that could not be read, in words of the caller's."""
+    name = given.get("name")
+    if not isinstance(name, str):
+        return Refused("bad_name", f"task number {place + 1} has no name", where="name")
+    for field in given:
+        if field not in Form.__struct_fields__:
+            near = difflib.get_close_matches(str(field), Form.__struct_fields__, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            return Refused("unknown_field", f"a task has no field {field!r}{hint}", where=str(field))
+    return Refused("bad_field", f"task {name!r}: {error}", where=name)
 
 
 class Watch:
@@ -68,46 +100,43 @@ class Watch:
 
     # --- work -------------------------------------------------------------------------------------------------------
 
-    def _new_task(self, name: str, fields: Mapping[str, Any]) -> NewTask:
-        for field in fields:
-            if field not in _FIELDS:
-                near = difflib.get_close_matches(field, _FIELDS, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise Refused("unknown_field", f"a task has no field {field!r}{hint}", where=field)
-        key = fields.get("key")
-        wanted: dict[str, Any] = {
-            "id": self._ids.task() if key is None else task_for_key(str(key)),
-            "name": name,
-            "payload": to_json(fields.get("payload"), f"payload of {name!r}"),
-        }
-        for field in _PASSED_ON:
-            if field in fields:
-                wanted[field] = fields[field]
-        for field in _LISTS:
-            if field in fields:
-                wanted[field] = _listed(fields[field], f"{field} of {name!r}")
-        if "services" in wanted:
-            wanted["services"] = tuple(sorted(wanted["services"], key=str))  # one lane, however they were listed
-        try:
-            return msgspec.convert({**wanted, "policy": self._policy(fields), "keyed": key is not None}, NewTask)
-        except msgspec.ValidationError as error:
-            raise Refused("bad_field", f"task {name!r}: {error}", where=str(name)) from None
+    def _new_task(self, form: Form) -> NewTask:
+        name, key = form.name, form.key
+        return NewTask(
+            self._ids.task() if key is None else task_for_key(str(key)),
+            name,
+            form.run,
+            form.role,
+            # Sorted: one lane, however they were listed.
+            tuple(sorted(_listed(form.services, f"services of {name!r}"))) if form.services != () else (),
+            form.priority,
+            _listed(form.needs, f"needs of {name!r}") if form.needs != () else (),
+            _listed(form.barred, f"barred of {name!r}") if form.barred != () else (),
+            "null" if form.payload is None else to_json(form.payload, f"payload of {name!r}"),
+            form.not_before,
+            form.critical,
+            form.if_need_fails,
+            self._policy(form),
+            key is not None,
+        )
 
-    def _policy(self, fields: Mapping[str, Any]) -> Policy:
+    def _policy(self, form: Form) -> Policy:
         """The task's own policy, or its role's, or the default; with what the task sets by itself."""
-        given = fields.get("policy")
-        if given is None:
-            policy = self._policies.get(str(fields.get("role", "")), self._default)
+        if form.policy is None:
+            policy = self._policies.get(form.role, self._default)
         else:
-            policy = msgspec.convert(msgspec.to_builtins(given), Policy)
+            policy = msgspec.convert(msgspec.to_builtins(form.policy), Policy)
+        if form.timeout is form.idle is form.retries is None:
+            return policy
         changed: dict[str, Any] = {}
-        for field in ("timeout", "idle"):
-            if fields.get(field) is not None:
-                changed[field] = parse(fields[field], where=field)
-        if fields.get("retries") is not None:
-            retries = msgspec.convert(fields["retries"], int)
+        if form.timeout is not None:
+            changed["timeout"] = parse(form.timeout, where="timeout")
+        if form.idle is not None:
+            changed["idle"] = parse(form.idle, where="idle")
+        if form.retries is not None:
+            retries = msgspec.convert(form.retries, int)
             changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)
-        return msgspec.structs.replace(policy, **changed) if changed else policy
+        return msgspec.structs.replace(policy, **changed)
 
     async def submit(  # noqa: PLR0913 - all keywords, each a field of the task
         self,
@@ -153,14 +182,18 @@ class Watch:
         """Tasks from plain mappings; a need is an id, or the name of another one of them."""
         made = []
         names: dict[str, TaskId] = {}
+        needy = False
         for place, given in enumerate(tasks):
-            fields = dict(given)
-            name = fields.pop("name", None)
-            if not isinstance(name, str):
-                raise Refused("bad_name", f"task number {place + 1} has no name", where="name")
-            new = self._new_task(name, fields)
+            try:
+                form = msgspec.convert(dict(given), Form)
+                new = self._new_task(form)
+            except msgspec.ValidationError as error:
+                raise _what_is_wrong(given, place, error) from None
             made.append(new)
-            names.setdefault(name, new.id)
+            names.setdefault(form.name, new.id)
+            needy = needy or bool(new.needs)
+        if not needy:
+            return tuple(made)
         return tuple(
             msgspec.structs.replace(new, needs=tuple(names.get(need, need) for need in new.needs)) if new.needs else new
             for new in made

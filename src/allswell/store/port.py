@@ -65,6 +65,14 @@ LOCK_ORDER: tuple[Kind, ...] = (
 )
 
 
+class Lock(msgspec.Struct, frozen=True):
+    """Rows of one kind to lock, sorted by id."""
+
+    kind: Kind
+    ids: Sequence[str]
+    shared: bool = False
+
+
 class Wanted(msgspec.Struct):
     """What to read, all of it locked before. Ids that do not exist are simply missing from the answer."""
 
@@ -124,7 +132,8 @@ class Changes(msgspec.Struct):
     tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)
     """State, end and record change; with the result, where one is set."""
     new_ready: list[Ready] = msgspec.field(default_factory=list)
-    drop_ready: list[TaskId] = msgspec.field(default_factory=list)
+    """Lane and rank are the task's own, so that a store can find the row from the task."""
+    drop_ready: list[Ready] = msgspec.field(default_factory=list)
     timers: list[tuple[str, Millis]] = msgspec.field(default_factory=list)
     """Put; the owner is a task or a run."""
     drop_timers: list[str] = msgspec.field(default_factory=list)
@@ -147,6 +156,16 @@ class Changes(msgspec.Struct):
     events: list[Event] = msgspec.field(default_factory=list)
     at: Millis = Millis(0)
     """The `now` of the decisions, stamped on the events."""
+
+
+def kept_with_task(changes: Changes) -> dict[TaskId, Attempt]:
+    """First attempts that end as their task's row is written anyway: a store may keep them there."""
+    written = {task.id for task, _ in changes.tasks}
+    return {
+        ended.task: ended
+        for ended in changes.new_attempts
+        if ended.token == 1 and ended.late is None and ended.task in written
+    }
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -177,6 +196,13 @@ class Transaction(Protocol):
 
     async def now(self) -> Millis:
         """The store's clock, read now; never less than it was before."""
+        ...
+
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+        """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
+
+        The same as `lock`, `now` and `read` one after the other, for which a store far away needs one round trip.
+        """
         ...
 
     async def read(self, wanted: Wanted) -> Rows:

@@ -107,7 +107,7 @@ ended = rows.task("t_1", state="done")
         Changes(new_questions=[rows.question("q_1.2", "t_1")]),
         Changes(tasks=[(ended, None)]),
         Changes(new_ready=[rows.ready("t_1")]),
-        Changes(drop_ready=ids("t_3")),
+        Changes(drop_ready=[rows.ready("t_3")]),
         Changes(timers=[("t_1", Millis(1))]),
         Changes(timers=[("r_1", Millis(1))]),
         Changes(drop_timers=["t_1"]),

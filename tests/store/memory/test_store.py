@@ -159,7 +159,7 @@ def _race_for_one_task(seed: int) -> int:
             picked = list(await tx.pick([1], 1, None))
             ready = (await tx.read(Wanted(tasks=picked))).ready
             if ready:
-                await tx.write(Changes(drop_ready=picked, new_leases=[rows.lease("t_1")]))
+                await tx.write(Changes(drop_ready=list(ready.values()), new_leases=[rows.lease("t_1")]))
             return len(picked), len(ready)
 
         answers = await asyncio.gather(*(store.transact(claim) for _ in range(3)))
@@ -219,7 +219,11 @@ def _random_change(draw: random.Random, store: MemoryStore, id_: str, other: str
     task = TaskId(id_)
     match draw.randrange(8):
         case 0:
-            return Changes(drop_ready=[task]) if task in tables.ready else Changes(new_ready=[rows.ready(id_)])
+            return (
+                Changes(drop_ready=[tables.ready[task]])
+                if task in tables.ready
+                else Changes(new_ready=[rows.ready(id_)])
+            )
         case 1:
             return Changes(drop_timers=[id_]) if id_ in tables.timers else Changes(timers=[(id_, Millis(1))])
         case 2:

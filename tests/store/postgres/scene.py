@@ -11,11 +11,12 @@ from typing import Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from msgspec.structs import replace
 
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
-from allswell.domain.task import OPEN, Ready, Record, Spec, Task
+from allswell.domain.task import OPEN, Ready, Record, Spec, Task, rank
 from allswell.store.port import Changes, Transaction
 from allswell.store.postgres import PostgresStore
 
@@ -69,8 +70,9 @@ async def put(store: PostgresStore, changes: Changes) -> None:
 
 async def put_tasks(store: PostgresStore, ids: Sequence[str], *, ready: int | None = None) -> None:
     """Commit plain tasks; with a lane, as ready ones in the order given."""
-    rows = [] if ready is None else [Ready(TaskId(id_), ready, rank) for rank, id_ in enumerate(ids)]
-    await put(store, Changes(new_tasks=[(task(id_, ready or 1), "null") for id_ in ids], new_ready=rows))
+    tasks = [replace(task(id_, ready or 1), created_at=Millis(AT + age)) for age, id_ in enumerate(ids)]
+    rows = [] if ready is None else [Ready(row.id, ready, rank(row.priority, row.created_at)) for row in tasks]
+    await put(store, Changes(new_tasks=[(row, "null") for row in tasks], new_ready=rows))
 
 
 def told(*kinds: str) -> list[Event]:

@@ -11,7 +11,7 @@ import pytest
 
 from allswell.domain.names import TaskId
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import Changes, CommitUnknown, Kind, Transaction
+from allswell.store.port import Changes, CommitUnknown, Kind, Lock, Transaction, Wanted
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.desk import Guard
 from allswell.testing.postgres import Cluster
@@ -28,8 +28,9 @@ def test_a_lost_answer_to_a_commit_is_settled(
     with wire(pg_url) as line:
 
         async def work(tx: Transaction) -> None:
+            await tx.take([Lock(Kind.TASK, [A])], Wanted())
             await tx.write(Changes(new_tasks=[(task(A), "null")]))
-            line.next = fate  # the next thing the client says is its commit
+            line.next = fate  # the next thing the client says is what it writes and its commit
 
         async def test(store: PostgresStore) -> None:
             with pytest.raises(CommitUnknown) as unknown:
@@ -46,6 +47,7 @@ def test_a_commit_that_is_never_answered_is_given_up_and_settled(pg_url: str) ->
     with wire(pg_url) as line:
 
         async def work(tx: Transaction) -> None:
+            await tx.take([Lock(Kind.TASK, [A])], Wanted())
             await tx.write(Changes(new_tasks=[(task(A), "null")]))
             line.next = "swallow"
 
@@ -113,8 +115,10 @@ def test_a_session_ended_by_the_server_before_its_commit(pg_url: str) -> None:
         await tx.lock(Kind.TASK, [B])
         end_sessions()
         await tx.write(Changes(new_tasks=[(task(A), "null")]))
+        await tx.now()
 
     async def before_the_commit(tx: Transaction) -> None:
+        await tx.take([Lock(Kind.TASK, [B])], Wanted())
         await tx.write(Changes(new_tasks=[(task(A), "null")]))
         end_sessions()
 
@@ -142,6 +146,7 @@ def test_a_number_that_a_crashed_server_hands_out_again_proves_nothing() -> None
         url = cluster.create_database()
 
         async def work(tx: Transaction) -> None:
+            await tx.take([Lock(Kind.TASK, [A])], Wanted())
             await tx.write(Changes(new_tasks=[(task(A), "null")], new_leases=[lease(A)]))
             cluster.kill()
 
@@ -176,8 +181,9 @@ def test_the_guard_lets_no_commit_begin_after_it_was_given_up() -> None:
 def test_a_failed_statement_that_the_work_overlooks_is_not_committed(pg_url: str) -> None:
     async def careless(tx: Transaction) -> None:
         await tx.write(Changes(new_tasks=[(task(A), "null")]))
+        await tx.write(Changes(new_leases=[lease(A), lease(A)]))
         with pytest.raises(Bug, match="twice"):
-            await tx.write(Changes(new_leases=[lease(A), lease(A)]))
+            await tx.now()
 
     async def test(store: PostgresStore) -> None:
         with pytest.raises(Bug):

@@ -132,7 +132,7 @@ def _covered(changes: Changes) -> Iterable[str]:
     """The tasks whose own lock covers what is written."""
     yield from (question.task for question in changes.new_questions)
     yield from (ready.task for ready in changes.new_ready)
-    yield from changes.drop_ready
+    yield from (ready.task for ready in changes.drop_ready)
     yield from (wait.task for wait in changes.new_waits)
     yield from (wait.task for wait in changes.drop_waits)
     yield from (bar.task for bar in changes.new_bars)

@@ -24,7 +24,8 @@ from allswell.store.memory.locks import Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
-from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Rows, Wanted
+from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
+from allswell.store.taking import take_in_turn
 
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
@@ -100,6 +101,10 @@ class MemoryTransaction:
             if self._rules is not None:
                 self._rules.note_now()
             return self._base.now()
+
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+        """Lock, read the clock, and read what was locked."""
+        return await take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as committed now, or as written by this transaction."""

@@ -98,9 +98,9 @@ def _enter_leases(changes: Changes, draft: Draft) -> None:
 
 def _enter_places(changes: Changes, draft: Draft) -> None:
     for dropped in changes.drop_ready:
-        if draft.ready.get(dropped) is None:
-            raise Bug(f"task {dropped} is not ready, so it cannot be taken from the pool")
-        draft.ready.put(dropped, None)
+        if draft.ready.get(dropped.task) != dropped:
+            raise Bug(f"task {dropped.task} is not ready at that rank, so it cannot be taken from the pool")
+        draft.ready.put(dropped.task, None)
     for ready in changes.new_ready:
         _insert(draft.ready, ready.task, ready)
     for owner in changes.drop_timers:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
+from allswell.domain.names import Token
 from allswell.domain.run import Run, Service
 from allswell.domain.task import Attempt, Ready, Wait
-from allswell.store.port import Rows, Wanted
+from allswell.store.port import Kind, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
-from allswell.store.postgres.session import SQL, Session
+from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import (
     TASK_COLUMNS,
+    first_attempt_of,
     integers,
     question_of,
     spread_of,
@@ -23,23 +25,59 @@ from allswell.store.postgres.values import (
 Fill = Callable[[Rows, Answer], None]
 
 
-def read_rows(session: Session, wanted: Wanted) -> Rows:
-    """Everything wanted, as it is now."""
-    statements: list[Statement] = []
-    fills: list[Fill] = []
-    for field, name, fill in _BY_ID:
-        if ids := getattr(wanted, field):
-            statements.append((SQL[name], (texts(ids),)))
-            fills.append(fill)
-    if wanted.attempts:
-        tasks, tokens = zip(*wanted.attempts, strict=True)
-        statements.append((SQL["read_attempts"], (texts(tasks), integers(tokens))))
-        fills.append(_fill_attempts)
-    rows = Rows()
-    if statements:
-        for answer, fill in zip(session.ask(*statements), fills, strict=True):
+class Reading:
+    """What is wanted as statements, and their answers as rows."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.statements: list[Statement] = []
+        self._fills: list[Fill] = []
+        for field, name, fill in _BY_ID:
+            if ids := getattr(wanted, field):
+                self._add(fill, name, texts(ids))
+        if wanted.attempts:
+            tasks, tokens = zip(*wanted.attempts, strict=True)
+            if first := [task for task, token in wanted.attempts if token == 1]:
+                self._add(_fill_first_attempts, "read_first_attempts", texts(first))
+            self._add(_fill_attempts, "read_attempts", texts(tasks), integers(tokens))
+
+    def _add(self, fill: Fill, name: str, *values: str) -> None:
+        self.statements.append((SQL[name], values))
+        self._fills.append(fill)
+
+    def rows(self, answers: Sequence[Answer], locked: Mapping[Kind, set[str]] | None = None) -> Rows:
+        """The rows; where locks were taken in the same round trip, only those that are locked."""
+        rows = Rows()
+        for answer, fill in zip(answers, self._fills, strict=True):
             fill(rows, answer)
-    return rows
+        if locked is not None:
+            for kind, name in _LOCKED_BY:
+                found, held = getattr(rows, name), locked.get(kind, set())
+                if not found.keys() <= held:
+                    setattr(rows, name, {id_: row for id_, row in found.items() if id_ in held})
+        return rows
+
+
+_LOCKED_BY = (
+    (Kind.SPREAD, "spreads"),
+    (Kind.RUN, "runs"),
+    (Kind.SERVICE, "services"),
+    (Kind.AGENT, "agents"),
+    (Kind.QUESTION, "questions"),
+    (Kind.TASK, "tasks"),
+    (Kind.LEASE, "leases"),
+)
+"""What must be locked to be used. The rest is read through the tasks, and unused without its task."""
+
+
+def covers(rows: Rows, wanted: Wanted) -> bool:
+    """Whether rows that were read of picked tasks are all that is wanted."""
+    return (
+        not any((wanted.spreads, wanted.runs, wanted.services, wanted.agents, wanted.questions))
+        and not any((wanted.leases, wanted.attempts, wanted.awaited))
+        and all(id_ in rows.tasks for id_ in wanted.tasks)
+        and all(id_ in rows.payloads for id_ in wanted.payloads)
+        and all(id_ in rows.tasks for id_ in wanted.bars)
+    )
 
 
 def _fill_tasks(rows: Rows, answer: Answer) -> None:
@@ -62,8 +100,12 @@ def _fill_leases(rows: Rows, answer: Answer) -> None:
     rows.leases = {row[0]: Lease(*row) for row in answer.fetchall()}
 
 
+def _fill_first_attempts(rows: Rows, answer: Answer) -> None:
+    rows.attempts = {(row[0], Token(1)): first_attempt_of(row) for row in answer.fetchall()}
+
+
 def _fill_attempts(rows: Rows, answer: Answer) -> None:
-    rows.attempts = {(row[0], row[1]): Attempt(*row) for row in answer.fetchall()}
+    rows.attempts |= {(row[0], row[1]): Attempt(*row) for row in answer.fetchall()}
 
 
 def _fill_awaited(rows: Rows, answer: Answer) -> None:

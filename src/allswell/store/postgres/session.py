@@ -7,6 +7,8 @@ apart from everything else, because only there it is not known whether the work 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import psycopg
 
 from allswell.errors import AllswellError, Unavailable
@@ -44,15 +46,20 @@ class Session:
             self._failure = explain(error, self._place)
             raise self._failure from error
 
-    def commit(self, ticket: str | None = None) -> None:
-        """Commit; `CommitUnknown` if the answer was lost and there was something to commit."""
-        if not self._begun:
+    def commit(self, ticket: str | None = None, last: Sequence[Statement] = ()) -> None:
+        """Send the last statements and commit; if one of them fails, the server skips the commit.
+
+        `CommitUnknown` if the answer was lost and there was something to commit.
+        """
+        if not self._begun and not last:
             return
         if self._failure is not None:
             raise self._failure  # which the work has overlooked
         self._guard.enter_commit(ticket)
+        opening = () if self._begun else self._opening
+        self._begun = True
         try:
-            (answer,) = self._line.ask([(SQL["commit"], ())])
+            answer = self._line.ask([*opening, *last, (SQL["commit"], ())])[-1]
         except psycopg.Error as error:
             certain = error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
             if ticket is None or certain:

@@ -41,12 +41,11 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 SELECT pg_current_xact_id()::text::bigint
 
 -- name: mark
--- The same, with a mark of our own: a server that crashes may hand out the number of a lost transaction again, to
+-- Besides, a mark of our own: a server that crashes may hand out the number of a lost transaction again, to
 -- another one, and then calls it committed. Only a row that we wrote ourselves proves that it was ours.
 INSERT INTO allswell.mark (line, number, at)
 VALUES ($1::text, $2::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 ON CONFLICT (line) DO UPDATE SET number = excluded.number, at = excluded.at
-RETURNING pg_current_xact_id()::text::bigint
 
 -- name: xact_status
 -- How a transaction ended, if it has.
@@ -126,10 +125,6 @@ JOIN allswell.task AS t ON t.id = c.task
 ORDER BY c.rank, c.task LIMIT $3::integer
 FOR UPDATE OF t SKIP LOCKED
 
--- name: still_ready
--- Which of the locked tasks can still be claimed: another process may have taken one between snapshot and lock.
-SELECT task FROM allswell.ready WHERE task = ANY($1::text[])
-
 -- name: count_ready
 -- How many rows a pick of this width could have looked at.
 SELECT count(*)
@@ -141,10 +136,11 @@ CROSS JOIN LATERAL (SELECT FROM allswell.ready WHERE lane = l.lane ORDER BY rank
 -- name: read_tasks
 -- The rows are locked by an earlier statement, so joining them here is safe.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       r.lane, r.rank, m.due_at
+       r.lane, r.rank, coalesce(m.due_at, l.due_at)
 FROM allswell.task AS t
-LEFT JOIN allswell.ready AS r ON r.task = t.id
+LEFT JOIN allswell.ready AS r ON r.lane = t.lane AND r.rank = t.rank AND r.task = t.id
 LEFT JOIN allswell.timer AS m ON m.owner = t.id
+LEFT JOIN allswell.lease AS l ON l.task = t.id
 WHERE t.id = ANY($1::text[])
 
 -- name: read_waits
@@ -159,6 +155,10 @@ FROM allswell.lease WHERE task = ANY($1::text[])
 SELECT a.task, a.token, a.agent, a.granted_at, a.ended_at, a.outcome, a.command, a.detail, a.late
 FROM unnest($1::text[], $2::bigint[]) AS x(task, token)
 JOIN allswell.attempt AS a ON a.task = x.task AND a.token = x.token
+
+-- name: read_first_attempts
+-- First attempts that are kept in their task's row.
+SELECT id, attempt FROM allswell.task WHERE id = ANY($1::text[]) AND attempt IS NOT NULL
 
 -- name: read_awaited
 SELECT x.target FROM unnest($1::text[]) AS x(target)
@@ -195,10 +195,17 @@ SELECT id, parked_until FROM allswell.service ORDER BY id
 -- Hints, found without locks ------------------------------------------------------------------------------------------
 
 -- name: find_due
-SELECT m.owner, l.agent
-FROM (SELECT owner, due_at FROM allswell.timer WHERE due_at <= $1::bigint ORDER BY due_at, owner LIMIT $2::integer) AS m
-LEFT JOIN allswell.lease AS l ON l.task = m.owner
-ORDER BY m.due_at, m.owner
+-- Timers by themselves, and those of leases.
+SELECT d.owner, d.agent
+FROM (
+    SELECT m.owner, l.agent, m.due_at
+    FROM (SELECT owner, due_at FROM allswell.timer WHERE due_at <= $1::bigint
+          ORDER BY due_at, owner LIMIT $2::integer) AS m
+    LEFT JOIN allswell.lease AS l ON l.task = m.owner
+    UNION ALL
+    (SELECT task, agent, due_at FROM allswell.lease WHERE due_at <= $1::bigint ORDER BY due_at, task LIMIT $2::integer)
+) AS d
+ORDER BY d.due_at, d.owner LIMIT $2::integer
 
 -- name: find_spreads
 SELECT id FROM allswell.spread ORDER BY seq LIMIT $1::integer
@@ -263,23 +270,22 @@ FROM json_to_recordset($1::json) AS x(id text, closed_at bigint, choice text, an
 WHERE q.id = x.id
 
 -- name: insert_tasks
--- The tasks, and beside them their payloads in the same order.
-INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
-SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec::text, record::text, payload
+-- The tasks, and beside them their payloads and ranks in the same order.
+INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec::text, record::text, payload, rank
 FROM ROWS FROM (
     json_to_recordset($1::json) AS (id text, name text, run text, role text, lane integer, priority integer,
                                     state text, created_at bigint, ended_at bigint, spec json, record json),
-    json_array_elements_text($2::json)
-) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
+    json_array_elements_text($2::json),
+    unnest($3::bigint[])
+) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
 
 -- name: update_tasks
 -- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.
 UPDATE allswell.task AS t
-SET state = x.state, ended_at = x.ended_at, record = x.record::text, result = coalesce(x.result, t.result)
-FROM ROWS FROM (
-    json_to_recordset($1::json) AS (id text, state text, ended_at bigint, record json),
-    json_array_elements_text($2::json)
-) AS x(id, state, ended_at, record, result)
+SET state = x.state, ended_at = x.ended_at, record = x.record::text, result = coalesce(x.result, t.result),
+    attempt = coalesce(x.attempt::text, t.attempt)
+FROM json_to_recordset($1::json) AS x(id text, state text, ended_at bigint, record json, result text, attempt json)
 WHERE t.id = x.id
 
 -- name: insert_ready
@@ -287,7 +293,9 @@ INSERT INTO allswell.ready (task, lane, rank)
 SELECT task, lane, rank FROM json_to_recordset($1::json) AS x(task text, lane integer, rank bigint)
 
 -- name: delete_ready
-DELETE FROM allswell.ready WHERE task = ANY($1::text[])
+DELETE FROM allswell.ready AS r
+USING unnest($1::integer[], $2::bigint[], $3::text[]) AS x(lane, rank, task)
+WHERE r.lane = x.lane AND r.rank = x.rank AND r.task = x.task
 
 -- name: put_timers
 INSERT INTO allswell.timer (owner, due_at)
@@ -312,21 +320,25 @@ SELECT task, agent FROM json_to_recordset($1::json) AS x(task text, agent text)
 
 -- name: insert_leases
 INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                            judged, stalled_at, renewed_at, checkin_at, progress, note)
+                            judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       judged, stalled_at, renewed_at, checkin_at, progress, note
-FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, granted_at bigint, deadline bigint,
-                                      length bigint, idle bigint, ask_every bigint, ask_wait bigint, grace bigint,
-                                      command text, judged bigint, stalled_at bigint, renewed_at bigint,
-                                      checkin_at bigint, progress double precision, note text)
+       coalesce(judged, 0), stalled_at, coalesce(renewed_at, 0), checkin_at, progress, coalesce(note, ''), due_at
+FROM ROWS FROM (
+    json_to_recordset($1::json) AS (task text, token bigint, agent text, granted_at bigint, deadline bigint,
+                                    length bigint, idle bigint, ask_every bigint, ask_wait bigint, grace bigint,
+                                    command text, judged bigint, stalled_at bigint, renewed_at bigint,
+                                    checkin_at bigint, progress double precision, note text),
+    unnest($2::bigint[])
+) AS x(task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+       judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
 
 -- name: update_leases
 -- Fenced by the token; what cannot change after the grant is not written.
 UPDATE allswell.lease AS l
-SET deadline = x.deadline, judged = x.judged, stalled_at = x.stalled_at, renewed_at = x.renewed_at, checkin_at = x.checkin_at,
-    progress = x.progress, note = x.note
-FROM json_to_recordset($1::json) AS x(task text, token bigint, deadline bigint, judged bigint, stalled_at bigint, renewed_at bigint,
-                                      checkin_at bigint, progress double precision, note text)
+SET deadline = x.deadline, judged = coalesce(x.judged, 0), stalled_at = x.stalled_at,
+    renewed_at = coalesce(x.renewed_at, 0), checkin_at = x.checkin_at, progress = x.progress, note = coalesce(x.note, '')
+FROM json_to_recordset($1::json) AS x(task text, token bigint, deadline bigint, judged bigint, stalled_at bigint,
+                                      renewed_at bigint, checkin_at bigint, progress double precision, note text)
 WHERE l.task = x.task AND l.token = x.token
 
 -- name: delete_leases
@@ -335,16 +347,31 @@ DELETE FROM allswell.lease AS l
 USING unnest($1::text[], $2::bigint[]) AS x(task, token)
 WHERE l.task = x.task AND l.token = x.token
 
+-- name: take_timers
+-- The timers of these leases are by themselves from now on, or gone.
+UPDATE allswell.lease SET due_at = NULL WHERE task = ANY($1::text[])
+
 -- name: insert_attempts
 INSERT INTO allswell.attempt (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
-SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late
+SELECT task, token, agent, granted_at, ended_at, outcome, command, coalesce(detail, ''), late
 FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, granted_at bigint, ended_at bigint,
                                       outcome text, command text, detail text, late text)
 
--- name: update_attempts
-UPDATE allswell.attempt AS a SET late = x.late
+-- name: keep_late
+-- What came late; a first attempt that its task's row keeps gets a row of its own for it.
+INSERT INTO allswell.attempt AS a (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
+SELECT x.task, x.token, k.agent, k.granted_at, k.ended_at, k.outcome, k.command, k.detail, x.late
 FROM json_to_recordset($1::json) AS x(task text, token bigint, late text)
-WHERE a.task = x.task AND a.token = x.token
+CROSS JOIN LATERAL (
+    SELECT agent, granted_at, ended_at, outcome, command, detail FROM allswell.attempt
+    WHERE task = x.task AND token = x.token
+    UNION ALL
+    SELECT t.attempt::json ->> 0, (t.attempt::json ->> 1)::bigint, (t.attempt::json ->> 2)::bigint,
+           t.attempt::json ->> 3, t.attempt::json ->> 4, t.attempt::json ->> 5
+    FROM allswell.task AS t WHERE t.id = x.task AND x.token = 1 AND t.attempt IS NOT NULL
+    LIMIT 1
+) AS k
+ON CONFLICT (task, token) DO UPDATE SET late = excluded.late
 
 -- name: insert_spreads
 INSERT INTO allswell.spread (id, outcome, reason, replaced_by)
@@ -355,9 +382,8 @@ FROM json_to_recordset($1::json) AS x(id text, outcome text, reason text, replac
 DELETE FROM allswell.spread WHERE id = ANY($1::text[])
 
 -- name: insert_events
-INSERT INTO allswell.event (at, kind, task, run, agent, token, data)
-SELECT $2::bigint, kind, task, run, agent, token, coalesce(data::text, '{}')
-FROM json_to_recordset($1::json) AS x(kind text, task text, run text, agent text, token bigint, data json)
+-- Events that belong together, in one row.
+INSERT INTO allswell.journal (at, events) VALUES ($2::bigint, $1::text)
 
 -- Lanes and cursors ---------------------------------------------------------------------------------------------------
 
@@ -381,22 +407,23 @@ WHERE (c.xid, c.id) < (excluded.xid, excluded.id)
 
 -- name: journal
 -- Only what no transaction still under way could precede: ids are handed out before their transaction commits.
-SELECT e.xid::text::bigint, e.id, e.at, e.kind, e.task, e.run, e.agent, e.token, e.data
-FROM allswell.event AS e
-WHERE (e.xid, e.id) > ($1::text::xid8, $2::bigint) AND e.xid < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY e.xid, e.id LIMIT $3::integer
+-- A row may have been read in part: it comes again, and the reader knows which of its events are new.
+SELECT j.xid::text::bigint, j.id, j.at, j.events
+FROM allswell.journal AS j
+WHERE (j.xid, j.id) >= ($1::text::xid8, $2::bigint) AND j.xid < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY j.xid, j.id LIMIT $3::integer
 
 -- Views ---------------------------------------------------------------------------------------------------------------
 
 -- name: task_row
 -- A task with the rows that show where it stands; `of_one_id` or `of_page` follows.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       r.task IS NOT NULL, m.due_at,
+       r.task IS NOT NULL, coalesce(m.due_at, l.due_at),
        ARRAY(SELECT w.kind || ' ' || w.target FROM allswell.waits AS w WHERE w.task = t.id ORDER BY w.kind, w.target),
        l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace,
        l.command, l.judged, l.stalled_at, l.renewed_at, l.checkin_at, l.progress, l.note
 FROM allswell.task AS t
-LEFT JOIN allswell.ready AS r ON r.task = t.id
+LEFT JOIN allswell.ready AS r ON r.lane = t.lane AND r.rank = t.rank AND r.task = t.id
 LEFT JOIN allswell.timer AS m ON m.owner = t.id
 LEFT JOIN allswell.lease AS l ON l.task = t.id
 
@@ -447,7 +474,8 @@ FROM (
     SELECT CASE
         WHEN EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = t.id) THEN 'held'
         WHEN EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN 'waiting'
-        WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.task = t.id) THEN 'ready'
+        WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.lane = t.lane AND r.rank = t.rank AND r.task = t.id)
+            THEN 'ready'
         ELSE 'delayed'
     END AS state
     FROM allswell.task AS t WHERE t.ended_at IS NULL
@@ -460,7 +488,7 @@ SELECT state, count(*) FROM allswell.task WHERE ended_at IS NOT NULL GROUP BY st
 -- name: view_agenda
 -- The clock, the next timer, and whether a spread is pending.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-       (SELECT min(due_at) FROM allswell.timer),
+       least((SELECT min(due_at) FROM allswell.timer), (SELECT min(due_at) FROM allswell.lease)),
        EXISTS (SELECT FROM allswell.spread)
 
 -- name: view_unaccounted
@@ -473,8 +501,8 @@ LEFT JOIN allswell.lease AS l ON l.task = t.id
 WHERE t.ended_at IS NULL
   AND NOT EXISTS (SELECT FROM allswell.spread AS s WHERE s.id = t.run)
   AND CASE
-    WHEN l.task IS NOT NULL THEN m.owner IS NULL
-    WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.task = t.id) THEN false
+    WHEN l.task IS NOT NULL THEN m.owner IS NULL AND l.due_at IS NULL
+    WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.lane = t.lane AND r.rank = t.rank AND r.task = t.id) THEN false
     WHEN NOT EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN m.owner IS NULL
     ELSE NOT EXISTS (
         SELECT FROM allswell.waits AS w

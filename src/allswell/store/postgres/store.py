@@ -95,13 +95,16 @@ class PostgresStore(PostgresViews):
             number = next(self._numbers)
             opening = opening_of_work(self._settings, durable=durable)
             session = Session(line, self._address.place, opening, guard)
-            mark = (SQL["mark"], (line.id, number)) if durable else (SQL["xid"], ())
-            transaction = PostgresTransaction(session, self._clock, mark)
+            transaction = PostgresTransaction(session, self._clock)
             try:
                 result = drive(_coroutine(work, transaction))
-                xid = transaction.xid
-                ticket = None if xid is None else f"{xid} {line.id} {number}" if durable else str(xid)
-                session.commit(ticket)
+                ticket = None
+                last = transaction.unsent
+                if transaction.wrote:
+                    xid = transaction.xid if transaction.xid is not None else transaction.number()
+                    ticket = f"{xid} {line.id} {number}" if durable else str(xid)
+                    last = [*last, (SQL["mark"], (line.id, number))] if durable else last
+                session.commit(ticket, last)
             except BaseException:
                 session.roll_back()
                 raise

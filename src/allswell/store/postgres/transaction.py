@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.task import Lane
-from allswell.store.port import Changes, Due, Kind, Rows, Wanted
+from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
-from allswell.store.postgres.read import read_rows
+from allswell.store.postgres.read import Reading, covers
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.values import integers, lane_of, texts
-from allswell.store.postgres.write import write_changes
+from allswell.store.postgres.write import writes
 
 _PICK_WIDTH = 2
 _PICK_ROUNDS = 4
@@ -32,29 +32,56 @@ class Clock:
 
 
 class PostgresTransaction:
-    """One unit of work; `mark` is the statement whose answer its commit is known by."""
+    """One unit of work. What it writes is sent with the next question, the last of it together with the commit."""
 
-    def __init__(self, session: Session, clock: Clock, mark: Statement) -> None:
+    def __init__(self, session: Session, clock: Clock) -> None:
         self._session = session
         self._clock = clock
-        self._mark = mark
         self._moment: int | None = None
+        self._ahead: Rows | None = None
+        """What was read of picked tasks, for the question that follows a pick."""
+        self.unsent: list[Statement] = []
+        self.wrote = False
         self.xid: int | None = None
-        """Set once something was written."""
+        """What a lost commit will be asked about, once it is known."""
+
+    def _ask_all(self, *statements: Statement) -> list[Answer]:
+        """Send what waits to be written, then these, in one round trip."""
+        self._moment = self._ahead = None
+        unsent, self.unsent = self.unsent, []
+        return self._session.ask(*unsent, *statements)[len(unsent) :]
 
     def _ask(self, name: str, *values: object) -> Answer:
-        self._moment = None
-        (answer,) = self._session.ask((SQL[name], values))
+        (answer,) = self._ask_all((SQL[name], values))
         return answer
+
+    def number(self) -> int:
+        """The number by which the server knows this transaction; asked for before it is committed."""
+        (answer,) = self._session.ask((SQL["xid"], ()))
+        return _one(answer)
 
     async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
         """Lock rows in the order of their ids; the clock is read right after, in the same round trip."""
         if not ids:
             return []
-        query = f"{SQL[f'lock_{kind}']} FOR {'SHARE' if shared else 'UPDATE'}{' SKIP LOCKED' if skip else ''}"
-        locked, clock = self._session.ask((query, (texts(ids),)), (SQL["clock"], ()))
+        locked, clock = self._ask_all(_locking(kind, ids, skip=skip, shared=shared), (SQL["clock"], ()))
         self._moment = _one(clock)
         return _column(locked)
+
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+        """Lock, read the clock and read what was locked, in one round trip.
+
+        The statements run one after the other, each with a view of its own, so what is read is read after the locks
+        were granted. A row that appears in between is read and left out: it is not locked.
+        """
+        locking = [_locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
+        reading = Reading(wanted)
+        numbered = [(SQL["xid"], ())] if locks else []
+        *answers, clock = self._ask_all(*locking, *numbered, *reading.statements, (SQL["clock"], ()))
+        locked = {lock.kind: {*_column(answer)} for lock, answer in zip(locks, answers, strict=False)}
+        if locks:
+            self.xid = _one(answers[len(locks)])
+        return self._clock.see(_one(clock)), reading.rows(answers[len(locks) + len(numbered) :], locked)
 
     async def now(self) -> Millis:
         """The server's clock, read after the last lock was granted."""
@@ -66,18 +93,22 @@ class PostgresTransaction:
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as they are now, in one round trip."""
-        self._moment = None
-        return read_rows(self._session, wanted)
+        ahead = self._ahead
+        if ahead is not None and covers(ahead, wanted):
+            self._ahead = None
+            return ahead
+        reading = Reading(wanted)
+        return reading.rows(self._ask_all(*reading.statements) if reading.statements else [])
 
     async def write(self, changes: Changes) -> None:
-        """Write every table once, in one round trip."""
-        self._moment = None
-        self.xid = write_changes(self._session, changes, self._mark)
+        """Note what to write; it is sent before anything else is asked."""
+        self.unsent += writes(changes)
+        self.wrote = True
+        self._ahead = None
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
         """All lanes, and until when each parked service is parked."""
-        self._moment = None
-        lanes, parked = self._session.ask((SQL["lanes"], ()), (SQL["parked"], ()))
+        lanes, parked = self._ask_all((SQL["lanes"], ()), (SQL["parked"], ()))
         return [lane_of(row) for row in lanes.fetchall()], dict(parked.fetchall())
 
     async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
@@ -89,12 +120,19 @@ class PostgresTransaction:
         for _ in range(_PICK_ROUNDS):
             barred = () if agent is None else (agent,)
             name = "pick" if agent is None else "pick_allowed"
-            locked = _column(self._ask(name, integers(lanes), width, count, *barred))
-            if locked:
+            picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *barred))]
+            counting = (SQL["count_ready"], (integers(lanes), width))
+            if picked:
+                reading = Reading(Wanted(tasks=picked, payloads=picked, bars=picked))
+                *answers, numbered, counted = self._ask_all(*reading.statements, (SQL["xid"], ()), counting)
+                self.xid = _one(numbered)
+                rows = reading.rows(answers)
                 # A task that was claimed between our snapshot and our lock has no ready row any more.
-                ready = set(_column(self._ask("still_ready", texts(locked))))
-                alive = [TaskId(task) for task in locked if task in ready]
-            if len(alive) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
+                alive = [task for task in picked if task in rows.ready]
+                self._ahead = rows
+            else:
+                (counted,) = self._ask_all(counting)
+            if len(alive) == count or _one(counted) < width:
                 break
             width *= _PICK_WIDENING
         return alive
@@ -126,6 +164,11 @@ class PostgresTransaction:
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
         return [TaskId(task) for task in _column(self._ask("find_leases", after, limit))]
+
+
+def _locking(kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Statement:
+    query = f"{SQL[f'lock_{kind}']} FOR {'SHARE' if shared else 'UPDATE'}{' SKIP LOCKED' if skip else ''}"
+    return query, (texts(ids),)
 
 
 def _column(answer: Answer) -> list[str]:

@@ -12,9 +12,10 @@ import msgspec
 
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, CommandId, Millis, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
-from allswell.domain.task import Lane, Record, Spec, Task, Wait
+from allswell.domain.task import Attempt, Lane, Record, Spec, Task, Wait
 from allswell.store.port import Entry, Position, TaskRow
 
 Row = tuple[Any, ...]
@@ -23,7 +24,12 @@ _SPEC = msgspec.json.Decoder(Spec)
 _RECORD = msgspec.json.Decoder(Record)
 _OPTIONS = msgspec.json.Decoder(tuple[Option, ...])
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
-_DATA = msgspec.json.Decoder(dict[str, Any])
+_EVENTS = msgspec.json.Decoder(list[Event])
+_KEPT = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
+_NEW_SPEC = Spec()
+_NEW_RECORD = Record()
+EVENTS_MOST = 1_000
+"""Events in one row of the journal; an event's number is its row's times this, plus its place."""
 _ENCODER = msgspec.json.Encoder()
 
 TASK_COLUMNS = 11
@@ -45,6 +51,11 @@ def integers(values: Iterable[int]) -> str:
     return "{" + ",".join(map(str, values)) + "}"
 
 
+def maybe_integers(values: Iterable[int | None]) -> str:
+    """A bigint[] literal, where some are missing."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
 def json(rows: object) -> str:
     """Rows as one JSON parameter."""
     return _ENCODER.encode(rows).decode()
@@ -52,8 +63,9 @@ def json(rows: object) -> str:
 
 def task_of(row: Row) -> Task:
     """The task at the head of a row."""
-    *plain, spec, record = row[:TASK_COLUMNS]
-    return Task(*(*plain, _SPEC.decode(spec), _RECORD.decode(record)))
+    spec = _NEW_SPEC if row[9] == "{}" else _SPEC.decode(row[9])
+    record = _NEW_RECORD if row[10] == "{}" else _RECORD.decode(row[10])
+    return Task(*(*row[:9], spec, record))
 
 
 def task_row_of(row: Row) -> TaskRow:
@@ -84,7 +96,14 @@ def lane_of(row: Row) -> Lane:
     return Lane(row[0], row[1], _TEXTS.decode(row[2]))
 
 
-def entry_of(row: Row) -> Entry:
-    """A journal entry."""
-    xid, number, at, *event, data = row
-    return Entry(Position(xid, number), at, Event(*(*event, _DATA.decode(data))))
+def first_attempt_of(row: Row) -> Attempt:
+    """A first attempt from its task's id and what the task's row keeps."""
+    agent, granted_at, ended_at, outcome, command, detail = _KEPT.decode(row[1])
+    return Attempt(row[0], Token(1), agent, granted_at, ended_at, outcome, command, detail)
+
+
+def entries_of(row: Row) -> list[Entry]:
+    """The entries of a row of the journal."""
+    xid, number, at, told = row
+    first = number * EVENTS_MOST
+    return [Entry(Position(xid, first + place), at, event) for place, event in enumerate(_EVENTS.decode(told))]

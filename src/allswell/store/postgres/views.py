@@ -13,9 +13,17 @@ from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.postgres.connection import Statement
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.transaction import Clock
-from allswell.store.postgres.values import entry_of, question_of, task_row_of, texts
+from allswell.store.postgres.values import (
+    EVENTS_MOST,
+    entries_of,
+    first_attempt_of,
+    question_of,
+    task_row_of,
+    texts,
+)
 
 Table = list[tuple[Any, ...]]
+_JOURNAL_ROWS = 100
 
 
 class PostgresViews:
@@ -55,7 +63,11 @@ class PostgresViews:
 
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
-        return [Attempt(*row) for row in await self._rows("view_attempts", task)]
+        kept, rows = await self._look((SQL["read_first_attempts"], (texts([task]),)), (SQL["view_attempts"], (task,)))
+        found = {attempt.token: attempt for attempt in map(first_attempt_of, kept)} | {
+            row[1]: Attempt(*row) for row in rows
+        }
+        return list(found.values())
 
     async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
         """Questions, the oldest first."""
@@ -90,7 +102,17 @@ class PostgresViews:
 
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position; only those that no transaction under way could still precede."""
-        return [entry_of(row) for row in await self._rows("journal", str(after.xid), after.id, limit)]
+        found: list[Entry] = []
+        seen = after
+        while len(found) < limit:
+            # Rows hold one event or many: some are fetched at a time, until there are enough.
+            rows = await self._rows("journal", str(seen.xid), seen.id // EVENTS_MOST, _JOURNAL_ROWS)
+            entries = [entry for row in rows for entry in entries_of(row) if entry.position > seen]
+            found += entries
+            if len(rows) < _JOURNAL_ROWS or not entries:
+                break
+            seen = found[-1].position
+        return found[:limit]
 
     async def cursor(self, follower: str) -> Position:
         """Where a follower has got to."""

@@ -1,74 +1,132 @@
-"""Writing changes: each table is one statement, all of them one round trip.
+"""Writing changes: each table is one statement, all of them one round trip, with whatever is asked next.
 
 What goes is deleted before what comes is inserted, so that a task may leave and enter the same table in one batch.
-An update or a fenced delete must meet every row it names: one that does not means that a lock was missing.
+An update or a fenced delete must meet every row it names: one that does not means that a lock was missing. The server
+checks that itself, so that the commit can ride along: a statement that met too few fails, and nothing is committed.
 """
 
 from __future__ import annotations
 
-from allswell.errors import Bug
-from allswell.store.port import Changes
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+
+from allswell.domain.event import Event
+from allswell.domain.lease import Lease
+from allswell.domain.names import Millis, TaskId, Token
+from allswell.domain.task import Attempt, Record, rank
+from allswell.store.port import Changes, kept_with_task
 from allswell.store.postgres.connection import Statement
-from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.values import integers, json, texts
+from allswell.store.postgres.session import SQL
+from allswell.store.postgres.values import EVENTS_MOST, integers, json, maybe_integers, texts
 
 
-def write_changes(session: Session, changes: Changes, mark: Statement) -> int:
-    """Write everything; the answer to `mark`, which comes last, is returned."""
-    work = [*_deletes(changes), *_updates(changes), *_inserts(changes)]
-    *answers, marked = session.ask(*((SQL[name], values) for name, values, _ in work), mark)
-    for (name, _, expected), answer in zip(work, answers, strict=True):
-        if expected is not None and answer.rowcount != expected:
-            raise Bug(f"{name} met {answer.rowcount} of {expected} rows: one was changed without its lock")
-    row = marked.fetchone()
-    if row is None:
-        raise Bug("the mark of a transaction was not written")
-    return int(row[0])
+class _TaskUpdate(msgspec.Struct, gc=False, omit_defaults=True):
+    """What `update_tasks` reads of a task."""
+
+    id: TaskId
+    state: str
+    record: Record
+    ended_at: Millis | None = None
+    result: str | None = None
+    attempt: tuple[str, int, int, str, str, str] | None = None
 
 
-Piece = tuple[str, tuple[object, ...], int | None]
-"""A statement's name, its parameters, and how many rows it must meet, if that is known."""
+class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
+    """What `update_leases` reads of a lease."""
+
+    task: TaskId
+    token: Token
+    deadline: Millis
+    renewed_at: Millis
+    judged: int = 0
+    stalled_at: Millis | None = None
+    checkin_at: Millis | None = None
+    progress: float | None = None
+    note: str = ""
 
 
-def _deletes(changes: Changes) -> list[Piece]:
-    pieces: list[Piece] = []
+def writes(changes: Changes) -> list[Statement]:
+    """Everything that the changes come to."""
+    return [*_deletes(changes), *_updates(changes), *_inserts(changes)]
+
+
+def _plain(name: str, *values: object) -> Statement:
+    return SQL[name], values
+
+
+def _checked(name: str, expected: int, *values: object) -> Statement:
+    """A statement that fails unless it meets so many rows."""
+    return _checking(name), (*values, expected)
+
+
+@cache
+def _checking(name: str) -> str:
+    count = 1 + max(int(number) for number in re.findall(r"\$(\d+)", SQL[name]))
+    said = f"'{name} met ' || count(*) || ' of ' || ${count}::bigint || ' rows: one was changed without its lock'"
+    return (
+        f"WITH met AS ({SQL[name]} RETURNING 1) "  # noqa: S608 - made of our own statements only
+        f"SELECT CASE WHEN count(*) = ${count}::bigint THEN 1 ELSE ({said})::integer END FROM met"
+    )
+
+
+def _deletes(changes: Changes) -> list[Statement]:
+    made: list[Statement] = []
     if changes.drop_leases:
         tasks, tokens = zip(*changes.drop_leases, strict=True)
-        pieces.append(("delete_leases", (texts(tasks), integers(tokens)), len(tasks)))
-    if changes.drop_ready:
-        pieces.append(("delete_ready", (texts(changes.drop_ready),), len(changes.drop_ready)))
+        made.append(_checked("delete_leases", len(tasks), texts(tasks), integers(tokens)))
+    if leaving := changes.drop_ready:
+        lanes, ranks = integers([row.lane for row in leaving]), integers([row.rank for row in leaving])
+        made.append(_checked("delete_ready", len(leaving), lanes, ranks, texts([row.task for row in leaving])))
     if changes.drop_timers:
-        pieces.append(("delete_timers", (texts(changes.drop_timers),), None))
+        made.append(_plain("delete_timers", texts(changes.drop_timers)))
+        gone = {task for task, _ in changes.drop_leases}
+        if stays := [owner for owner in changes.drop_timers if owner not in gone]:
+            made.append(_plain("take_timers", texts(stays)))
     if changes.drop_waits:
-        pieces.append(("delete_waits", (json(changes.drop_waits),), None))
+        made.append(_plain("delete_waits", json(changes.drop_waits)))
     if changes.drop_agents:
-        pieces.append(("delete_agents", (texts(changes.drop_agents),), None))
+        made.append(_plain("delete_agents", texts(changes.drop_agents)))
     if changes.drop_spreads:
-        pieces.append(("delete_spreads", (texts(changes.drop_spreads),), None))
-    return pieces
+        made.append(_plain("delete_spreads", texts(changes.drop_spreads)))
+    return made
 
 
-def _updates(changes: Changes) -> list[Piece]:
-    pieces: list[Piece] = []
+def _updates(changes: Changes) -> list[Statement]:
+    made: list[Statement] = []
+    if changes.leases:
+        made.append(_checked("update_leases", len(changes.leases), json([_renewal(lease) for lease in changes.leases])))
     for name, rows in (
-        ("update_leases", changes.leases),
         ("update_runs", changes.runs),
         ("update_questions", changes.questions),
-        ("update_attempts", changes.late_attempts),
+        ("keep_late", changes.late_attempts),
     ):
         if rows:
-            pieces.append((name, (json(rows),), len(rows)))
+            made.append(_checked(name, len(rows), json(rows)))
     if changes.tasks:
-        tasks, results = zip(*changes.tasks, strict=True)
-        pieces.append(("update_tasks", (json(tasks), json(results)), len(tasks)))
-    return pieces
+        kept = {task: _kept(ended) for task, ended in kept_with_task(changes).items()}
+        updates = [
+            _TaskUpdate(task.id, task.state, task.record, task.ended_at, result, kept.get(task.id))
+            for task, result in changes.tasks
+        ]
+        made.append(_checked("update_tasks", len(updates), json(updates)))
+    return made
 
 
-def _inserts(changes: Changes) -> list[Piece]:
-    pieces: list[Piece] = []
+def _inserts(changes: Changes) -> list[Statement]:
+    made: list[Statement] = []
     if changes.new_tasks:
         tasks, payloads = zip(*changes.new_tasks, strict=True)
-        pieces.append(("insert_tasks", (json(tasks), json(payloads)), len(tasks)))
+        ranks = integers([rank(task.priority, task.created_at) for task in tasks])
+        made.append(_plain("insert_tasks", json(tasks), json(payloads), ranks))
+    if changes.new_leases:
+        due = dict(changes.timers)
+        dues = maybe_integers([due.get(lease.task) for lease in changes.new_leases])
+        made.append(_plain("insert_leases", json(changes.new_leases), dues))
+    kept = kept_with_task(changes)
+    rows: Sequence[object]
     for name, rows in (
         ("insert_runs", changes.new_runs),
         ("put_services", changes.services),
@@ -77,15 +135,47 @@ def _inserts(changes: Changes) -> list[Piece]:
         ("insert_ready", changes.new_ready),
         ("insert_waits", changes.new_waits),
         ("insert_bars", changes.new_bars),
-        ("insert_leases", changes.new_leases),
-        ("insert_attempts", changes.new_attempts),
+        ("insert_attempts", [ended for ended in changes.new_attempts if kept.get(ended.task) is not ended]),
         ("insert_spreads", changes.new_spreads),
     ):
         if rows:
-            pieces.append((name, (json(rows),), len(rows)))
-    if changes.timers:
-        owners, moments = zip(*changes.timers, strict=True)
-        pieces.append(("put_timers", (texts(owners), integers(moments)), len(owners)))
-    if changes.events:
-        pieces.append(("insert_events", (json(changes.events), changes.at), len(changes.events)))
-    return pieces
+            made.append(_plain(name, json(rows)))
+    made += _timers(changes)
+    made += _events(changes.events, changes.at)
+    return made
+
+
+def _timers(changes: Changes) -> list[Statement]:
+    """Timers by themselves; those that come with a lease are in its row."""
+    with_lease = {lease.task for lease in changes.new_leases}
+    alone = [timer for timer in changes.timers if timer[0] not in with_lease]
+    if not alone:
+        return []
+    owners = texts([owner for owner, _ in alone])
+    return [_plain("take_timers", owners), _plain("put_timers", owners, integers([due for _, due in alone]))]
+
+
+def _events(events: Sequence[Event], at: Millis) -> list[Statement]:
+    return [
+        _plain("insert_events", json(events[start : start + EVENTS_MOST]), at)
+        for start in range(0, len(events), EVENTS_MOST)
+    ]
+
+
+def _renewal(lease: Lease) -> _LeaseUpdate:
+    return _LeaseUpdate(
+        lease.task,
+        lease.token,
+        lease.deadline,
+        lease.renewed_at,
+        lease.judged,
+        lease.stalled_at,
+        lease.checkin_at,
+        lease.progress,
+        lease.note,
+    )
+
+
+def _kept(ended: Attempt) -> tuple[str, int, int, str, str, str]:
+    """A first attempt as its task's row keeps it."""
+    return ended.agent, ended.granted_at, ended.ended_at, ended.outcome, ended.command, ended.detail

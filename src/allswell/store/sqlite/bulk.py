@@ -17,7 +17,7 @@ from allswell.store.sqlite.schema import SQL
 
 MOST = 64
 """Rows in one statement; seventeen columns of them stay far below SQLite's limit on parameters."""
-_VALUES = re.compile(r"VALUES (\((?:[?, ]|NULLIF\(\?, (?:-1|'')\))+\))")
+_VALUES = re.compile(r"VALUES (\((?:[?,\s]|NULLIF\(\?, (?:-1|'')\))+\))")
 
 
 def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:

@@ -23,7 +23,7 @@ MOST = 20_000
 class Known:
     """What is known of one open task; of its lease and payload, only if the flag or the value says so."""
 
-    __slots__ = ("due", "lease", "lease_known", "payload", "ready", "task", "waits")
+    __slots__ = ("awaited", "due", "lease", "lease_known", "payload", "ready", "task", "waits")
 
     def __init__(self, task: Task, *, lease_known: bool, payload: str | None = None) -> None:
         self.task = task
@@ -33,6 +33,8 @@ class Known:
         self.lease: Lease | None = None
         self.lease_known = lease_known
         self.payload = payload
+        self.awaited: bool | None = None
+        """Whether others wait for it, if that is known."""
 
 
 class RowCache:
@@ -109,6 +111,24 @@ class RowCache:
                 found.payloads[id_] = row.payload
         return missing
 
+    def give_awaited(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+        """Fill in which tasks others wait for, where that is known; the rest must be read."""
+        missing = []
+        for id_ in ids:
+            row = self._known.get(id_)
+            if row is None or row.awaited is None:
+                missing.append(id_)
+            elif row.awaited:
+                found.awaited.add(id_)
+        return missing
+
+    def learn_awaited(self, ids: Iterable[TaskId], found: Rows) -> None:
+        """Remember which tasks others wait for."""
+        for id_ in ids:
+            row = self._known.get(id_)
+            if row is not None:
+                row.awaited = id_ in found.awaited
+
     def learn_tasks(self, ids: Iterable[TaskId], found: Rows) -> None:
         """Remember the open ones among tasks that were read."""
         for id_ in ids:
@@ -131,7 +151,9 @@ class RowCache:
         """Follow what was written."""
         known = self._known
         for task, payload in changes.new_tasks:
-            known[task.id] = Known(task, lease_known=True, payload=payload if len(payload) <= PAYLOAD_MOST else None)
+            made = Known(task, lease_known=True, payload=payload if len(payload) <= PAYLOAD_MOST else None)
+            made.awaited = False
+            known[task.id] = made
         for task, _ in changes.tasks:
             if task.state != OPEN:
                 known.pop(task.id, None)
@@ -148,8 +170,8 @@ class RowCache:
 
     def _note_places(self, changes: Changes) -> None:
         known = self._known
-        for id_ in changes.drop_ready:
-            if (row := known.get(id_)) is not None:
+        for left in changes.drop_ready:
+            if (row := known.get(left.task)) is not None:
                 row.ready = None
         for ready in changes.new_ready:
             if (row := known.get(ready.task)) is not None:
@@ -167,9 +189,13 @@ class RowCache:
         for wait in changes.drop_waits:
             if (row := known.get(wait.task)) is not None:
                 row.waits = tuple(other for other in row.waits if other != wait)
+            if (row := known.get(TaskId(wait.target))) is not None:
+                row.awaited = None  # others may still wait for it
         for wait in changes.new_waits:
             if (row := known.get(wait.task)) is not None:
                 row.waits = tuple(sorted((*row.waits, wait)))
+            if (row := known.get(TaskId(wait.target))) is not None:
+                row.awaited = True
 
     def _forget_the_oldest(self) -> None:
         while len(self._known) > MOST:

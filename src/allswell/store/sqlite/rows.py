@@ -6,7 +6,7 @@ statement: sqlite3 asks every None whether it wants to be adapted, which costs h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,10 +15,10 @@ import msgspec
 from allswell.domain.checkin import Agent
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
-from allswell.domain.task import Attempt, Lane, Record, Spec, Task
+from allswell.domain.task import Attempt, Lane, Record, Spec, Task, rank
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -26,14 +26,17 @@ Row = tuple[Any, ...]
 _EMPTY = "{}"
 _SPEC = Spec()
 _RECORD = Record()
-_NO_DATA: dict[str, Any] = {}
 _encoder = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(Spec)
 _record = msgspec.json.Decoder(Record)
 _options = msgspec.json.Decoder(tuple[Option, ...])
 _names = msgspec.json.Decoder(tuple[str, ...])
 _tasks = msgspec.json.Decoder(tuple[TaskId, ...])
-_data = msgspec.json.Decoder(dict[str, Any])
+_events = msgspec.json.Decoder(list[Event])
+_kept = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
+
+EVENTS_MOST = 250
+"""Events in one row of the journal: a reader of few must not have to decode very many."""
 
 run_update = attrgetter("name", "created_at", "deadline", "ended_at", "reason", "command", "id")
 question_update = attrgetter("closed_at", "choice", "answer", "answered_by", "command", "id")
@@ -59,17 +62,20 @@ def new_task(task: Task, payload: str) -> Row:
         -1 if task.ended_at is None else task.ended_at,
         text(task.spec),
         text(task.record),
+        rank(task.priority, task.created_at),
         payload,
     )
 
 
-def task_update(task: Task, result: str | None) -> Row:
-    """A task as `update_task` takes it."""
-    return (task.state, -1 if task.ended_at is None else task.ended_at, text(task.record), result or "", task.id)
+def task_update(task: Task, result: str | None, attempt: Attempt | None) -> Row:
+    """A task as `update_task` takes it, with its first attempt if that has just ended."""
+    ended_at = -1 if task.ended_at is None else task.ended_at
+    kept = "" if attempt is None else _kept_attempt(attempt)
+    return (task.state, ended_at, text(task.record), result or "", kept, task.id)
 
 
-def new_lease(lease: Lease) -> Row:
-    """A lease as `insert_lease` takes it."""
+def new_lease(lease: Lease, due: int) -> Row:
+    """A lease as `insert_lease` takes it, with its timer (-1: none)."""
     return (
         lease.task,
         lease.token,
@@ -88,6 +94,7 @@ def new_lease(lease: Lease) -> Row:
         -1 if lease.checkin_at is None else lease.checkin_at,
         -1 if lease.progress is None else lease.progress,
         lease.note,
+        due,
     )
 
 
@@ -159,23 +166,27 @@ def lane(row: Row) -> Lane:
     return Lane(row[0], row[1], _names.decode(row[2]))
 
 
-def new_events(events: Iterable[Event], at: Millis) -> list[Row]:
-    """Events as `insert_event` takes them."""
-    encode = _encoder.encode
+def _kept_attempt(ended: Attempt) -> str:
+    """A first attempt as its task's row keeps it."""
+    return text((ended.agent, ended.granted_at, ended.ended_at, ended.outcome, ended.command, ended.detail))
+
+
+def first_attempt(row: Row) -> Attempt:
+    """A first attempt from its task's id and what the task's row keeps."""
+    agent, granted_at, ended_at, outcome, command, detail = _kept.decode(row[1])
+    return Attempt(row[0], Token(1), agent, granted_at, ended_at, outcome, command, detail)
+
+
+def new_events(events: Sequence[Event], at: Millis, last: int) -> list[Row]:
+    """Events as `insert_events` takes them; `last` is the number of the event before them."""
     return [
-        (
-            at,
-            told.kind,
-            told.task or "",
-            told.run or "",
-            told.agent or "",
-            -1 if told.token is None else told.token,
-            encode(told.data).decode(),
-        )
-        for told in events
+        (last + start + len(some), at, text(some))
+        for start in range(0, len(events), EVENTS_MOST)
+        for some in (events[start : start + EVENTS_MOST],)
     ]
 
 
-def event(row: Row) -> Event:
-    """An event from six columns: kind, task, run, agent, token, data."""
-    return Event(*(*row[:5], _NO_DATA if row[5] == _EMPTY else _data.decode(row[5])))
+def events(row: Row) -> list[tuple[int, Event]]:
+    """The events of a row of the journal, each with its number."""
+    told = _events.decode(row[2])
+    return list(enumerate(told, row[0] - len(told) + 1))

@@ -57,13 +57,14 @@ SELECT question.id, task, run, kind, text, options, asked_at, asked_by, closed_a
 FROM json_each(?) AS given CROSS JOIN question ON question.id = given.value;
 
 -- name: read_task
--- Tasks with their ready and timer rows.
+-- Tasks with their place in line and their timer, which is with the lease or by itself.
 SELECT task.id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
-       ready.lane, ready.rank, timer.due_at
+       ready.lane, ready.rank, coalesce(timer.due_at, lease.due_at)
 FROM json_each(?) AS given
 CROSS JOIN task ON task.id = given.value
-LEFT JOIN ready ON ready.task = task.id
-LEFT JOIN timer ON timer.owner = task.id;
+LEFT JOIN ready ON ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id
+LEFT JOIN timer ON timer.owner = task.id
+LEFT JOIN lease ON lease.task = task.id;
 
 -- name: read_wait
 -- What these tasks wait for.
@@ -80,6 +81,10 @@ FROM json_each(?) AS given CROSS JOIN lease ON lease.task = given.value;
 SELECT attempt.task, attempt.token, agent, granted_at, ended_at, outcome, command, detail, late
 FROM json_each(?) AS pair
 JOIN attempt ON attempt.task = json_extract(pair.value, '$[0]') AND attempt.token = json_extract(pair.value, '$[1]');
+
+-- name: read_first_attempt
+-- The first attempts of these tasks, where they are kept in the task's own row.
+SELECT task.id, attempt FROM json_each(?) AS given CROSS JOIN task ON task.id = given.value WHERE attempt IS NOT NULL;
 
 -- name: read_awaited
 -- Which of these tasks others wait for.
@@ -101,9 +106,9 @@ SELECT id, role, services FROM lane WHERE id > ? ORDER BY id;
 -- Until when services are parked.
 SELECT id, parked_until FROM service;
 
--- name: read_last_at
--- The moment of the last decision: the store's clock never goes back behind it.
-SELECT at FROM event ORDER BY id DESC LIMIT 1;
+-- name: read_last
+-- The moment of the last decision, behind which the store's clock never goes back, and the number of its last event.
+SELECT at, last FROM journal ORDER BY last DESC LIMIT 1;
 
 -- name: read_last_renewal
 -- The last sign of life, so that beats count for the clock too when a store is opened.
@@ -122,9 +127,15 @@ WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND
 ORDER BY rank, task LIMIT ?;
 
 -- name: find_due
--- Timers that have fallen due, the oldest first, with the holder.
-SELECT owner, lease.agent FROM timer LEFT JOIN lease ON lease.task = owner
-WHERE due_at <= ? ORDER BY due_at, owner LIMIT ?;
+-- Timers that have fallen due, the oldest first, with the holder: those by themselves and those of leases.
+SELECT owner, agent FROM (
+    SELECT owner, agent, due_at FROM (
+        SELECT owner, lease.agent, timer.due_at FROM timer LEFT JOIN lease ON lease.task = owner
+        WHERE timer.due_at <= ?1 ORDER BY timer.due_at, owner LIMIT ?2)
+    UNION ALL
+    SELECT task, agent, due_at FROM (
+        SELECT task, agent, due_at FROM lease WHERE due_at <= ?1 ORDER BY due_at, task LIMIT ?2)
+) ORDER BY due_at, owner LIMIT ?2;
 
 -- name: find_spreads
 -- Consequences still to be worked off, the oldest first.
@@ -186,12 +197,14 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 
 -- name: insert_task
 -- A new task with its payload.
-INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload)
-VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?);
+INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
+VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?);
 
 -- name: update_task
--- What happened to a task; without a result the old one stays.
-UPDATE task SET state = ?, ended_at = NULLIF(?, -1), record = ?, result = coalesce(NULLIF(?, ''), result) WHERE id = ?;
+-- What happened to a task; without a result, or a first attempt, the old one stays.
+UPDATE task SET state = ?, ended_at = NULLIF(?, -1), record = ?, result = coalesce(NULLIF(?, ''), result),
+                attempt = coalesce(NULLIF(?, ''), attempt)
+WHERE id = ?;
 
 -- name: insert_ready
 -- A task that can be claimed now.
@@ -199,7 +212,7 @@ INSERT INTO ready (task, lane, rank) VALUES (?, ?, ?);
 
 -- name: delete_ready
 -- Tasks that cannot be claimed any more.
-DELETE FROM ready WHERE task IN (SELECT value FROM json_each(?));
+DELETE FROM ready WHERE lane = ? AND rank = ? AND task = ?;
 
 -- name: put_timer
 -- When an owner falls due.
@@ -224,8 +237,9 @@ INSERT INTO bar (task, agent) VALUES (?, ?);
 -- name: insert_lease
 -- A new lease; its task has no other.
 INSERT INTO lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                   judged, stalled_at, renewed_at, checkin_at, progress, note)
-VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, NULLIF(?, -1), NULLIF(?, -1), ?);
+                   judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
+VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, NULLIF(?, -1), NULLIF(?, -1), ?,
+        NULLIF(?, -1));
 
 -- name: update_lease
 -- What a check-in or a tick changes; the rest stands as it was granted.
@@ -236,6 +250,10 @@ WHERE task = ? AND token = ?;
 -- name: delete_lease
 -- A lease that is over.
 DELETE FROM lease WHERE task = ? AND token = ?;
+
+-- name: take_timer
+-- The timers of these leases are by themselves from now on, or gone.
+UPDATE lease SET due_at = NULL WHERE task IN (SELECT value FROM json_each(?));
 
 -- name: insert_attempt
 -- How a lease ended.
@@ -254,10 +272,9 @@ INSERT INTO spread (id, outcome, reason, replaced_by) VALUES (?, ?, ?, ?);
 -- Consequences that were worked off.
 DELETE FROM spread WHERE id IN (SELECT value FROM json_each(?));
 
--- name: insert_event
--- One fact.
-INSERT INTO event (at, kind, task, run, agent, token, data)
-VALUES (?, ?, NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, ''), NULLIF(?, -1), ?);
+-- name: insert_events
+-- The facts of one decision or more, and the number of the last of them.
+INSERT INTO journal (last, at, events) VALUES (?, ?, ?);
 
 -- name: insert_lane
 -- A lane, unless it is there.
@@ -278,12 +295,12 @@ WHERE (excluded.xid, excluded.id) > (cursor.xid, cursor.id);
 -- name: view_tasks
 -- Tasks with what shows where they stand; {condition} is made of fixed pieces (views.py).
 SELECT id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
-       ready.rank, timer.due_at,
+       ready.rank, coalesce(timer.due_at, lease.due_at),
        lease.task, lease.token, lease.agent, lease.granted_at, lease.deadline, lease.length, lease.idle,
        lease.ask_every, lease.ask_wait, lease.grace, lease.command,
        lease.judged, lease.stalled_at, lease.renewed_at, lease.checkin_at, lease.progress, lease.note
 FROM task
-LEFT JOIN ready ON ready.task = task.id
+LEFT JOIN ready ON ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id
 LEFT JOIN timer ON timer.owner = task.id
 LEFT JOIN lease ON lease.task = task.id
 WHERE {condition} ORDER BY id LIMIT ?;
@@ -316,9 +333,13 @@ FROM run ORDER BY created_at DESC, id DESC LIMIT ?;
 -- What is held against agents.
 SELECT id, misses, missed_at, stalled FROM agent ORDER BY id;
 
--- name: view_counts_ended
--- How many tasks ended in which way.
-SELECT state, count(*) FROM task WHERE state <> 'open' GROUP BY state;
+-- name: view_counts_bad
+-- How many tasks ended in which way other than well.
+SELECT state, count(*) FROM task WHERE state <> 'open' AND state <> 'done' GROUP BY state;
+
+-- name: view_count_all
+-- How many tasks there are.
+SELECT count(*) FROM task;
 
 -- name: view_counts_open
 -- How many open tasks stand where.
@@ -331,7 +352,7 @@ CASE
     WHEN ended_at IS NOT NULL THEN task.state
     WHEN EXISTS (SELECT 1 FROM lease WHERE lease.task = task.id) THEN 'held'
     WHEN EXISTS (SELECT 1 FROM wait WHERE wait.task = task.id) THEN 'waiting'
-    WHEN EXISTS (SELECT 1 FROM ready WHERE ready.task = task.id) THEN 'ready'
+    WHEN EXISTS (SELECT 1 FROM ready WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id) THEN 'ready'
     ELSE 'delayed'
 END;
 
@@ -341,8 +362,8 @@ END;
 
 -- name: view_agenda
 -- The moment of the last decision, when the next timer falls due, and whether consequences wait.
-SELECT coalesce((SELECT at FROM event ORDER BY id DESC LIMIT 1), 0),
-       (SELECT min(due_at) FROM timer),
+SELECT coalesce((SELECT at FROM journal ORDER BY last DESC LIMIT 1), 0),
+       (SELECT min(due) FROM (SELECT min(due_at) AS due FROM timer UNION ALL SELECT min(due_at) FROM lease)),
        EXISTS (SELECT 1 FROM spread);
 
 -- name: view_unaccounted
@@ -352,8 +373,9 @@ WHERE ended_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM spread WHERE spread.id = task.run)
   AND CASE
     WHEN EXISTS (SELECT 1 FROM lease WHERE lease.task = task.id)
-        THEN NOT EXISTS (SELECT 1 FROM timer WHERE timer.owner = task.id)
-    WHEN EXISTS (SELECT 1 FROM ready WHERE ready.task = task.id) THEN 0
+        THEN NOT EXISTS (SELECT 1 FROM lease WHERE lease.task = task.id AND lease.due_at IS NOT NULL)
+         AND NOT EXISTS (SELECT 1 FROM timer WHERE timer.owner = task.id)
+    WHEN EXISTS (SELECT 1 FROM ready WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id) THEN 0
     WHEN EXISTS (SELECT 1 FROM wait WHERE wait.task = task.id)
         THEN NOT EXISTS (
             SELECT 1 FROM wait WHERE wait.task = task.id AND CASE wait.kind
@@ -367,8 +389,8 @@ WHERE ended_at IS NULL
 ORDER BY id LIMIT ?;
 
 -- name: view_journal
--- Events after a position.
-SELECT id, at, kind, task, run, agent, token, data FROM event WHERE id > ? ORDER BY id LIMIT ?;
+-- Events after a position, as many as were written together at a time.
+SELECT last, at, events FROM journal WHERE last > ? ORDER BY last;
 
 -- name: view_cursor
 -- Where a follower has got to.

@@ -11,19 +11,20 @@ from collections.abc import Sequence
 from heapq import merge
 from itertools import islice
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.run import Run, Service
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
-from allswell.store.port import Changes, Conflict, Due, Kind, Rows, Wanted
+from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted, kept_with_task
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.rows import Row
 from allswell.store.sqlite.schema import SQL
+from allswell.store.taking import take_in_turn
 
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
 
@@ -45,7 +46,8 @@ class SqliteTransaction:
         cache.begin(connection.execute("PRAGMA data_version").fetchone()[0])
         self._clock = clock
         self._known = known
-        self._stored: int | None = None
+        self._last: tuple[int, int] | None = None
+        """The moment and the number of the newest event."""
         self._spoiled = False
 
     def check(self) -> None:
@@ -67,9 +69,16 @@ class SqliteTransaction:
 
     async def now(self) -> Millis:
         """The store's clock."""
-        if self._stored is None:
-            self._stored = last_at(self._connection)
-        return self._clock.now(self._stored)
+        return self._clock.now(self._newest()[0])
+
+    def _newest(self) -> tuple[int, int]:
+        if self._last is None:
+            self._last = last_of(self._connection)
+        return self._last
+
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+        """Lock, read the clock, and read what was locked."""
+        return await take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows by id, as they are in this transaction."""
@@ -85,9 +94,10 @@ class SqliteTransaction:
 
     def _read_rarer(self, wanted: Wanted, found: Rows) -> None:
         if wanted.attempts:
-            found.attempts = {row[:2]: Attempt(*row) for row in self._by_id("read_attempt", wanted.attempts)}
-        if wanted.awaited:
-            found.awaited = {row[0] for row in self._by_id("read_awaited", wanted.awaited)}
+            self._read_attempts(wanted.attempts, found)
+        if wanted.awaited and (missing := self._cache.give_awaited(wanted.awaited, found)):
+            found.awaited |= {row[0] for row in self._by_id("read_awaited", missing)}
+            self._cache.learn_awaited(missing, found)
         if wanted.payloads and (missing := self._cache.give_payloads(wanted.payloads, found)):
             found.payloads |= dict(self._by_id("read_payload", missing))
         if wanted.bars:
@@ -103,6 +113,12 @@ class SqliteTransaction:
             found.agents = {row[0]: rows.agent(row) for row in self._by_id("read_agent", wanted.agents)}
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
+
+    def _read_attempts(self, wanted: Sequence[tuple[TaskId, Token]], found: Rows) -> None:
+        first = [task for task, token in wanted if token == 1]
+        for row in self._by_id("read_first_attempt", first) if first else ():
+            found.attempts[(row[0], Token(1))] = rows.first_attempt(row)
+        found.attempts |= {row[:2]: Attempt(*row) for row in self._by_id("read_attempt", wanted)}
 
     def _read_tasks(self, ids: Sequence[TaskId], found: Rows) -> None:
         tasks, ready, timers = found.tasks, found.ready, found.timers
@@ -128,12 +144,15 @@ class SqliteTransaction:
             raise
 
     def _drop(self, changes: Changes) -> None:
-        if changes.drop_ready and self._delete("delete_ready", changes.drop_ready) != len(changes.drop_ready):
-            raise Bug("a task was to leave the pool that is not in it")
+        if changes.drop_ready:
+            self._update("delete_ready", [(ready.lane, ready.rank, ready.task) for ready in changes.drop_ready])
         if changes.drop_leases:
             self._update("delete_lease", changes.drop_leases)
         if changes.drop_timers:
             self._delete("delete_timer", changes.drop_timers)
+            gone = {task for task, _ in changes.drop_leases}
+            if stays := [owner for owner in changes.drop_timers if owner not in gone]:
+                self._delete("take_timer", stays)
         if changes.drop_waits:
             self._connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
         if changes.drop_agents:
@@ -145,19 +164,35 @@ class SqliteTransaction:
         if changes.leases:
             self._update("update_lease", list(map(rows.lease_update, changes.leases)))
         if changes.tasks:
-            self._update("update_task", [rows.task_update(task, result) for task, result in changes.tasks])
+            kept = kept_with_task(changes)
+            given = [rows.task_update(task, result, kept.get(task.id)) for task, result in changes.tasks]
+            self._update("update_task", given)
         if changes.runs:
             self._update("update_run", list(map(rows.run_update, changes.runs)))
         if changes.questions:
             self._update("update_question", list(map(rows.question_update, changes.questions)))
         if changes.late_attempts:
-            self._update("update_late", list(map(rows.late_update, changes.late_attempts)))
+            self._keep_late(changes.late_attempts)
         if changes.timers:
-            self._insert("put_timer", changes.timers)
+            with_lease = {lease.task for lease in changes.new_leases}
+            if alone := [timer for timer in changes.timers if timer[0] not in with_lease]:
+                self._delete("take_timer", [owner for owner, _ in alone])
+                self._insert("put_timer", alone)
         if changes.services:
             self._insert("put_service", list(map(astuple, changes.services)))
         if changes.agents:
             self._insert("put_agent", list(map(astuple, changes.agents)))
+
+    def _keep_late(self, late_attempts: Sequence[Attempt]) -> None:
+        """Note what came late; a first attempt that its task's row keeps gets a row of its own for it."""
+        for late in late_attempts:
+            if self._connection.execute(SQL["update_late"], rows.late_update(late)).rowcount:
+                continue
+            found = self._by_id("read_first_attempt", [late.task]) if late.token == 1 else []
+            if not found:
+                raise Bug(f"attempt {late.token} of {late.task} does not exist, so nothing can be late on it")
+            kept = replace(rows.first_attempt(found[0]), late=late.late)
+            self._insert("insert_attempt", [rows.new_attempt(kept)])
 
     def _add(self, changes: Changes) -> None:
         if changes.new_runs:
@@ -165,21 +200,28 @@ class SqliteTransaction:
         if changes.new_tasks:
             self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
         if changes.new_ready:
-            self._insert("insert_ready", list(map(astuple, changes.new_ready)))
+            self._insert("insert_ready", [(ready.task, ready.lane, ready.rank) for ready in changes.new_ready])
         if changes.new_waits:
             self._insert("insert_wait", list(map(astuple, changes.new_waits)))
         if changes.new_bars:
             self._insert("insert_bar", list(map(astuple, changes.new_bars)))
         if changes.new_leases:
-            self._insert("insert_lease", list(map(rows.new_lease, changes.new_leases)))
+            due: dict[str, int] = dict(changes.timers)
+            self._insert(
+                "insert_lease", [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
+            )
         if changes.new_attempts:
-            self._insert("insert_attempt", list(map(rows.new_attempt, changes.new_attempts)))
+            kept = kept_with_task(changes)
+            others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
+            self._insert("insert_attempt", others)
         if changes.new_questions:
             self._insert("insert_question", list(map(rows.new_question, changes.new_questions)))
         if changes.new_spreads:
             self._insert("insert_spread", list(map(rows.new_spread, changes.new_spreads)))
         if changes.events:
-            self._insert("insert_event", rows.new_events(changes.events, changes.at))
+            _, last = self._newest()
+            self._insert("insert_events", rows.new_events(changes.events, changes.at, last))
+            self._last = (changes.at, last + len(changes.events))
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
         """All lanes, and until when services are parked."""
@@ -268,7 +310,7 @@ class SqliteTransaction:
             raise Conflict(f"{statement}: one of these rows exists already") from error
 
 
-def last_at(connection: sqlite3.Connection) -> int:
-    """The moment of the newest event."""
-    found = connection.execute(SQL["read_last_at"]).fetchone()
-    return 0 if found is None else int(found[0])
+def last_of(connection: sqlite3.Connection) -> tuple[int, int]:
+    """The moment and the number of the newest event."""
+    found: tuple[int, int] | None = connection.execute(SQL["read_last"]).fetchone()
+    return (0, 0) if found is None else found

@@ -9,7 +9,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
-from allswell.domain.task import ENDS, Attempt, Wait
+from allswell.domain.task import ENDS, Attempt, State, Wait
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.now import StoreClock
@@ -38,8 +38,10 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
         conditions.append("role = ?")
         values.append(which.role)
     if len(which.states) == len(ends) == 1:
-        conditions.append("state = ? AND state <> 'open'")  # the second lets the partial index serve
+        conditions.append("state = ?")
         values.append(ends[0])
+        if ends[0] != State.DONE:
+            conditions.append("state <> 'open' AND state <> 'done'")  # lets the partial index serve
     elif which.states:
         conditions.append(_STANDS)
         values.append(rows.text(which.states))
@@ -83,7 +85,10 @@ def payload(connection: sqlite3.Connection, task: TaskId) -> tuple[str | None, s
 
 def attempts(connection: sqlite3.Connection, task: TaskId) -> list[Attempt]:
     """A task's ended attempts, in order."""
-    return [Attempt(*row) for row in connection.execute(SQL["view_attempts"], (task,)).fetchall()]
+    first = connection.execute(SQL["read_first_attempt"], (rows.text([task]),)).fetchall()
+    found = {attempt.token: attempt for attempt in map(rows.first_attempt, first)}
+    found |= {row[1]: Attempt(*row) for row in connection.execute(SQL["view_attempts"], (task,)).fetchall()}
+    return list(found.values())
 
 
 def questions(connection: sqlite3.Connection, *, open_only: bool, limit: int) -> list[Question]:
@@ -117,11 +122,14 @@ def counts(connection: sqlite3.Connection) -> dict[str, int]:
     """How many tasks stand where."""
     connection.execute("BEGIN")
     try:
-        ended = connection.execute(SQL["view_counts_ended"]).fetchall()
-        still_open = connection.execute(_COUNTS_OPEN).fetchall()
+        found = dict(connection.execute(SQL["view_counts_bad"]).fetchall())
+        found |= dict(connection.execute(_COUNTS_OPEN).fetchall())
+        (total,) = connection.execute(SQL["view_count_all"]).fetchone()
     finally:
         connection.execute("ROLLBACK")
-    return dict(ended + still_open)
+    if done := total - sum(found.values()):
+        found[State.DONE.value] = done
+    return found
 
 
 def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
@@ -137,8 +145,17 @@ def unaccounted(connection: sqlite3.Connection, limit: int) -> list[TaskId]:
 
 def journal(connection: sqlite3.Connection, after: Position, limit: int) -> list[Entry]:
     """Events after a position."""
-    found = connection.execute(SQL["view_journal"], (after.id, limit)).fetchall()
-    return [Entry(Position(0, row[0]), row[1], rows.event(row[2:])) for row in found]
+    found: list[Entry] = []
+    cursor = connection.execute(SQL["view_journal"], (after.id,))
+    try:
+        for row in cursor:
+            told = rows.events(row)
+            found += [Entry(Position(0, number), row[1], event) for number, event in told if number > after.id]
+            if len(found) >= limit:
+                break
+    finally:
+        cursor.close()
+    return found[:limit]
 
 
 def cursor(connection: sqlite3.Connection, follower: str) -> Position:

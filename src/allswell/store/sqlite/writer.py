@@ -24,7 +24,7 @@ from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
-from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_at
+from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_of
 from allswell.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Writer:
                     schema.upgrade(connection, self._database)
                     connection.execute("COMMIT")
                     renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
-                    self._clock.now(max(last_at(connection), renewed))
+                    self._clock.now(max(last_of(connection)[0], renewed))
                 except BaseException:
                     connection.close()
                     raise

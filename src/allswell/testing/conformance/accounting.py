@@ -99,7 +99,7 @@ async def the_account_follows_what_happens(place: Place) -> None:
         (Changes(drop_timers=["t_5"]), five, ["t_5"]),
         (Changes(drop_leases=[(ids("t_5")[0], Token(1))]), five, ["t_5"]),
         (Changes(timers=[("t_5", Millis(AT))]), five, []),
-        (Changes(drop_ready=ids("t_1")), one, ["t_1"]),
+        (Changes(drop_ready=[rows.ready("t_1")]), one, ["t_1"]),
         (
             Changes(tasks=[(rows.task("t_1", state=State.DONE), None)], new_spreads=[rows.spread("t_1")]),
             one,

@@ -89,7 +89,7 @@ async def a_failed_unit_of_work_leaves_nothing(place: Place) -> None:
             Changes(
                 new_tasks=[(rows.task("t_2"), "")],
                 new_ready=[rows.ready("t_2")],
-                drop_ready=ids("t_1"),
+                drop_ready=[rows.ready("t_1")],
                 new_runs=[rows.run("r_1")],
                 timers=[("t_1", Millis(1))],
                 new_spreads=[rows.spread("t_1")],

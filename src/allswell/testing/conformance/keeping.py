@@ -27,7 +27,7 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
         new_runs=[rows.run("r_1"), rows.full_run("r_2")],
         new_questions=[asked, bare],
         new_tasks=[(task, rows.TEXT), (plain, "")],
-        new_ready=[rows.ready("t_full", lane=2**31 - 1, priority=0)],
+        new_ready=[rows.ready_of(task)],
         timers=[("t_full", Millis(rows.BIG)), ("r_1", Millis(AT))],
         new_waits=waits,
         new_bars=[Bar(task.id, AgentId("bob")), Bar(task.id, AgentId("ågent"))],
@@ -56,7 +56,7 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
     assert got.leases == {task.id: held}
     assert got.runs == {RunId("r_1"): rows.run("r_1"), RunId("r_2"): rows.full_run("r_2")}
     assert got.questions == {asked.id: asked, bare.id: bare}
-    assert got.ready == {task.id: rows.ready("t_full", lane=2**31 - 1, priority=0)}
+    assert got.ready == {task.id: rows.ready_of(task)}
     assert got.timers.get("t_full") == rows.BIG
     assert "t_plain" not in got.timers
     assert {id_: found for id_, found in got.waits.items() if found} == {task.id: sorted(waits)}
@@ -121,7 +121,7 @@ async def rows_change_and_go(place: Place) -> None:
         runs=[run],
         questions=[closed],
         tasks=[(done, '"out"'), (other, None)],
-        drop_ready=ids("t_1"),
+        drop_ready=[rows.ready("t_1")],
         timers=[("t_2", Millis(20))],
         drop_timers=["t_1"],
         drop_waits=[rows.need("t_1", "t_2")],
@@ -187,7 +187,7 @@ async def a_transaction_reads_its_own_writes(place: Place) -> None:
                 new_ready=[rows.ready("t_new")],
                 new_waits=[rows.need("t_new", "t_old")],
                 new_bars=[Bar(TaskId("t_new"), AgentId("bob"))],
-                drop_ready=[old],
+                drop_ready=[rows.ready("t_old")],
                 drop_leases=[(old, Token(1))],
                 timers=[("t_new", Millis(3))],
             )

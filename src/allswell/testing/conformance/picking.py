@@ -10,7 +10,7 @@ from allswell.domain.names import AgentId, TaskId
 from allswell.domain.task import Bar, Lane
 from allswell.store.port import Changes, Kind, Store, Transaction, Wanted
 from allswell.testing.conformance import rows
-from allswell.testing.conformance.place import AT, Case, Place, ids, look, write
+from allswell.testing.conformance.place import AT, Case, Place, look, write
 
 
 async def _pick(store: Store, lanes: list[int], count: int, agent: str | None = None) -> list[str]:
@@ -20,10 +20,9 @@ async def _pick(store: Store, lanes: list[int], count: int, agent: str | None = 
 
 def _claimable(*claimable: tuple[str, int, int, int]) -> Changes:
     """Tasks by (id, lane, priority, age)."""
-    changes = rows.new_tasks(*(rows.task(id_, lane=lane) for id_, lane, _, _ in claimable))
-    changes.new_ready = [
-        rows.ready(id_, lane=lane, priority=priority, age=age) for id_, lane, priority, age in claimable
-    ]
+    tasks = [rows.task(id_, lane=lane, priority=priority, age=age) for id_, lane, priority, age in claimable]
+    changes = rows.new_tasks(*tasks)
+    changes.new_ready = [rows.ready_of(task) for task in tasks]
     return changes
 
 
@@ -70,7 +69,7 @@ async def a_pick_sees_what_its_transaction_wrote(place: Place) -> None:
     async def work(tx: Transaction) -> list[TaskId]:
         await tx.lock(Kind.TASK, ["t_1"])
         changes = _claimable(("t_3", 1, 9, 0))
-        changes.drop_ready = ids("t_1")
+        changes.drop_ready = [rows.ready("t_1", priority=5)]
         await tx.write(changes)
         return list(await tx.pick([1], 9, None))
 
@@ -89,7 +88,9 @@ async def no_task_is_handed_out_twice(place: Place) -> None:
         ready = (await tx.read(Wanted(tasks=picked))).ready
         taken = [id_ for id_ in picked if id_ in ready]
         if taken:
-            await tx.write(Changes(drop_ready=taken, new_leases=[rows.lease(id_) for id_ in taken]))
+            await tx.write(
+                Changes(drop_ready=[ready[id_] for id_ in taken], new_leases=[rows.lease(id_) for id_ in taken])
+            )
         return taken
 
     async with place.two_stores() as stores:

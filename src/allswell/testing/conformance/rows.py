@@ -23,12 +23,19 @@ BIG = 2**53 + 1
 
 
 def task(
-    id_: str, *, run: str | None = None, name: str = "", lane: int = 1, state: str = OPEN, priority: int = 0
+    id_: str,
+    *,
+    run: str | None = None,
+    name: str = "",
+    lane: int = 1,
+    state: str = OPEN,
+    priority: int = 0,
+    age: int = 0,
 ) -> Task:
     """A plain task."""
     ended = None if state == OPEN else Millis(AT + 5)
     of = None if run is None else RunId(run)
-    return Task(TaskId(id_), name or id_, of, "", lane, priority, state, Millis(AT), ended, Spec(), Record())
+    return Task(TaskId(id_), name or id_, of, "", lane, priority, state, Millis(AT - age), ended, Spec(), Record())
 
 
 def full_task(id_: str, lane: int = 1) -> Task:
@@ -69,6 +76,11 @@ def full_task(id_: str, lane: int = 1) -> Task:
 def ready(id_: str, *, lane: int = 1, priority: int = 0, age: int = 0) -> Ready:
     """A claimable task's row; the greater its age, the earlier its turn."""
     return Ready(TaskId(id_), lane, rank(priority, AT - age))
+
+
+def ready_of(task_: Task) -> Ready:
+    """The row of a task that can be claimed."""
+    return Ready(task_.id, task_.lane, rank(task_.priority, task_.created_at))
 
 
 def lease(id_: str, token: int = 1, *, agent: str = "alice", command: str = "") -> Lease:

@@ -1,0 +1,37 @@
+"""Taking what a batch names, step by step: for stores to which a call costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from allswell.domain.names import Millis
+from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
+
+_FIELDS = {
+    Kind.SPREAD: ("spreads",),
+    Kind.RUN: ("runs",),
+    Kind.SERVICE: ("services",),
+    Kind.AGENT: ("agents",),
+    Kind.QUESTION: ("questions",),
+    Kind.TASK: ("tasks", "awaited", "payloads", "bars"),
+    Kind.LEASE: ("leases",),
+}
+"""Which fields of `Wanted` name rows under which lock."""
+
+
+async def take_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    """Lock kind by kind, read the clock, then the rows that were locked."""
+    locked = {lock.kind: await tx.lock(lock.kind, lock.ids, shared=lock.shared) for lock in locks}
+    now = await tx.now()
+    return now, await tx.read(only_locked(wanted, locked))
+
+
+def only_locked(wanted: Wanted, locked: Mapping[Kind, Sequence[str]]) -> Wanted:
+    """What is wanted, without the rows that do not exist: what appears after the lock must not be read."""
+    kept = Wanted()
+    for kind, fields in _FIELDS.items():
+        held = {*locked.get(kind, ())}
+        for field in fields:
+            if ids := getattr(wanted, field):
+                setattr(kept, field, [id_ for id_ in ids if id_ in held])
+    return kept
