@@ -14,7 +14,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from allswell.errors import Unavailable
 
@@ -29,6 +29,9 @@ class WorkThread:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
         self.abandoned = False
+        self._bounds: dict[asyncio.Future[Any], tuple[float, str]] = {}
+        """What each caller waits for, until when."""
+        self._watch: asyncio.TimerHandle | None = None
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -61,19 +64,35 @@ class WorkThread:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-        def give_up() -> None:
-            if not future.done():
-                self.abandoned = True
-                future.set_exception(Unavailable(f"{what} did not answer within {timeout:g} s"))
-
         self._calls.put(run)
-        # A timer and the future itself: asyncio.wait would cost one more turn of the loop for every call.
-        bound = loop.call_later(timeout, give_up)
+        until = loop.time() + timeout
+        self._bounds[future] = (until, f"{what} did not answer within {timeout:g} s")
+        if self._watch is None or until < self._watch.when():
+            self._set_watch(loop, until)
         try:
             return await future
         finally:
-            bound.cancel()
+            del self._bounds[future]
+
+    def _set_watch(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        """One timer for all callers, set anew only when it has run out: most calls end long before their bound."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = loop.call_at(when, self._give_up_on_the_late, loop)
+
+    def _give_up_on_the_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watch = None
+        now = loop.time()
+        for future, (until, said) in self._bounds.items():
+            if until <= now and not future.done():
+                self.abandoned = True
+                future.set_exception(Unavailable(said))
+        waiting = [until for until, _ in self._bounds.values() if until > now]
+        if waiting:
+            self._set_watch(loop, min(waiting))
 
     def close(self) -> None:
         """End the thread after the calls that are already waiting; does not wait for it."""
+        if self._watch is not None and not self._bounds:
+            self._watch.cancel()
         self._calls.put(None)

@@ -149,6 +149,8 @@ class SqliteStore:
         except TimeoutError:
             raise Unavailable("the disk still has not answered to a commit (answer_timeout)") from None
         self._unknown.pop(ticket, None)
+        # The thread is back, though it may not have got around to saying so (seen under load).
+        self._running()[0].abandoned = False
         return committed
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:

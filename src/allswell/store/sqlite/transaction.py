@@ -237,6 +237,8 @@ class SqliteTransaction:
             cursors = [self._connection.execute(SQL["pick"], (lane, count)) for lane in lanes]
         else:
             cursors = [self._connection.execute(SQL["pick_for"], (lane, agent, count)) for lane in lanes]
+        if len(cursors) == 1:
+            return [task for _, task in cursors[0].fetchall()]
         try:
             return [task for _, task in islice(merge(*cursors), count)]
         finally:
