@@ -70,7 +70,7 @@ class Story:
         event = Event(
             kind, TaskId(T), None, AgentId(agent) if agent else None, None if token is None else Token(token), data
         )
-        self.journal.append(Entry(Position(len(self.journal) + 1), Millis(at), event))
+        self.journal.append(Entry(Position(1, len(self.journal) + 1), Millis(at), event))
 
     def op(self, verb: str, number: int = 0) -> Op:
         return [op for op in self.ops if op.verb == verb][number]
@@ -106,7 +106,7 @@ def handed_another_payload(story: Story) -> None:
 
 def out_of_nowhere(story: Story) -> None:
     story.tasks["t_b"] = FoundTask("t_b", "failed", None, None)
-    story.journal.append(Entry(Position(99), Millis(1), Event("task_submitted", TaskId("t_b"))))
+    story.journal.append(Entry(Position(1, 99), Millis(1), Event("task_submitted", TaskId("t_b"))))
 
 
 def refused_and_there(story: Story) -> None:
