@@ -9,8 +9,7 @@ the driver would wait for its answer for ever. Silence is told from death by a r
 session sends to itself, on a channel that nobody else hears, must come back.
 
 Behind a pooler in transaction mode LISTEN would bind whichever session of the server happens to serve us, for whoever
-uses it next. A pooler shows: it gives out keys of its own, so the session's id at login is not the server's. Then
-nobody listens here, and polling does all the work; telling those who listen directly still works.
+uses it next. So there nobody listens, and polling does all the work; telling those who listen directly still works.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ log = logging.getLogger(__name__)
 
 _CHANNEL = b"allswell"
 _NOTIFY = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)"
-_WHO = b"SELECT pg_backend_pid()"
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
@@ -59,8 +57,7 @@ class NotifyCarrier:
             raise CarrierLost(str(error)) from None
         self._heard = NOTHING
         if hearing:
-            session = int(self._ask(_WHO).get_value(0, 0) or 0)
-            self._listening = session == self._line.backend_pid
+            self._listening = not self._address.pooled
             if self._listening:
                 self._own_channel = _CHANNEL + b"_" + secrets.token_hex(8).encode()
                 self._ask(b"LISTEN " + _CHANNEL)

@@ -32,5 +32,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long a listener may hear nothing before it proves by a round trip that it still would."""
     listen_timeout: float = 5
     """For that round trip, and for every notification; beyond it the listener is replaced."""
-    prepare_threshold: int | None = 0
-    """After how many uses a statement is prepared; None: never (for a pooler that cannot carry them)."""
+    prepare_threshold: int | msgspec.UnsetType | None = msgspec.UNSET
+    """After how many uses a statement is prepared; None: never.
+
+    Left out, it is at once, or never where a pooler stands in between. One that carries prepared statements in
+    transaction mode (PgBouncer 1.21 with `max_prepared_statements`) can be given 0 by hand.
+    """

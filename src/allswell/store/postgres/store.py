@@ -27,7 +27,7 @@ from allswell.store.drive import drive
 from allswell.store.herald import Herald
 from allswell.store.port import CommitUnknown, Position, Transaction
 from allswell.store.postgres.carrier import NotifyCarrier
-from allswell.store.postgres.connection import Address, Connection, Line, Statement
+from allswell.store.postgres.connection import Address, Connection, Line, Statement, is_pooled
 from allswell.store.postgres.desk import Desk, Guard
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.schema import bring_up_to_date
@@ -77,9 +77,11 @@ class PostgresStore(PostgresViews):
         settings, place = self._settings, self._address.place
 
         def prepare() -> None:
-            connection = self._address.connect()
+            # What is done once need not be prepared, and must not be where a pooler may be in between.
+            connection = self._address.connect(prepared=False)
             with connection:
                 bring_up_to_date(connection, settings, place)
+                self._address.pooled = is_pooled(connection)
 
         if self._closed:
             self._herald = self._new_herald()
