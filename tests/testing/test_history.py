@@ -274,6 +274,17 @@ def test_a_jump_of_the_clock_excuses_what_it_touched_unless_the_clock_is_a_serve
         assert story.wrong() == ([Wrong.EARLY] if shared else [])
 
 
+def test_a_holder_that_hears_of_its_lease_when_it_is_over_trusts_nothing() -> None:
+    """It was stopped while its claim was answered: others may have had the task meanwhile."""
+    story = Story()
+    story.ops.remove(story.op("checkin"))
+    first = story.op("claim")
+    first.told_at, first.told["trusted_until"] = 172 * MS, 0
+    assert story.wrong() == []
+    first.told["trusted_until"] = 173 * MS
+    assert story.wrong() == [Wrong.EARLY], "but it must know it"
+
+
 def test_what_a_killed_process_wrote_is_read_up_to_the_kill(tmp_path: Path) -> None:
     scribe = Scribe(tmp_path / "p1.jsonl", "p1")
     first = scribe.ask("submit", task=T, payload={"n": 1})

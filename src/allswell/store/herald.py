@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import select
+import socket
 import threading
 import time
 from typing import Protocol
@@ -70,7 +70,7 @@ class Herald:
         self._name = name
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._knock: tuple[int, int] | None = None
+        self._knock: tuple[socket.socket, socket.socket] | None = None
         self._knocked = False
         self._closing = False
         self._to_send = NOTHING
@@ -111,12 +111,12 @@ class Herald:
     def _wake(self) -> None:
         """Make the thread look; the guard is held. Many knocks before it looks are one."""
         if self._thread is None:
-            self._knock = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._knock = socket.socketpair()
             self._thread = threading.Thread(target=self._live, name=self._name, daemon=True)
             self._thread.start()
         if not self._knocked and self._knock is not None:
             self._knocked = True
-            os.write(self._knock[1], b"!")
+            self._knock[1].send(b"!")
 
     def _live(self) -> None:
         pause = _RETRY_FIRST
@@ -179,15 +179,17 @@ class Herald:
 
     def _await(self, source: int | None, seconds: float) -> None:
         """Sleep until a knock, a call or so many seconds."""
+        if self._knock is None:
+            return
+        knock = self._knock[0]
         poll = select.poll()
-        knock = self._knock[0] if self._knock is not None else -1
         poll.register(knock, select.POLLIN)
         if source is not None:
             poll.register(source, select.POLLIN)
-        if any(file == knock for file, _ in poll.poll(max(0, seconds * 1000))):
+        if any(file == knock.fileno() for file, _ in poll.poll(max(0, seconds * 1000))):
             with self._guard:
                 self._knocked = False
-                os.read(knock, 16)
+                knock.recv(16)
 
     def _sleep(self, seconds: float) -> bool:
         """Pause before the carrier is opened again; whether all is over."""
@@ -227,5 +229,5 @@ class Herald:
         with self._guard:
             knock, self._knock = self._knock, None
             self._closing = True
-        for file in knock or ():
-            os.close(file)
+        for end in knock or ():
+            end.close()

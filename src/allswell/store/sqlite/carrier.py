@@ -45,7 +45,8 @@ class DatagramCarrier:
 
     def open(self, *, hearing: bool) -> None:
         """Make a socket and, with `hearing`, give it a name."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
         _inheritable.add(self)
         if hearing:
             try:
@@ -133,7 +134,7 @@ class DatagramCarrier:
         try:
             if self._folder is None:
                 self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._open_socket().sendto(data, socket.MSG_DONTWAIT, self._address(name))
+            self._open_socket().sendto(data, self._address(name))
         except ConnectionRefusedError:
             with suppress(OSError):
                 (self.folder / name).unlink()  # its process is dead

@@ -96,13 +96,13 @@ class SqliteStore:
         """Close both connections; the last process to do so leaves no WAL behind."""
         self._check_process()
         herald, self._herald = self._herald, None
-        if herald is not None:
-            await herald.close(_LAST_CALL)
         threads, self._threads = self._threads, None
         if threads is None:
             return
         writing, reading = threads
         try:
+            if herald is not None:
+                await herald.close(_LAST_CALL)
             await self._call(reading, self._close_reader, "closing the store")
             await self._call(writing, self._writer.close, "closing the store")
         finally:

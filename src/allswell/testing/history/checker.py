@@ -267,9 +267,7 @@ def _given_away(task: str, before: Op, own: Sequence[Op], after: Op, jumps: Sequ
     granted = after.told_at or 0
     if any(op.verb in _ENDING and op.asked_at <= granted for op in own):
         return
-    told = [before.told["trusted_until"]]
-    told += [op.told.get("trusted_until", 0) for op in own if op.fate is Fate.DONE and (op.told_at or 0) <= granted]
-    until = max(told)
+    until = max(op.told.get("trusted_until", 0) for op in (before, *own) if op.fate is Fate.DONE)
     if granted < until and not any(before.asked_at <= jump <= granted for jump in jumps):
         story = f"token {after.token} was granted {(until - granted) / 1e6:.0f} ms before token {before.token}'s end"
         yield Anomaly(Wrong.EARLY, task, story)

@@ -53,8 +53,13 @@ class Witness:
 
 
 def trusted_until(lease: Lease) -> int:
-    """Until when this holder may believe that the task is its own, on the monotonic clock in ns."""
-    return time.monotonic_ns() + lease.remaining * 1_000_000
+    """Until when this holder may believe that the task is its own, on the monotonic clock in ns; 0: it may not.
+
+    One that was stopped while its claim was answered is handed a lease that is over, and knows it.
+    """
+    now = time.monotonic_ns()
+    left = lease.remaining
+    return now + left * 1_000_000 if left else 0
 
 
 class Held:
