@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """What can be locked."""
+    """What can be locked, in the order in which it is."""
 
     SPREAD = "spread"
     RUN = "run"
@@ -55,15 +55,7 @@ class Kind(StrEnum):
     LEASE = "lease"
 
 
-LOCK_ORDER: tuple[Kind, ...] = (
-    Kind.SPREAD,
-    Kind.RUN,
-    Kind.SERVICE,
-    Kind.AGENT,
-    Kind.QUESTION,
-    Kind.TASK,
-    Kind.LEASE,
-)
+LOCK_ORDER: tuple[Kind, ...] = tuple(Kind)
 
 
 class Wanted(msgspec.Struct):
