@@ -5,7 +5,7 @@ is true. So a call may be lost, come twice, late, out of order, or about somethi
 meanwhile, and no work is ever lost with it: everybody who waits also looks again by itself (`engine/pace.py`). That
 polling is the truth; calls only make it quick.
 
-What follows from that for a store (`announce` and `hear` in `store/port.py`):
+What follows from that for a store (`Calls`, a part of its port):
 
 -   Telling is off the write path. A call is sent after the commit it is about, by a thread of its own. On PostgreSQL a
     transaction that notifies takes a lock of the whole cluster while it commits; a deciding one never does.
@@ -20,6 +20,7 @@ What follows from that for a store (`announce` and `hear` in `store/port.py`):
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -60,6 +61,19 @@ LOOK_AGAIN = Call(ready=True, journal=True, spreads=True)
 """Something may have been missed."""
 
 Hearer = Callable[[Call], None]
+
+
+class Calls(Protocol):
+    """The part of a store by which processes wake each other."""
+
+    def announce(self, call: Call) -> None:
+        """Tell other processes that it is worth looking; never waits or fails, and may be lost."""
+        ...
+
+    def hear(self, hearer: Hearer) -> None:
+        """Call `hearer` in the running loop with what other processes tell, until the store is closed."""
+        ...
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Call).decode

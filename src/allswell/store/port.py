@@ -38,7 +38,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run, Service, Spread
 from allswell.domain.task import Attempt, Bar, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
-from allswell.store.call import Call, Hearer
+from allswell.store.call import Calls
 
 T = TypeVar("T")
 
@@ -327,7 +327,7 @@ class Views(Protocol):
         ...
 
 
-class Store(Views, Protocol):
+class Store(Views, Calls, Protocol):
     """A place where a watch lives."""
 
     url: str
@@ -352,14 +352,6 @@ class Store(Views, Protocol):
 
     async def outcome(self, ticket: str) -> bool:
         """Whether the transaction of a lost commit answer took place; waits until that is certain."""
-        ...
-
-    def announce(self, call: Call) -> None:
-        """Tell other processes that it is worth looking; never waits or fails, and may be lost (`store/call.py`)."""
-        ...
-
-    def hear(self, hearer: Hearer) -> None:
-        """Call `hearer` in the running loop with what other processes tell, until the store is closed."""
         ...
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
