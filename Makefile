@@ -8,6 +8,8 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # More for pytest or the script behind a target: make test ARGS="-k lease -x"
 ARGS   ?=
+# What the storm of `make chaos` is told: make chaos STORM="--minutes 2 --store postgres --seed 7"
+STORM  ?= --minutes 10 --store both
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -58,8 +60,9 @@ demo: $(STAMP) ## see it at work
 sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
 	$(PYTEST) -n auto tests/sim $(ARGS)
 
-chaos: $(STAMP) ## kill -9 loops, zombies, two processes for a minute and database restarts, in full
+chaos: $(STAMP) ## kill -9 loops, zombies, two processes for a minute, restarts; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 $(PYTEST) tests/crash $(ARGS)
+	$(BIN)/python -m tests.crash.storm $(STORM)
 
 clean: ## remove .venv and all that tools leave behind
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -60,6 +60,9 @@ SOMETIMES = (
     "two processes made the same row",
 )
 WEATHER = (
+    "call_late",
+    "call_lost",
+    "call_twice",
     "clock_jumped",
     "commit_lost_and_undone",
     "commit_lost_but_done",

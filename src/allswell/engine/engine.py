@@ -1,4 +1,9 @@
-"""The engine: carries commands to the store in batches, sweeps, and wakes whoever waits in this process."""
+"""The engine: carries commands to the store in batches, sweeps, and wakes whoever waits, here and in other processes.
+
+What a commit means for those who wait is told twice: to this process at once, by its signals, and to the others by
+the store's calls (`store/call.py`), which may be lost. Timers and consequences are told to others only by an engine
+that does not sweep: one that does is awake for its own.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +22,18 @@ from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
+from allswell.engine.ear import Ear
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
+from allswell.store.call import Call
 from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
 BATCH_MOST = 500
+HEAR_AFTER = 0.2
+"""Seconds. A process that is over sooner and waits for nothing needs no ears; to open them costs a connection."""
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -53,6 +62,10 @@ class Engine:
         self.journal = Signal()
         self.sweeper = Sweeper(store, clock=clock or SystemClock(), pace=pace, draw=draw, tell=self._tell)
         self._sweeping = sweeping
+        self._hearing = False
+        self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
+        self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
+        self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._decisions = Batcher[Command | Claim](
             self._perform,
@@ -83,6 +96,7 @@ class Engine:
         self._nursery.start(self._checkins.work(), name="check-ins")
         if self._sweeping:
             self._nursery.start(self.sweeper.work(), name="sweeper")
+            self._nursery.start(self._hear_after_a_while(), name="ears")
         return self
 
     async def __aexit__(
@@ -92,6 +106,8 @@ class Engine:
         try:
             await self._nursery.__aexit__(kind, error, trace)
         finally:
+            for ear in (self._ready_elsewhere, self._journal_elsewhere, self._spreads_elsewhere):
+                ear.close()
             await self.store.close()
 
     def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
@@ -120,6 +136,8 @@ class Engine:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
+        if wait > 0:
+            self.hear()
         while True:
             news = self.ready.listen()
             sent = loop.time()
@@ -131,6 +149,8 @@ class Engine:
                     self._give_back([asked.result()])  # cancelled in the very moment it was answered
                 raise
             left = until - loop.time()
+            if granted:
+                self._ready_elsewhere.rewarded()
             if granted or left <= 0:
                 return Claimed(granted, sent)
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
@@ -170,6 +190,30 @@ class Engine:
         if news.events:
             self.journal.fire()
         self.sweeper.hear(news)
+        if self._sweeping:
+            self.store.announce(Call(news.ready, news.events))
+        else:
+            self.store.announce(Call(news.ready, news.events, news.spreads, news.due))
+
+    def hear(self) -> None:
+        """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
+        if not self._hearing:
+            self._hearing = True
+            self.store.hear(self._heard)
+
+    async def _hear_after_a_while(self) -> None:
+        await asyncio.sleep(HEAR_AFTER)
+        self.hear()
+
+    def _heard(self, call: Call) -> None:
+        if call.ready:
+            self._ready_elsewhere.call()
+        if call.journal:
+            self._journal_elsewhere.call()
+        if call.spreads:
+            self._spreads_elsewhere.call()
+        if call.due is not None:
+            self.sweeper.hear(News(due=call.due))
 
 
 def _new_tasks(command: Submit | Answer) -> Sequence[NewTask]:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 async def events(engine: Engine, after: Position, *, follow: bool) -> AsyncIterator[Entry]:
     """The journal after a position; with `follow`, for ever."""
+    if follow:
+        engine.hear()
     while True:
         news = engine.journal.listen()
         try:
@@ -42,6 +44,7 @@ async def events(engine: Engine, after: Position, *, follow: bool) -> AsyncItera
 
 async def follow(engine: Engine, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
     """Hand the journal to `handler`, chunk by chunk, until cancelled; progress is kept under `name`."""
+    engine.hear()
     pause = engine.pace.retry_first
     after: Position | None = None
     while True:

@@ -38,12 +38,13 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run, Service, Spread
 from allswell.domain.task import Attempt, Bar, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
+from allswell.store.call import Calls
 
 T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """What can be locked."""
+    """What can be locked, in the order in which it is."""
 
     SPREAD = "spread"
     RUN = "run"
@@ -54,15 +55,7 @@ class Kind(StrEnum):
     LEASE = "lease"
 
 
-LOCK_ORDER: tuple[Kind, ...] = (
-    Kind.SPREAD,
-    Kind.RUN,
-    Kind.SERVICE,
-    Kind.AGENT,
-    Kind.QUESTION,
-    Kind.TASK,
-    Kind.LEASE,
-)
+LOCK_ORDER: tuple[Kind, ...] = tuple(Kind)
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -360,7 +353,7 @@ class Views(Protocol):
         ...
 
 
-class Store(Views, Protocol):
+class Store(Views, Calls, Protocol):
     """A place where a watch lives."""
 
     url: str

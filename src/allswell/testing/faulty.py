@@ -22,6 +22,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
+from allswell.store.call import Call, Hearer
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, Store, TaskFilter, TaskRow, Transaction
 
 T = TypeVar("T")
@@ -95,6 +96,20 @@ class FaultyStore:
         """Whether the transaction of a lost commit answer took place."""
         store = self._reach()
         return self._outcomes[ticket] if ticket in self._outcomes else await store.outcome(ticket)
+
+    def announce(self, call: Call) -> None:
+        """Tell other processes; while the connection is down, nobody hears it."""
+        if not self.down:
+            self._store.announce(call)
+
+    def hear(self, hearer: Hearer) -> None:
+        """Hear other processes; while the connection is down, nobody is heard."""
+
+        def listen(call: Call) -> None:
+            if not self.down:
+                hearer(call)
+
+        self._store.hear(listen)
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
         """The lane of each (role, services), made if it is new."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from allswell.domain.names import Millis
 from allswell.domain.task import Lane
+from allswell.store.call import Hearer
 from allswell.store.memory.locks import Key, LockTable
 from allswell.store.memory.tables import Draft, Tables
 from allswell.store.port import Changes, Entry, Kind, Position
@@ -43,6 +44,8 @@ class Database:
         self.cursors: dict[str, Position] = {}
         self.outcomes: dict[str, bool] = {}
         """How the commits ended whose answers were lost."""
+        self.hearers: dict[object, Hearer] = {}
+        """By the connection that each belongs to."""
         self.on_commit: OnCommit | None = None
         self.numbers = itertools.count(1)
         self.looking: dict[Looking, None] = {}

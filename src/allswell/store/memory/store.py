@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from allswell.domain.task import Lane
 from allswell.errors import Bug, Unavailable
+from allswell.store.call import LOOK_AGAIN, Call, Hearer
 from allswell.store.memory.database import Database, OnCommit
 from allswell.store.memory.transaction import MemoryTransaction
 from allswell.store.memory.views import MemoryViews
@@ -20,6 +21,10 @@ from allswell.store.port import CommitUnknown, Transaction
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
+
+
+Carry = Callable[[], Sequence[float]]
+"""How a wake-up call travels: after how many seconds it arrives; never, once, or several times."""
 
 
 class AnswerLost(Exception):
@@ -55,11 +60,13 @@ class MemoryStore(MemoryViews):
         faults: Faults | None = None,
         shared_clock: bool = False,
         database: Database | None = None,
+        carry: Carry | None = None,
     ) -> None:
         self.database = database or Database(clock or SystemClock())
         self.strict = strict
         self.faults = faults
         self.shared_clock = shared_clock
+        self._carry = carry
         self._is_open = False
 
     def another(self, *, faults: Faults | None = None) -> MemoryStore:
@@ -82,6 +89,28 @@ class MemoryStore(MemoryViews):
     async def close(self) -> None:
         """Let the connection go. The rows stay as long as any connection to them is kept."""
         self._is_open = False
+        self.database.hearers.pop(self, None)
+
+    def announce(self, call: Call) -> None:
+        """Tell the other connections, as the weather allows."""
+        others = [connection for connection in self.database.hearers if connection is not self]
+        if not others or not call:
+            return
+        loop = asyncio.get_running_loop()
+        for delay in (0.0,) if self._carry is None else self._carry():
+            for connection in others:
+                loop.call_later(delay, self._arrive, connection, call)
+
+    def hear(self, hearer: Hearer) -> None:
+        """Hear the other connections."""
+        if self._is_open:
+            self.database.hearers[self] = hearer
+            asyncio.get_running_loop().call_soon(self._arrive, self, LOOK_AGAIN)
+
+    def _arrive(self, connection: object, call: Call) -> None:
+        hearer = self.database.hearers.get(connection)  # it may have been closed while the call was under way
+        if hearer is not None:
+            hearer(call)
 
     async def give_way(self, statement: str) -> None:
         """What every statement begins with: others get their turn, and the weather may strike."""

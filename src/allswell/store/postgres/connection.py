@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg import conninfo, pq
 from psycopg.rows import tuple_row
@@ -42,7 +43,9 @@ class Address:
         if "@" in hosts + database or not all(port.isdigit() for port in ports.split(",") if port):
             raise _bad_url("host or port cannot be read")
         self.place = f"{hosts or 'localhost'}:{ports or '5432'}/{database}"
-        self.prepare_threshold = settings.prepare_threshold
+        self._chosen = settings.prepare_threshold
+        self.pooled = False
+        """Whether a pooler was found between us and the server; looked for when the store is opened."""
         self._parts = {
             "application_name": "allswell",
             "connect_timeout": max(2, round(settings.connect_timeout)),
@@ -55,13 +58,20 @@ class Address:
             "client_encoding": "utf8",
         }
 
-    def connect(self) -> Connection:
+    @property
+    def prepare_threshold(self) -> int | None:
+        """After how many uses a statement is prepared, if ever."""
+        if self._chosen is msgspec.UNSET:
+            return None if self.pooled else 0
+        return self._chosen
+
+    def connect(self, *, prepared: bool = True) -> Connection:
         """A new connection that starts no transaction by itself."""
         try:
             connection = psycopg.Connection.connect(
                 conninfo.make_conninfo("", **self._parts),
                 autocommit=True,
-                prepare_threshold=self.prepare_threshold,
+                prepare_threshold=self.prepare_threshold if prepared else None,
                 cursor_factory=psycopg.RawCursor,
                 row_factory=tuple_row,
             )
@@ -69,6 +79,15 @@ class Address:
             raise explain_login(error, self.place) from None
         connection.prepared_max = _PREPARED_MAX
         return connection
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler is in between: it gives out keys of its own, so the id at login is not the session's.
+
+    What is left in a session then belongs to whoever gets it next, and what was left there may be gone.
+    """
+    rows = connection.execute("SELECT pg_backend_pid()").fetchall()
+    return bool(rows[0][0] != connection.pgconn.backend_pid)
 
 
 class Line:

@@ -28,5 +28,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For bringing the schema up to date, the wait for another process that does so included."""
     close_timeout: float = 5
     """For work under way when the store is closed."""
-    prepare_threshold: int | None = 0
-    """After how many uses a statement is prepared; None: never (for a pooler that cannot carry them)."""
+    listen_check: float = 20
+    """How long a listener may hear nothing before it proves by a round trip that it still would."""
+    listen_timeout: float = 5
+    """For that round trip, and for every notification; beyond it the listener is replaced."""
+    prepare_threshold: int | msgspec.UnsetType | None = msgspec.UNSET
+    """After how many uses a statement is prepared; None: never.
+
+    Left out, it is at once, or never where a pooler stands in between. One that carries prepared statements in
+    transaction mode (PgBouncer 1.21 with `max_prepared_statements`) can be given 0 by hand.
+    """

@@ -22,9 +22,12 @@ import msgspec
 import psycopg
 
 from allswell.errors import Refused, Unavailable
+from allswell.store.call import Call, Hearer
 from allswell.store.drive import drive
+from allswell.store.herald import Herald
 from allswell.store.port import CommitUnknown, Position, Transaction
-from allswell.store.postgres.connection import Address, Connection, Line, Statement
+from allswell.store.postgres.carrier import NotifyCarrier
+from allswell.store.postgres.connection import Address, Connection, Line, Statement, is_pooled
 from allswell.store.postgres.desk import Desk, Guard
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.schema import bring_up_to_date
@@ -40,6 +43,8 @@ T = TypeVar("T")
 _DECISIONS, _CHECKINS, _LOOKING = ("decisions 1", "decisions 2"), ("check-ins",), ("looking 1", "looking 2")
 _SETTLE_FIRST, _SETTLE_MOST = 0.01, 0.5
 """Pauses between two questions about a commit, in seconds."""
+_LAST_CALL = 1.0
+"""How long closing waits for a call that is still to be told, in seconds; it is only a hint."""
 
 
 class PostgresStore(PostgresViews):
@@ -60,6 +65,7 @@ class PostgresStore(PostgresViews):
         self._numbers = itertools.count(1)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._closed = False
+        self._herald = self._new_herald()
 
     def __repr__(self) -> str:
         return f"<PostgresStore {self._address.place}>"
@@ -71,10 +77,14 @@ class PostgresStore(PostgresViews):
         settings, place = self._settings, self._address.place
 
         def prepare() -> None:
-            connection = self._address.connect()
+            # What is done once need not be prepared, and must not be where a pooler may be in between.
+            connection = self._address.connect(prepared=False)
             with connection:
                 bring_up_to_date(connection, settings, place)
+                self._address.pooled = is_pooled(connection)
 
+        if self._closed:
+            self._herald = self._new_herald()
         self._closed = False
         await self._outside(prepare, settings.migrate_timeout + settings.connect_timeout, "opening the store")
 
@@ -82,7 +92,25 @@ class PostgresStore(PostgresViews):
         """Let everything go; work under way gets `close_timeout` to finish."""
         self._closed = True
         desks, self._desks = list(self._desks.values()), {}
-        await asyncio.gather(*(desk.close(self._settings.close_timeout) for desk in desks), return_exceptions=True)
+        timeout = self._settings.close_timeout
+        await asyncio.gather(
+            self._herald.close(min(timeout, _LAST_CALL)),
+            *(desk.close(timeout) for desk in desks),
+            return_exceptions=True,
+        )
+
+    # Wake-up calls.
+
+    def _new_herald(self) -> Herald:
+        return Herald(NotifyCarrier(self._address, self._settings), "allswell-postgres-herald")
+
+    def announce(self, call: Call) -> None:
+        """Notify other processes, from a thread and a connection of their own."""
+        self._herald.announce(call)
+
+    def hear(self, hearer: Hearer) -> None:
+        """Listen to other processes."""
+        self._herald.hear(hearer)
 
     # Units of work.
 

@@ -16,8 +16,11 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt
 from allswell.errors import Bug, Refused, Unavailable
+from allswell.store.call import Call, Hearer
+from allswell.store.herald import Herald
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
 from allswell.store.sqlite import backup, place, views
+from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.now import StoreClock
@@ -28,6 +31,8 @@ from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
+_LAST_CALL = 0.5
+"""How long closing waits for a call that is still to be told, in seconds; it is only a hint."""
 
 
 class SqliteStore:
@@ -69,6 +74,7 @@ class SqliteStore:
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
         self._unknown: dict[str, Unit] = {}
+        self._herald: Herald | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -84,15 +90,19 @@ class SqliteStore:
         except BaseException:
             await self.close()
             raise
+        self._herald = Herald(DatagramCarrier(self.path), "allswell-sqlite-herald")
 
     async def close(self) -> None:
         """Close both connections; the last process to do so leaves no WAL behind."""
         self._check_process()
+        herald, self._herald = self._herald, None
         threads, self._threads = self._threads, None
         if threads is None:
             return
         writing, reading = threads
         try:
+            if herald is not None:
+                await herald.close(_LAST_CALL)
             await self._call(reading, self._close_reader, "closing the store")
             await self._call(writing, self._writer.close, "closing the store")
         finally:
@@ -111,6 +121,19 @@ class SqliteStore:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+
+    # --- wake-up calls ------------------------------------------------------------------------------------------------
+
+    def announce(self, call: Call) -> None:
+        """Tell the other processes on this machine, from a thread of its own."""
+        if self._herald is not None:
+            self._herald.announce(call)
+
+    def hear(self, hearer: Hearer) -> None:
+        """Hear the other processes on this machine."""
+        self._check_process()
+        if self._herald is not None:
+            self._herald.hear(hearer)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

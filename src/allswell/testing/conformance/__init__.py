@@ -9,7 +9,17 @@ A place is empty at the beginning and used by one case only. A case that the sto
 reason. The cases keep to the protocol themselves, so they pass on the strict memory store too.
 """
 
-from allswell.testing.conformance import accounting, finding, following, holding, keeping, living, picking, viewing
+from allswell.testing.conformance import (
+    accounting,
+    calling,
+    finding,
+    following,
+    holding,
+    keeping,
+    living,
+    picking,
+    viewing,
+)
 from allswell.testing.conformance.place import Case, Place, Skip
 
 CASES: tuple[Case, ...] = (
@@ -21,6 +31,7 @@ CASES: tuple[Case, ...] = (
     *accounting.CASES,
     *following.CASES,
     *living.CASES,
+    *calling.CASES,
 )
 
 __all__ = ["CASES", "Case", "Place", "Skip"]

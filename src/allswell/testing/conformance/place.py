@@ -29,6 +29,8 @@ class Place(msgspec.Struct, frozen=True):
     connect: Callable[[], Store]
     concurrent: bool = True
     """Whether two transactions can be under way at the same time."""
+    calls: bool = True
+    """Whether wake-up calls reach other stores on this place at all; a store need not have any."""
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
@@ -50,6 +52,11 @@ class Place(msgspec.Struct, frozen=True):
         """Skip the case where transactions run one after the other."""
         if not self.concurrent:
             raise Skip("this store runs one transaction at a time")
+
+    def needs_calls(self) -> None:
+        """Skip the case where nobody can be told anything."""
+        if not self.calls:
+            raise Skip("this store has no wake-up calls: everybody polls")
 
 
 Case = Callable[[Place], Coroutine[object, object, None]]

@@ -39,7 +39,13 @@ class Connection(MemoryStore):
     """A process's own connection to the one store; it counts the conflicts it meets."""
 
     def __init__(self, store: MemoryStore, weather: Weather, chronicle: Chronicle) -> None:
-        super().__init__(strict=True, faults=weather, shared_clock=store.shared_clock, database=store.database)
+        super().__init__(
+            strict=True,
+            faults=weather,
+            shared_clock=store.shared_clock,
+            database=store.database,
+            carry=weather.carry,
+        )
         self._chronicle = chronicle
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:

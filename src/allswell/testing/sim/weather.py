@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,6 +30,8 @@ class Levels(msgspec.Struct, frozen=True):
     broken: float = 0.002
     commit_refused: float = 0.004
     answer_lost: float = 0.012
+    calls: float = 0.3
+    """Wake-up calls that are lost, come late or come twice."""
     cuts: float = 0.5
     outages: float = 0.15
     crashes: float = 0.5
@@ -124,6 +127,18 @@ class Weather:
         if self._sky.chance.random() < self._sky.levels.answer_lost / 2:
             self._strike("commit_lost_but_done")
             raise AnswerLost
+
+    def carry(self) -> Sequence[float]:
+        """A wake-up call to the other processes: it may arrive, or not, or late, or twice."""
+        if self.paused or asyncio.get_running_loop().time() < max(self.cut_until, self._sky.outage_until):
+            return ()
+        chance = self._sky.chance
+        if chance.random() >= self._sky.levels.calls:
+            return (0.0,)
+        late = round(10 ** (chance.random() * 4 - 2), 3)
+        fate, delays = chance.choice((("lost", ()), ("late", (late,)), ("twice", (0.0, late))))
+        self._strike(f"call_{fate}")
+        return delays
 
     def _strike(self, fault: str) -> None:
         self._sky.chronicle.struck(fault)

@@ -1,0 +1,173 @@
+"""Calls by unix datagrams: every process that hears has a socket in a folder beside the database.
+
+Telling is a look into the folder and one datagram for each socket in it, sent without waiting. A socket whose queue is
+full belongs to somebody who has calls enough; one that nobody has open any more was left behind by a process that was
+killed, and is removed. Names are drawn at random and never used again, so nobody's living socket is removed by mistake.
+
+The folder and its sockets are for the user alone (0700, 0600); processes of other users find work by polling. Where
+the path is longer than the 107 bytes that a socket's name may have, sockets are reached through the folder's
+descriptor in /proc. The database's own files are never touched (see the package's first words).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from allswell.store.call import NOTHING, Call, decode, encode
+from allswell.store.herald import CarrierLost
+
+_LONGEST_NAME = 107
+"""Bytes of a socket's path on Linux, without its end."""
+_CHECK_EVERY = 20.0
+_MADE_AGAIN = 5
+"""How often the folder is made again when the last one out removes it at the same moment."""
+_ECHO = b"echo"
+_NAME = re.compile(r"[0-9]+-[0-9a-f]{12}")
+"""Anything else in the folder is not ours, and is left alone."""
+
+
+class DatagramCarrier:
+    """One process's socket, and the way to the others'."""
+
+    check_every = _CHECK_EVERY
+
+    def __init__(self, database: Path) -> None:
+        self.folder = Path(f"{database}.calls")
+        self._socket: socket.socket | None = None
+        self._name: str | None = None
+        self._folder: int | None = None
+
+    def open(self, *, hearing: bool) -> None:
+        """Make a socket and, with `hearing`, give it a name."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        _inheritable.add(self)
+        if hearing:
+            try:
+                self._bind(self._socket)
+            except OSError as error:
+                raise CarrierLost(f"no socket in {self.folder}: {error}") from None
+
+    def fileno(self) -> int | None:
+        """The socket, if it has a name."""
+        return None if self._name is None or self._socket is None else self._socket.fileno()
+
+    def send(self, call: Call) -> None:
+        """One datagram for each of the others."""
+        try:
+            names = [path.name for path in self.folder.iterdir()]
+        except OSError:
+            return  # nobody has ever listened here
+        data = encode(call)
+        for name in names:
+            if name != self._name and _NAME.fullmatch(name):
+                self._send_to(name, data)
+
+    def receive(self) -> Call:
+        """All that waits in the queue, as one call."""
+        heard = NOTHING
+        sock = self._open_socket()
+        while True:
+            try:
+                data = sock.recv(4_096)
+            except BlockingIOError:
+                return heard
+            except OSError as error:
+                raise CarrierLost(str(error)) from None
+            if data != _ECHO:
+                heard = heard.merged(decode(data))
+
+    def check(self) -> None:
+        """A datagram to our own name: it is lost if somebody has cleared the folder away."""
+        if self._name is not None:
+            try:
+                self._open_socket().sendto(_ECHO, self._address(self._name))
+            except BlockingIOError:
+                return  # the queue is full: it is still there
+            except OSError as error:
+                raise CarrierLost(f"the socket in {self.folder} is gone: {error}") from None
+
+    def close(self) -> None:
+        """Remove the socket, and the folder if it was the last."""
+        sock, self._socket = self._socket, None
+        name, self._name = self._name, None
+        if name is not None:
+            with suppress(OSError):
+                (self.folder / name).unlink()
+            with suppress(OSError):
+                self.folder.rmdir()
+        if sock is not None:
+            sock.close()
+        self._close_folder()
+
+    def let_go(self) -> None:
+        """In a child that was forked: close what was inherited and touch nothing of the parent's."""
+        if self._socket is not None:
+            self._socket.close()
+        self._close_folder()
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def _bind(self, sock: socket.socket) -> None:
+        name = f"{os.getpid()}-{secrets.token_hex(6)}"
+        for left in reversed(range(_MADE_AGAIN)):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self._close_folder()
+            try:
+                self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                sock.bind(self._address(name))
+                (self.folder / name).chmod(0o600)
+            except FileNotFoundError:
+                if not left:
+                    raise
+            else:
+                self._name = name
+                return
+
+    def _send_to(self, name: str, data: bytes) -> None:
+        try:
+            if self._folder is None:
+                self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._open_socket().sendto(data, self._address(name))
+        except ConnectionRefusedError:
+            with suppress(OSError):
+                (self.folder / name).unlink()  # its process is dead
+        except OSError:
+            pass  # full, another user's, or gone since we looked: its owner polls
+        finally:
+            if self._name is None:
+                self._close_folder()  # the folder may be another one the next time
+
+    def _address(self, name: str) -> bytes:
+        plain = os.fsencode(self.folder / name)
+        if len(plain) <= _LONGEST_NAME:
+            return plain
+        return os.fsencode(f"/proc/self/fd/{self._folder}/{name}")
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise CarrierLost("not open")
+        return self._socket
+
+    def _close_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            os.close(folder)
+
+
+_inheritable: weakref.WeakSet[DatagramCarrier] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    # A socket that a forked child still has open looks alive to everybody after its process was killed.
+    for carrier in list(_inheritable):
+        carrier.let_go()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,148 @@
+"""LISTEN and NOTIFY: off the write path, and a listener that died, loudly or silently, is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from signal import SIGCONT, SIGSTOP
+
+import psycopg
+import pytest
+
+from allswell.store.call import LOOK_AGAIN, Call, decode
+from allswell.store.postgres import PostgresStore
+from tests.store.postgres.scene import opened, put_tasks, run
+
+_LISTENERS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%')
+"""
+
+
+def listeners(url: str) -> list[int]:
+    """The server's processes behind listening connections."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return [pid for (pid,) in connection.execute(_LISTENERS).fetchall()]
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """What another thread does can only be waited for."""
+    async with asyncio.timeout(20):
+        while not happened():
+            await asyncio.sleep(0.005)
+
+
+async def heard_by(store: PostgresStore) -> list[Call]:
+    calls: list[Call] = []
+    store.hear(calls.append)
+    await until(lambda: LOOK_AGAIN in calls)
+    calls.clear()
+    return calls
+
+
+def test_a_unit_of_work_never_notifies(pg_url: str) -> None:
+    """A notifying commit takes a lock of the whole cluster: what is written is told by another transaction."""
+
+    async def test(store: PostgresStore) -> None:
+        calls = await heard_by(store)
+        with psycopg.connect(pg_url, autocommit=True) as other:
+            other.execute("LISTEN allswell")
+            await put_tasks(store, ["t_a"], ready=1)
+            assert [*other.notifies(timeout=0.05)] == [], "the store itself tells nothing"
+            store.announce(Call(ready=True))
+            (told,) = other.notifies(timeout=20, stop_after=1)
+            assert told.payload == "[true,false,false,null]"
+        assert calls == [], "and nobody hears itself"
+
+    run(pg_url, test)
+
+
+def test_calls_that_pile_up_are_one_notification(pg_url: str) -> None:
+    async def test(store: PostgresStore) -> None:
+        with psycopg.connect(pg_url, autocommit=True) as other:
+            other.execute("LISTEN allswell")
+            for _ in range(10_000):
+                store.announce(Call(ready=True))
+            store.announce(Call(spreads=True))
+            told: list[str] = []
+            while not told or not decode(told[-1].encode()).spreads:
+                told += [note.payload for note in other.notifies(timeout=20, stop_after=1)]
+            assert len(told) < 200
+
+    run(pg_url, test)
+
+
+def test_a_listener_whose_session_was_ended_is_replaced(pg_url: str) -> None:
+    async def main() -> None:
+        async with opened(pg_url) as store, opened(pg_url) as other:
+            calls = await heard_by(store)
+            (listener,) = listeners(pg_url)
+            with psycopg.connect(pg_url, autocommit=True) as admin:
+                admin.execute("SELECT pg_terminate_backend(%s)", (listener,))
+            await until(lambda: LOOK_AGAIN in calls)
+            calls.clear()
+            other.announce(Call(ready=True))
+            await until(lambda: calls == [Call(ready=True)])
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
+def test_a_listener_that_died_in_silence_is_found_by_a_round_trip(pg_url: str) -> None:
+    """Its peer is stopped: packets are acknowledged, nothing is ever said again, and no error comes."""
+
+    async def main() -> None:
+        async with opened(pg_url, listen_check=0.3, listen_timeout=0.5) as store, opened(pg_url) as other:
+            calls = await heard_by(store)
+            (listener,) = listeners(pg_url)
+            os.kill(listener, SIGSTOP)
+            try:
+                await until(lambda: LOOK_AGAIN in calls)
+                calls.clear()
+                other.announce(Call(ready=True))
+                await until(lambda: calls == [Call(ready=True)])
+            finally:
+                os.kill(listener, SIGCONT)
+
+    asyncio.run(main())
+
+
+def test_a_quiet_listener_keeps_its_connection(pg_url: str) -> None:
+    """Round trips that succeed replace nothing and wake nobody, neither here nor elsewhere."""
+
+    async def main() -> None:
+        async with opened(pg_url, listen_check=0.02) as store, opened(pg_url, listen_check=0.02) as other:
+            calls, others = await heard_by(store), await heard_by(other)
+            before = set(listeners(pg_url))
+            for _ in range(50):
+                await store.view_agenda()
+                await asyncio.sleep(0.005)
+            assert set(listeners(pg_url)) == before
+            assert calls == others == []
+
+    asyncio.run(main())
+
+
+def test_a_store_that_only_tells_does_not_listen(pg_url: str) -> None:
+    async def main() -> None:
+        async with opened(pg_url) as store, opened(pg_url) as other:
+            calls = await heard_by(other)
+            store.announce(Call(ready=True))
+            await until(lambda: calls == [Call(ready=True)])
+            assert store._herald._carrier.fileno() is None
+
+    asyncio.run(main())
+
+
+def test_what_is_told_last_is_still_told_when_the_store_closes(pg_url: str) -> None:
+    """A short process submits and ends; the fleet hears of it all the same."""
+
+    async def main() -> None:
+        async with opened(pg_url) as other:
+            calls = await heard_by(other)
+            async with opened(pg_url) as store:
+                store.announce(Call(ready=True))
+            await until(lambda: calls == [Call(ready=True)])
+
+    asyncio.run(main())
