@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from allswell.doors.cli import render
+from allswell.doors.cli.width import cut, width_of
 from tests.doors.cli.console import Console
 from tests.doors.cli.upkeep import at_terminal, environment
 
@@ -35,7 +36,7 @@ def test_tables_and_lines_fit(full: Path, columns: int) -> None:
         said = at_terminal(*command, cwd=full, columns=columns)
         assert said.code == 0
         for line in COLOUR.sub("", said.out).splitlines():
-            assert render.width_of(line) <= columns, (command, line)
+            assert width_of(line) <= columns, (command, line)
         assert "…" in said.out
 
 
@@ -69,10 +70,10 @@ def test_text_that_bites_is_shown_as_it_is() -> None:
 
 
 def test_cutting_counts_columns_not_characters() -> None:
-    assert render.cut("日本語日本語", 7) == "日本語…"
-    assert render.cut("日本語日本語", 12) == "日本語日本語"
-    assert render.cut("abcdef" * 100, 5) == "abcd…"
-    assert render.width_of(render.cut("é́" * 50, 10)) <= 10
+    assert cut("日本語日本語", 7) == "日本語…"
+    assert cut("日本語日本語", 12) == "日本語日本語"
+    assert cut("abcdef" * 100, 5) == "abcd…"
+    assert width_of(cut("é́" * 50, 10)) <= 10
 
 
 @pytest.mark.parametrize(

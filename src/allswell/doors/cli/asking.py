@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame
@@ -75,10 +74,10 @@ def ask(
         frame.say(shapes.question(question), words)
         return
     frame.say(shapes.question(question), str(question.id))
+    over = "" if hold else " This attempt is over: the task waits for the answer."
     if wait is not None:
-        frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell answer {question.id} OPTION` does")
-    if not json and sys.stderr.isatty():
-        sys.stderr.write(f"asked; `allswell answer {question.id} OPTION` answers it\n")
+        frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
+    frame.hint(f"Asked; `allswell why {question.id}` shows each way to answer.{over}")
 
 
 def _option(given: str) -> Choice:

@@ -114,7 +114,7 @@ _COLUMNS = (
     Column("ID"),
     Column("NAME", 16),
     Column("STATE"),
-    Column("ROLE", 6),
+    Column("ROLE", 6, spare=True),
     Column("AGENT", 6),
     Column("AGE", None, right=True),
     Column("", 12),
@@ -206,10 +206,11 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     rows = []
     for run in found:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
-        limit_ = "" if run.deadline is None else when(run.deadline, now)
+        limit_ = "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)
         rows.append([run.id, run.name, when(run.created_at, now), limit_, ended])
     columns = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
-    frame.say({"runs": [shapes.run(run) for run in found]}, table(columns, rows) if rows else "No runs.")
+    none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
+    frame.say({"runs": [shapes.run(run) for run in found]}, table(columns, rows) if rows else none)
 
 
 def questions(
@@ -242,14 +243,22 @@ def told_question(question: Question, name: str, now: int) -> str:
     head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}"
     lines = [head, block(question.text, "  ")]
     if question.closed_at is not None:
-        by = f" by {plain(question.answered_by)}" if question.answered_by else ""
-        said = f": {plain(question.answer)}" if question.answer else ""
-        lines.append(f"  {plain(question.choice or 'closed')}{by} {when(question.closed_at, now)}{said}")
+        lines.append(block(_closed(question, now), "  "))
         return "\n".join(lines)
     width = max((len(option.key) for option in question.options), default=0)
     lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
     lines.append(paint(f"  allswell answer {question.id} OPTION [TEXT]", "dim"))
     return "\n".join(lines)
+
+
+def _closed(question: Question, now: int) -> str:
+    """How a question ended."""
+    moment = when(question.closed_at or now, now)
+    if question.choice == "withdrawn":
+        return f"→ withdrawn {moment}: its task ended without an answer"
+    by = f" by {question.answered_by}" if question.answered_by else ""
+    said = f": {question.answer}" if question.answer else ""
+    return f"→ {question.choice}, answered{by} {moment}{said}"
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -289,7 +298,8 @@ def answer(
         return id_, closed.choice or "" if closed else "", "" if row is None else f"{row.task.name} is {stands(row)}"
 
     id_, choice, now = frame.run(work)
-    frame.say({"question": id_, "choice": choice}, f"answered: {plain(choice)}; {plain(now)}")
+    words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
+    frame.say({"question": id_, "choice": choice}, block(words))
 
 
 def cancel(
@@ -301,17 +311,21 @@ def cancel(
     """Call off a task, whoever holds it, or a run with all its tasks."""
     frame = Frame(store, json=json)
 
-    async def work(watch: Watch) -> str:
+    async def work(watch: Watch) -> tuple[str, str]:
+        from allswell.domain.names import TaskId
         from allswell.doors.cli.ids import find
 
-        id_ = await find(watch.engine.store, what)
+        views = watch.engine.store
+        id_ = await find(views, what)
         if id_.startswith("q_"):
             raise Refused("not_a_task", f"{id_} is a question; answer it, or cancel its task", where="ID")
         if id_.startswith("r_"):
             await watch.end_run(id_, reason)
-        else:
-            await watch.cancel(id_, reason)
-        return id_
+            name = next(run.name for run in await views.view_runs() if run.id == id_)
+            return id_, f"the run {paint(plain(name), 'bold')} is called off, and all in it that was still open"
+        await watch.cancel(id_, reason)
+        row = await views.view_task(TaskId(id_))
+        return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is called off"
 
-    id_ = frame.run(work)
-    frame.say({"id": id_, "cancelled": True}, f"{id_} is called off")
+    id_, words = frame.run(work)
+    frame.say({"id": id_, "cancelled": True}, words)
