@@ -15,7 +15,7 @@ from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
 from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
-from allswell.doors.cli.render import harmless, paint, pairs, plain, when
+from allswell.doors.cli.render import harmless, paint, pairs, plain, sentence, when
 from allswell.doors.cli.width import columns, width_of
 from allswell.errors import Refused
 
@@ -41,7 +41,7 @@ def add_to(app: Commands) -> None:
         epilog=examples(
             "allswell claim --agent ada",
             "allswell claim --agent ada --role critic --wait 10m --json",
-            "allswell claim --agent ada --lease 1m       check in at least every minute, or lose it",
+            "allswell claim --agent ada --lease 1m   check in every minute, or lose it",
         ),
     )(claim)
     add(
@@ -201,7 +201,7 @@ def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, s
     from allswell.doors.cli.shapes import stands
 
     row, now = frame.run(work)
-    frame.say({"task": row.task.id, "state": stands(row)}, _told_end(row, stands(row), now))
+    frame.say({"task": row.task.id, "state": stands(row)}, sentence(_told_end(row, stands(row), now)))
 
 
 def _told_end(row: TaskRow, state: str, now: int) -> str:

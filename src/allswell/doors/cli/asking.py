@@ -27,7 +27,7 @@ def add_to(app: Commands) -> None:
         rich_help_panel=WORKING,
         epilog=examples(
             'allswell ask "Which table shall I migrate?"',
-            'allswell ask "May I drop it?" --option yes=Drop --option no=Keep --hold --wait 1h',
+            'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
         ),
     )(ask)
 

@@ -246,6 +246,8 @@ def told(error: AllswellError, *, json: bool) -> Exit:
         from allswell.doors.cli.render import plain
 
         remark(f"allswell: {plain(str(error))}")
+        if isinstance(error, LeaseLost) and sys.stderr.isatty():
+            remark(f"Stop working on it; `allswell why {error.task}` tells what became of it.")
     return code
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli import journal, showing
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
-from allswell.doors.cli.render import Column, block, paint, plain, table, when
+from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def tasks(
 
 _COLUMNS = (
     Column("ID"),
-    Column("NAME", 16),
+    Column("NAME", 24),
     Column("STATE"),
     Column("ROLE", 6, spare=True),
     Column("AGENT", 6),
@@ -208,9 +208,9 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
         limit_ = "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)
         rows.append([run.id, run.name, when(run.created_at, now), limit_, ended])
-    columns = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
+    heads = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
     none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
-    frame.say({"runs": [shapes.run(run) for run in found]}, table(columns, rows) if rows else none)
+    frame.say({"runs": [shapes.run(run) for run in found]}, table(heads, rows) if rows else none)
 
 
 def questions(
@@ -241,7 +241,7 @@ def told_question(question: Question, name: str, now: int) -> str:
     """A question in words, with what to type."""
     asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
     head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}"
-    lines = [head, block(question.text, "  ")]
+    lines = [sentence(head), block(question.text, "  ")]
     if question.closed_at is not None:
         lines.append(block(_closed(question, now), "  "))
         return "\n".join(lines)
@@ -299,7 +299,7 @@ def answer(
 
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
-    frame.say({"question": id_, "choice": choice}, block(words))
+    frame.say({"question": id_, "choice": choice}, sentence(words))
 
 
 def cancel(
@@ -328,4 +328,4 @@ def cancel(
         return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is called off"
 
     id_, words = frame.run(work)
-    frame.say({"id": id_, "cancelled": True}, words)
+    frame.say({"id": id_, "cancelled": True}, sentence(words))

@@ -63,6 +63,12 @@ def harmless(text: str) -> str:
     return "\n".join(map(plain, text.splitlines()))
 
 
+def sentence(text: str) -> str:
+    """Words of ours, harmless and perhaps painted already; at a terminal, broken to its width."""
+    room = columns()
+    return text if room is None else "\n".join(wrapped(text, room))
+
+
 def coloured() -> bool:
     """Whether colour is wanted: on a terminal, unless NO_COLOR says otherwise."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

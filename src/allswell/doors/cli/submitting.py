@@ -36,7 +36,7 @@ def add_to(app: Commands) -> None:
         rich_help_panel=WORKING,
         epilog=examples(
             'allswell submit "write the changelog" --timeout 30m',
-            """allswell submit fetch --payload '{"url": "https://example.org"}' --key fetch-1""",
+            """allswell submit fetch --payload '{"url": "https://x.org"}' --key fetch-1""",
             "allswell submit report --needs fetch --role writer --priority 5",
             "allswell submit report --run night --run-timeout 8h",
             """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
