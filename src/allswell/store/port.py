@@ -262,6 +262,8 @@ class TaskFilter(msgspec.Struct, frozen=True):
     after: str = ""
     """Only ids greater than this one: where the last page ended."""
     limit: int = 1_000
+    ids: tuple[TaskId, ...] | None = None
+    """Only these; those that do not exist are missing."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):

@@ -124,13 +124,13 @@ _COLUMNS = (
 async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
     """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
     from allswell.domain.names import TaskId
+    from allswell.store.port import TaskFilter
 
     names: dict[str, str] = {row.task.id: row.task.name for row in rows}
     needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind == "need")
-    for target in [target for target in needed if target not in names][:_LOOKED_UP]:
-        row = await views.view_task(TaskId(target))
-        names[target] = target if row is None else row.task.name
-    return names
+    missing = tuple(TaskId(target) for target in needed if target not in names)[:_LOOKED_UP]
+    found = await views.view_tasks(TaskFilter(ids=missing)) if missing else []
+    return names | {row.task.id: row.task.name for row in found}
 
 
 def _row(row: TaskRow, now: int, names: dict[str, str]) -> list[str]:
@@ -221,15 +221,17 @@ def questions(
 ) -> None:
     """List what waits for a human, the oldest first."""
     from allswell.doors.cli import shapes
+    from allswell.store.port import TaskFilter
 
     frame = Frame(store, json=json)
 
     async def work(views: Views) -> tuple[list[Question], dict[str, str], int]:
         found = await views.view_questions(open_only=not all_, limit=limit)
-        names = {}
-        for task in {} if json else dict.fromkeys(question.task for question in found):
-            row = await views.view_task(task)
-            names[str(task)] = task if row is None else row.task.name
+        names: dict[str, str] = {}
+        about = tuple(dict.fromkeys(question.task for question in found))
+        if about and not json:
+            rows = await views.view_tasks(TaskFilter(ids=about, limit=len(about)))
+            names = {str(row.task.id): row.task.name for row in rows}
         return found, names, (await views.view_agenda()).now
 
     found, names, now = frame.look(work)

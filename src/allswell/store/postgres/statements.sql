@@ -409,6 +409,7 @@ WHERE t.id > $1::text
   AND ($2::boolean IS NULL OR (t.ended_at IS NULL) = $2::boolean)
   AND ($3::text IS NULL OR t.run = $3::text)
   AND ($4::text IS NULL OR t.name = $4::text)
+  AND ($8::text[] IS NULL OR t.id = ANY($8::text[]))
   AND ($7::text IS NULL OR t.role = $7::text)
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state
