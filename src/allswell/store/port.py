@@ -114,6 +114,8 @@ class Changes(msgspec.Struct):
     runs: list[Run] = msgspec.field(default_factory=list)
     services: list[Service] = msgspec.field(default_factory=list)
     """Put: made or replaced."""
+    new_agents: list[Agent] = msgspec.field(default_factory=list)
+    """Of agents that had no record: two that count a first miss at once must not both begin at one."""
     agents: list[Agent] = msgspec.field(default_factory=list)
     """Put."""
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)

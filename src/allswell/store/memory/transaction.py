@@ -29,7 +29,7 @@ from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Rows, Wante
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
 
-_MADE_UNSEEN = (Kind.RUN, Kind.TASK)
+_MADE_UNSEEN = (Kind.RUN, Kind.TASK, Kind.AGENT)
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
 
 

@@ -237,6 +237,11 @@ INSERT INTO allswell.service (id, parked_until)
 SELECT id, parked_until FROM json_to_recordset($1::json) AS x(id text, parked_until bigint)
 ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until
 
+-- name: insert_agents
+INSERT INTO allswell.agent (id, misses, missed_at, stalled)
+SELECT id, misses, missed_at, stalled
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
+
 -- name: put_agents
 INSERT INTO allswell.agent (id, misses, missed_at, stalled)
 SELECT id, misses, missed_at, stalled
