@@ -179,6 +179,49 @@ def test_with_hold_the_agent_goes_on_meanwhile() -> None:
     assert life.stands() is State.DONE
 
 
+YES_OR_NO = (Option("yes", "Drop it", Act.RETRY), Option("no", "Keep it", Act.RETRY))
+
+
+@pytest.mark.parametrize(
+    "text, note",
+    [
+        ("", "To “May I?”, a human chose yes (Drop it)"),
+        ("but keep a copy", "To “May I?”, a human chose yes (Drop it): but keep a copy"),
+    ],
+)
+def test_the_next_holder_is_told_which_option_was_chosen(text: str, note: str) -> None:
+    life = Life()
+    life.claim(BOB, at(0))
+    life.do(ask(life, "May I?", options=YES_OR_NO), at(1))
+    life.answer("Drop it", at(2), text=text)
+    handover = life.record.handover
+    assert handover is not None
+    assert (handover.reason, handover.message, handover.answer) == ("asked", "May I?", "yes")
+    assert life.record.notes == (note,)
+
+
+def test_a_choice_that_came_while_its_holder_worked_is_kept_for_the_next() -> None:
+    life = Life()
+    life.claim(BOB, at(0))
+    life.do(ask(life, "May I?", options=YES_OR_NO, hold=True), at(1))
+    life.answer("no", at(2))
+    life.release(at(3))
+    handover = life.record.handover
+    assert handover is not None
+    assert (handover.reason, handover.answer) == ("released", "")
+    assert life.record.notes == ("To “May I?”, a human chose no (Keep it)",)
+
+
+def test_a_long_question_is_told_in_short() -> None:
+    life = Life()
+    life.claim(BOB, at(0))
+    life.do(ask(life, "May I? " * 1_000, options=YES_OR_NO), at(1))
+    life.answer("yes", at(2))
+    (note,) = life.record.notes
+    assert note.endswith("…”, a human chose yes (Drop it)")
+    assert len(note) < 300
+
+
 @pytest.mark.parametrize("hold", [False, True])
 def test_a_question_asked_twice_by_the_same_command_is_asked_once(hold: bool) -> None:
     life = Life()

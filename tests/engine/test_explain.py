@@ -357,3 +357,20 @@ def test_lengths_are_short(ms: int) -> None:
 )
 def test_a_length_of_time_reads_at_a_glance(ms: int, words: str) -> None:
     assert length(ms) == words
+
+
+def test_a_pause_begins_with_the_failure_before_it() -> None:
+    """What was before the first attempt was no pause, whatever the task is doing now."""
+
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        task = await watch.submit("work")
+        await asyncio.sleep(5)
+        lease = await watch.claim(agent="bob")
+        assert lease is not None
+        await lease.release(delay="10m")
+        await asyncio.sleep(1)
+        told = await why(stage.store, task)
+        assert [span.kind for span in told.spent] == ["ready", "held", "paused"]
+
+    play(scene)

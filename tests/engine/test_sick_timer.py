@@ -1,4 +1,4 @@
-"""One row that cannot be handled holds up no other."""
+"""What cannot be handled holds up nothing else: one sick row no other, one bad look no later one."""
 
 import asyncio
 import random
@@ -11,6 +11,7 @@ from allswell.domain.case import Case, Outcome
 from allswell.domain.names import Millis
 from allswell.engine import sweep
 from allswell.store.memory import MemoryStore
+from allswell.store.port import Agenda
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run
 
@@ -40,4 +41,31 @@ def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.Monk
             assert (await watch.counts()) == {"ready": 3}
 
     monkeypatch.setattr(sweep, "decide", decide)
+    run(scene(), seed=3)
+
+
+def test_a_look_that_breaks_does_not_end_the_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was wrong, the next look may find it gone; without sweeping, everything would hang silently."""
+
+    async def scene() -> None:
+        clock = VirtualClock()
+        store = MemoryStore(clock=clock)
+        right = store.view_agenda
+        broken = True
+
+        async def view_agenda() -> Agenda:
+            if broken:
+                raise ZeroDivisionError("planted")
+            return await right()
+
+        monkeypatch.setattr(store, "view_agenda", view_agenda)
+        async with allswell.make_watch(store, clock=clock, chance=random.Random(1)) as watch:
+            await watch.submit("work", timeout="10s")
+            assert await watch.claim(agent="bob")
+            await asyncio.sleep(60)
+            assert (await watch.counts()) == {"held": 1}
+            broken = False
+            await asyncio.sleep(watch.engine.pace.retry_most * 2)
+            assert (await watch.counts()) == {"ready": 1}
+
     run(scene(), seed=3)

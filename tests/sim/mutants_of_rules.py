@@ -254,10 +254,10 @@ def one_retry_too_many() -> Iterator[None]:
 def answer_does_not_reset_the_counts() -> Iterator[None]:
     right = answer._record_after
 
-    def record_after(task: Any, act: Any, command: Any) -> Any:
+    def record_after(task: Any, *given: Any) -> Any:
         old = task.record
         kept = {"timeouts": old.timeouts, "stalls": old.stalls, "lapses": old.lapses, "failures": old.failures}
-        return replace(right(task, act, command), **kept)
+        return replace(right(task, *given), **kept)
 
     with everywhere("_record_after", record_after, answer):
         yield

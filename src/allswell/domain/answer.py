@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, state
 from allswell.domain.command import Answer, Cancel
 from allswell.domain.names import Millis, TaskId
-from allswell.domain.question import WITHDRAWN, Act, Question, choose
+from allswell.domain.question import BY_AGENT, WITHDRAWN, Act, Option, Question, choose, note_of
 from allswell.domain.run import Spread
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, Record, State, Task, Wait
@@ -35,7 +35,7 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         raise Refused(
             "task_ended", f"task {task.name} is {task.state}; there is nothing left to decide", where="question"
         )
-    record = _record_after(task, option.act, command)
+    record = _record_after(task, question, option, command)
     waits = tuple(wait for wait in case.waits if wait.target != question.id)
     out.case = replace(case, task=replace(task, record=record), waits=waits)
     out.events.append(event(task, "question_answered", question=question.id, choice=option.key, by=command.by))
@@ -48,6 +48,9 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         end_task(out, State.SKIPPED, reason, now, command=command.id)
         out.events.append(event(task, "task_skipped", reason=reason))
     elif len(waits) < len(case.waits):  # else it was asked in passing: the task stays where it is, its pause too
+        if question.kind == BY_AGENT and record.handover is not None:
+            record = replace(record, handover=replace(record.handover, answer=option.key))
+            out.case = replace(out.case, task=replace(task, record=record))
         out.case = come_to_rest(out.case, now)
         if out.case.ready is not None:
             out.events.append(event(task, "task_ready", reason="answered"))
@@ -62,8 +65,9 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
     return out, closed
 
 
-def _record_after(task: Task, act: Act, command: Answer) -> Record:
+def _record_after(task: Task, question: Question, option: Option, command: Answer) -> Record:
     """The task's record with its counters reset and the choice's own change; what a choice lacks is refused."""
+    act = option.act
     record = replace(task.record, timeouts=0, stalls=0, lapses=0, failures={})
     if act is Act.SPLIT:
         if not 1 <= len(command.subtasks) <= SUBTASKS_MAX:
@@ -77,9 +81,8 @@ def _record_after(task: Task, act: Act, command: Answer) -> Record:
             text = f"the new timeout must be longer than the present {task.timeout} ms"
             raise Refused("not_longer", text, where="timeout")
         record = replace(record, timeout_override=longer)
-    if command.text and act is not Act.SKIP:
-        record = replace(record, notes=(*record.notes, command.text))
-    return record
+    note = "" if act is Act.SKIP else note_of(question, option, command.text)
+    return replace(record, notes=(*record.notes, note)) if note else record
 
 
 def withdraw(question: Question, now: Millis) -> Question:

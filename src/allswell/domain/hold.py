@@ -17,7 +17,7 @@ from allswell.domain.command import Ask, CheckIn, Complete, Fail, HolderCommand,
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
-from allswell.domain.question import ESCALATION_OPTIONS, REPLY, Option
+from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, Option
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
@@ -208,5 +208,5 @@ def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
         raise Refused("bad_question", "two options have the same key", where="options")
     if not command.hold:
         end_attempt(out, "asked", now, command=command.id, detail=command.text)
-    asked = Asked("agent", command.text, options, lease.agent, command.id)
+    asked = Asked(BY_AGENT, command.text, options, lease.agent, command.id)
     out.answer = ask(out, asked, now, wait=not command.hold).id

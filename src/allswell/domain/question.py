@@ -55,6 +55,10 @@ class Question(msgspec.Struct, frozen=True, gc=False):
 
 
 WITHDRAWN = "withdrawn"
+BY_AGENT = "agent"
+"""The kind of a question that an agent asked; all others are the watch's own."""
+_RECALLED = 200
+"""So much of a question's text is enough to tell which one it was."""
 
 RETRY = Option("retry", "Try again as it is", Act.RETRY)
 CLARIFY = Option("clarify", "Clarify requirements", Act.CLARIFY)
@@ -94,3 +98,14 @@ def choose(question: Question, key: str) -> Option:
     raise Refused(
         "unknown_option", f"question {question.id} has no option {key!r}; choose one of: {keys}", where="option"
     )
+
+
+def note_of(question: Question, option: Option, text: str) -> str:
+    """What the next holder is told of an answer; nothing where the choice has already acted and no words came with it.
+
+    An agent's own options mean something to whoever holds the task, so the choice itself is told, with the question.
+    """
+    if question.kind != BY_AGENT or option.act in (Act.CLARIFY, Act.REPLY):
+        return text
+    asked = question.text if len(question.text) <= _RECALLED else question.text[:_RECALLED] + "…"
+    return f"To “{asked}”, a human chose {option.key} ({option.label})" + (f": {text}" if text else "")

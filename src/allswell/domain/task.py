@@ -83,6 +83,8 @@ class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     message: str = ""
     note: str = ""
     progress: float | None = None
+    answer: str = ""
+    """The option that a human chose, where that attempt ended with a question."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -163,11 +163,13 @@ class Book:
                 changes.drop_agents.append(agent)
                 del self.rows.agents[agent]
             else:
-                changes.agents.append(record)
+                (changes.new_agents if known is None else changes.agents).append(record)
                 self.rows.agents[agent] = record
         if len(changes.new_tasks) > 1:
             # Two processes that make the same new rows must meet them in the same order, or they wait in a circle.
             changes.new_tasks.sort(key=_by_id)
+        if len(changes.new_agents) > 1:
+            changes.new_agents.sort(key=_by_name)
         self.changes = Changes(at=self.now)
         return changes
 
@@ -206,3 +208,7 @@ class Book:
 
 def _by_id(new: tuple[Task, str]) -> TaskId:
     return new[0].id
+
+
+def _by_name(agent: Agent) -> AgentId:
+    return agent.id

@@ -61,5 +61,13 @@ class Ids:
 
 def task_for_key(key: str) -> TaskId:
     """The task id that belongs to a caller's own key: submitting under the same key twice makes one task."""
-    number = int.from_bytes(blake2b(key.encode(), digest_size=10).digest())
-    return TaskId("t_" + _spell(number))
+    return TaskId("t_" + _of_key(key))
+
+
+def run_for_key(key: str) -> RunId:
+    """The run id that belongs to a caller's own key: opening under the same key twice makes one run."""
+    return RunId("r_" + _of_key(key))
+
+
+def _of_key(key: str) -> str:
+    return _spell(int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=10).digest()))

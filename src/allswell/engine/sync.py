@@ -166,9 +166,9 @@ class SyncWatch:
         """Call a task off."""
         self.wait_for(self._open.cancel(task, reason))
 
-    def open_run(self, name: str, *, timeout: int | str | None = None) -> RunId:
+    def open_run(self, name: str, *, timeout: int | str | None = None, key: str | None = None) -> RunId:
         """Open a run."""
-        return self.wait_for(self._open.open_run(name, timeout=timeout))
+        return self.wait_for(self._open.open_run(name, timeout=timeout, key=key))
 
     def end_run(self, run: str, reason: str = "ended") -> None:
         """End a run."""

@@ -17,7 +17,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Answer, Cancel, CheckIn, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -25,7 +25,7 @@ from allswell.domain.task import Attempt
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
 from allswell.engine.handle import Lease, to_json
-from allswell.engine.ids import Ids, task_for_key
+from allswell.engine.ids import Ids, run_for_key, task_for_key
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError, Refused
 from allswell.store.port import Entry, Position, TaskFilter, TaskRow
@@ -276,10 +276,12 @@ class Watch:
         """Call a task off, whoever holds it."""
         await self.engine.do(Cancel(self._ids.command(), TaskId(task), reason))
 
-    async def open_run(self, name: str, *, timeout: int | str | None = None) -> RunId:
-        """Open a run; nothing in it outlives its timeout."""
+    async def open_run(self, name: str, *, timeout: int | str | None = None, key: str | None = None) -> RunId:
+        """Open a run; nothing in it outlives its timeout. Under the same `key` it is opened once."""
         limit = None if timeout is None else parse(timeout, where="timeout")
-        return RunId(str(await self.engine.do(OpenRun(self._ids.command(), self._ids.run(), name, limit))))
+        run = self._ids.run() if key is None else run_for_key(key)
+        command = self._ids.command() if key is None else CommandId(f"open.{run}")
+        return RunId(str(await self.engine.do(OpenRun(command, run, name, limit))))
 
     async def end_run(self, run: str, reason: str = "ended") -> None:
         """End a run and everything in it that is still open."""

@@ -115,6 +115,8 @@ class Changes(msgspec.Struct):
     runs: list[Run] = msgspec.field(default_factory=list)
     services: list[Service] = msgspec.field(default_factory=list)
     """Put: made or replaced."""
+    new_agents: list[Agent] = msgspec.field(default_factory=list)
+    """Of agents that had no record: two that count a first miss at once must not both begin at one."""
     agents: list[Agent] = msgspec.field(default_factory=list)
     """Put."""
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
@@ -281,6 +283,8 @@ class TaskFilter(msgspec.Struct, frozen=True):
     after: str = ""
     """Only ids greater than this one: where the last page ended."""
     limit: int = 1_000
+    ids: tuple[TaskId, ...] | None = None
+    """Only these; those that do not exist are missing."""
 
 
 class TaskRow(msgspec.Struct, frozen=True):

@@ -90,7 +90,7 @@ def test_a_claim_in_words_says_what_to_type_next(cli: Console) -> None:
 def test_failing_and_what_follows(cli: Console) -> None:
     cli.submit("flaky", "--service", "api")
     cli.claim()
-    assert "is delayed now" in cli.ok("fail", "reset", "--class", "network").out
+    assert "flaky can be claimed again in " in cli.ok("fail", "reset", "--class", "network").out
     cli.submit("wrong")
     cli.claim()
     assert cli.ok("fail", "no such page", "--class", "not_found", "--json").json["state"] == "failed"
@@ -208,7 +208,11 @@ def test_a_payload_from_a_file_and_from_standard_input(cli: Console) -> None:
         ("--priority", "many"),
         ("--retries", "-1"),
         ("--needs", "nothing"),
-        ("--run", "nothing"),
+        ("--run", "r_nothing"),
+        ("--run", " "),
+        ("--run", "night", "--run-timeout", "soon"),
+        ("--run", "night", "--run-timeout", "0s"),
+        ("--run-timeout", "8h"),
         ("--not-before", "2026-13-01T00:00"),
         ("--not-before", "99999999999999999999"),
         ("--if-need-fails", "cry"),

@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allswell.doors.cli import render
+from allswell.doors.cli.width import cut, width_of, wrapped
 from tests.doors.cli.console import Console
 from tests.doors.cli.upkeep import at_terminal, environment
 
@@ -35,7 +38,7 @@ def test_tables_and_lines_fit(full: Path, columns: int) -> None:
         said = at_terminal(*command, cwd=full, columns=columns)
         assert said.code == 0
         for line in COLOUR.sub("", said.out).splitlines():
-            assert render.width_of(line) <= columns, (command, line)
+            assert width_of(line) <= columns, (command, line)
         assert "…" in said.out
 
 
@@ -69,10 +72,30 @@ def test_text_that_bites_is_shown_as_it_is() -> None:
 
 
 def test_cutting_counts_columns_not_characters() -> None:
-    assert render.cut("日本語日本語", 7) == "日本語…"
-    assert render.cut("日本語日本語", 12) == "日本語日本語"
-    assert render.cut("abcdef" * 100, 5) == "abcd…"
-    assert render.width_of(render.cut("é́" * 50, 10)) <= 10
+    assert cut("日本語日本語", 7) == "日本語…"
+    assert cut("日本語日本語", 12) == "日本語日本語"
+    assert cut("abcdef" * 100, 5) == "abcd…"
+    assert width_of(cut("é́" * 50, 10)) <= 10
+
+
+@given(st.text(alphabet="ab  日本é́💥-", max_size=200), st.integers(20, 60))
+def test_wrapping_loses_nothing_and_fits(text: str, room: int) -> None:
+    painted = text.replace("-", "\x1b[1m-\x1b[0m")
+    for given_ in (text, painted):
+        lines = wrapped(given_, room)
+        assert "".join("".join(lines).split()) == "".join(given_.split())
+        assert all(width_of(COLOUR.sub("", line)) <= room for line in lines)
+
+
+def test_wrapping_breaks_between_words_where_it_can() -> None:
+    assert wrapped("one two three four five six", 20) == ["one two three four", "five six"]
+    assert wrapped("  indented, and then it goes on", 20) == ["  indented, and then", "it goes on"]
+    assert wrapped("see https://example.org/a/long/path/to/it now", 20) == [
+        "see https://example.",
+        "org/a/long/path/to/i",
+        "t now",
+    ]
+    assert wrapped("", 20) == [""]
 
 
 @pytest.mark.parametrize(

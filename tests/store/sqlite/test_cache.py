@@ -106,3 +106,20 @@ def test_no_more_is_remembered_than_fits(tmp_path: Path, monkeypatch: pytest.Mon
         await store.close()
 
     asyncio.run(scene())
+
+
+def test_large_payloads_are_not_remembered(tmp_path: Path) -> None:
+    """Twenty thousand of a mebibyte each would be the machine's memory; they are read when they are wanted."""
+
+    async def scene() -> None:
+        store = SqliteStore(tmp_path / "x.db")
+        await store.open()
+        small, large = '"' + "s" * 100 + '"', '"' + "l" * 100_000 + '"'
+        made = [(rows.task("t_1"), large), (rows.task("t_2"), small)]
+        await write(store, Changes(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))]))
+        kept = [known.payload for known in store._writer._cache._known.values()]
+        assert kept == [None, small]
+        assert (await read(store))[2].payloads == {"t_1": large}
+        await store.close()
+
+    asyncio.run(scene())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import CommitUnknown, Transaction
+from allswell.store.port import CommitUnknown, Position, TaskFilter, Transaction
 from allswell.store.sqlite import SqliteStore
 from tests.store.sqlite.scene import opened, plain, put
 
@@ -75,13 +76,7 @@ def test_work_that_was_given_up_before_its_commit_never_commits(tmp_path: Path) 
                 with pytest.raises(Unavailable, match="answer_timeout"):
                     await task
             let.set()
-            while True:
-                try:
-                    await put(store, plain(["t_3"]))
-                except Unavailable:  # the thread has not come back yet
-                    await asyncio.sleep(0.001)
-                else:
-                    break
+            await _until_it_goes(lambda: put(store, plain(["t_3"])))
             assert await store.view_counts() == {"ready": 1}
 
     asyncio.run(main())
@@ -127,3 +122,56 @@ def test_asking_what_became_of_a_hung_commit_is_bounded(tmp_path: Path) -> None:
             assert await store.outcome(unknown.value.ticket) is True
 
     asyncio.run(main())
+
+
+@pytest.mark.realtime
+def test_what_may_be_written_twice_is_simply_tried_again(tmp_path: Path) -> None:
+    """A lane or a follower's place can be written again, so its caller never has to ask what became of a commit."""
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db", turn_timeout=10, busy_timeout=10, answer_timeout=ANSWER) as store:
+            for write in (lambda: store.advance("page", Position(0, 7)), lambda: store.intern_lanes([("critic", ())])):
+                hanging = _hang(store)
+                with pytest.raises(Unavailable, match="did not answer to a commit"):
+                    await write()
+                hanging.let.set()
+                await _until_it_goes(write)
+            assert await store.cursor("page") == Position(0, 7)
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
+def test_work_whose_caller_left_before_its_commit_never_commits(tmp_path: Path) -> None:
+    """Otherwise a task could be claimed for somebody who has been told nothing and will never know."""
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            begun, let = threading.Event(), threading.Event()
+
+            async def slow(tx: Transaction) -> None:
+                await tx.write(plain(["t_1"]))
+                begun.set()
+                assert let.wait(30)
+
+            caller = asyncio.create_task(store.transact(slow))
+            await asyncio.to_thread(begun.wait, 30)
+            caller.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await caller
+            let.set()
+            await put(store, plain(["t_2"]))
+            assert [row.task.id for row in await store.view_tasks(TaskFilter())] == ["t_2"]
+
+    asyncio.run(main())
+
+
+async def _until_it_goes(write: Callable[[], Awaitable[object]]) -> None:
+    """Write as soon as the thread has come back from where it hung."""
+    while True:
+        try:
+            await write()
+        except Unavailable:
+            await asyncio.sleep(0.001)
+        else:
+            return

@@ -16,6 +16,18 @@ def main() -> None:
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
             sys.stdout.write(page.read())
         return
+    _import_msgspec()
     from allswell.doors.cli.app import run
 
     sys.exit(run())
+
+
+def _import_msgspec() -> None:
+    """Import it without typing_extensions, which it takes where it is installed and does not need: an eighth of all."""
+    unknown = "typing_extensions" not in sys.modules
+    if unknown:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # as Python has it for what must not be imported
+    import msgspec  # noqa: F401
+
+    if unknown:
+        del sys.modules["typing_extensions"]  # Typer and others may have it

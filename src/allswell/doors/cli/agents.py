@@ -15,14 +15,17 @@ from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
 from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
-from allswell.doors.cli.render import block, paint, pairs, plain, when
+from allswell.doors.cli.render import harmless, paint, pairs, plain, sentence, when
+from allswell.doors.cli.width import columns, width_of
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from allswell.domain.command import Complete, Fail, Release
-    from allswell.domain.names import CommandId, TaskId
+    from allswell.domain.names import CommandId
+    from allswell.domain.task import Handover
     from allswell.engine.claims import Granted
     from allswell.engine.watch import Watch
+    from allswell.store.port import TaskRow
 
     Said = Callable[[Held], Complete | Fail | Release]
 
@@ -38,7 +41,7 @@ def add_to(app: Commands) -> None:
         epilog=examples(
             "allswell claim --agent ada",
             "allswell claim --agent ada --role critic --wait 10m --json",
-            "allswell claim --agent ada --lease 1m       check in at least every minute, or lose it",
+            "allswell claim --agent ada --lease 1m   check in every minute, or lose it",
         ),
     )(claim)
     add(
@@ -108,25 +111,21 @@ def claim(
 def _told_claim(granted: Granted) -> str:
     """A claimed task in words, with what to type next."""
     lease, task = granted.lease, granted.task
-    left = task.record.handover
-    handed = "" if left is None else f"{left.agent}: {left.reason}"
-    if left is not None:
-        share = "" if left.progress is None else f"{left.progress:.0%}"
-        handed = ", ".join(part for part in (handed, left.message, left.note and f"“{left.note}”", share) if part)
     shown = pairs(
         [
             ("task", f"{paint(plain(task.name), 'bold')}  {task.id}"),
             ("attempt", f"{lease.token} (the token is {lease.token})"),
             ("limit", when(lease.deadline, granted.told_at)),
             ("renew", "" if lease.length is None else f"check in at least every {lease.length / 1000:g}s"),
-            ("payload", "" if granted.payload == "null" else block(granted.payload)),
-            ("handover", plain(handed)),
-            ("notes", "\n".join(map(block, task.record.notes))),
+            ("payload", "" if granted.payload == "null" else harmless(granted.payload)),
+            ("handover", "" if task.record.handover is None else _handed(task.record.handover)),
+            ("notes", "\n".join(map(harmless, task.record.notes))),
         ]
     )
-    held = f"export ALLSWELL_TASK={task.id} ALLSWELL_TOKEN={lease.token} ALLSWELL_AGENT={_quoted(lease.agent)}"
+    from shlex import quote
+
     nexts = (
-        held,
+        *_exports(f"ALLSWELL_TASK={task.id}", f"ALLSWELL_TOKEN={lease.token}", f"ALLSWELL_AGENT={quote(lease.agent)}"),
         'allswell checkin "what you did" --progress 0.5',
         "allswell done '\"result\"'",
         'allswell fail "why"',
@@ -134,10 +133,23 @@ def _told_claim(granted: Granted) -> str:
     return shown + "\n" + paint("next:", "dim") + "\n" + "\n".join(f"  {line}" for line in nexts)
 
 
-def _quoted(text: str) -> str:
-    from shlex import quote
+def _handed(left: Handover) -> str:
+    """What the last attempt leaves to this one, as sentences."""
+    from allswell.engine.explaining.standing import outcome
+    from allswell.engine.explaining.words import clean, quoted
 
-    return quote(text)
+    share = "" if left.progress is None else f" ({left.progress:.0%})"
+    word = f"\nits last word: {quoted(left.note)}{share}" if left.note or share else ""
+    chosen = f"\nthe answer was: {clean(left.answer)}" if left.answer else ""
+    return f"{clean(left.agent)} {outcome(left.reason, left.message)}{word}{chosen}"
+
+
+def _exports(*variables: str) -> list[str]:
+    """What puts the lease into the environment: on one line where that is wide enough, never broken elsewhere."""
+    room = columns()
+    if room is None or sum(map(width_of, variables)) + len("  export") + len(variables) <= room:
+        return [f"export {' '.join(variables)}"]
+    return [f"export {variable}" for variable in variables]
 
 
 # --- holding ----------------------------------------------------------------------------------------------------------
@@ -176,18 +188,30 @@ def checkin(
     frame.say(orders, f"noted; your time is up {when(orders.remaining_ms, 0)}")
 
 
-def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, said: Said) -> tuple[TaskId, str]:
-    """Say a word that ends the attempt; the task, and where it stands then."""
+def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, said: Said) -> None:
+    """Say a word that ends the attempt, and tell where the task stands then."""
 
-    async def work(watch: Watch) -> tuple[TaskId, str]:
-        from allswell.doors.cli.shapes import stands
-
+    async def work(watch: Watch) -> tuple[TaskRow, int]:
         held = await hold_of(watch, task, token, agent)
         await watch.engine.do(said(held))
         row = await watch.engine.store.view_task(held.task)
-        return held.task, "gone" if row is None else stands(row)
+        assert row is not None  # noqa: S101 - tasks are never deleted
+        return row, (await watch.engine.store.view_agenda()).now
 
-    return frame.run(work)
+    from allswell.doors.cli.shapes import stands
+
+    row, now = frame.run(work)
+    frame.say({"task": row.task.id, "state": stands(row)}, sentence(_told_end(row, stands(row), now)))
+
+
+def _told_end(row: TaskRow, state: str, now: int) -> str:
+    """Where a task stands once its holder has let it go."""
+    name = paint(plain(row.task.name), "bold")
+    if state == "delayed" and row.due is not None:
+        return f"{name} can be claimed again {when(row.due, now)}"
+    if state == "waiting":
+        return f"{name} waits for a human; `allswell questions` shows what for"
+    return f"{name} is back in the pool" if state == "ready" else f"{name} is {paint(state, state)}"
 
 
 def done(
@@ -210,8 +234,7 @@ def done(
     def said(held: Held) -> Complete:
         return Complete(_made_of("done", held, text), *held, text)
 
-    id_, state = _end(frame, task, token, agent, said)
-    frame.say({"task": id_, "state": state}, f"{id_} is {state}")
+    _end(frame, task, token, agent, said)
 
 
 def fail(
@@ -251,8 +274,7 @@ def fail(
     def said(held: Held) -> Fail:
         return Fail(_made_of("fail", held, failure), *held, failure)
 
-    id_, state = _end(frame, task, token, agent, said)
-    frame.say({"task": id_, "state": state}, f"noted; {id_} is {state} now")
+    _end(frame, task, token, agent, said)
 
 
 def release(
@@ -274,5 +296,4 @@ def release(
     def said(held: Held) -> Release:
         return Release(_made_of("release", held, reason, pause), *held, reason, pause)
 
-    id_, state = _end(frame, task, token, agent, said)
-    frame.say({"task": id_, "state": state}, f"given back; {id_} is {state} now")
+    _end(frame, task, token, agent, said)

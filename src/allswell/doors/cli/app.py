@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from allswell.doors.cli import agents, people, story, swift, upkeep
-from allswell.doors.cli.frame import Exit, Left, flush, hush, told, write
+from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
 from allswell.doors.cli.render import plain
 from allswell.errors import AllswellError
@@ -88,5 +88,5 @@ def _told_bug(error: Exception) -> int:
 
         traceback.print_exception(error)
     text = f"this is a bug of Allswell's: {type(error).__name__}: {plain(str(error))}"
-    sys.stderr.write(f"allswell: {text} (ALLSWELL_DEBUG=1 shows the whole story)\n")
+    remark(f"allswell: {text} (ALLSWELL_DEBUG=1 shows the whole story)")
     return int(Exit.FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame
@@ -28,7 +27,7 @@ def add_to(app: Commands) -> None:
         rich_help_panel=WORKING,
         epilog=examples(
             'allswell ask "Which table shall I migrate?"',
-            'allswell ask "May I drop it?" --option yes=Drop --option no=Keep --hold --wait 1h',
+            'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
         ),
     )(ask)
 
@@ -75,10 +74,10 @@ def ask(
         frame.say(shapes.question(question), words)
         return
     frame.say(shapes.question(question), str(question.id))
+    over = "" if hold else " This attempt is over: the task waits for the answer."
     if wait is not None:
-        frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell answer {question.id} OPTION` does")
-    if not json and sys.stderr.isatty():
-        sys.stderr.write(f"asked; `allswell answer {question.id} OPTION` answers it\n")
+        frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
+    frame.hint(f"Asked; `allswell why {question.id}` shows each way to answer.{over}")
 
 
 def _option(given: str) -> Choice:

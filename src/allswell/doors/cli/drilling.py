@@ -53,7 +53,7 @@ def drilled(seed: int, hours: float, levels: Levels | None, console: Console | N
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(f"seed {seed}: {hours:g} simulated hours", total=1.0)
+        bar = progress.add_task(f"seed {seed}: {_hours(hours)}", total=1.0)
         return simulate(
             seed, hours=hours, levels=levels, on_progress=lambda share: progress.update(bar, completed=share)
         )
@@ -73,7 +73,7 @@ def words(report: Report, faults: str) -> str:
         ("faults", f"{sum(report.faults.values()):,}: {struck}" if struck else "none"),
     ]
     lines = [prose(value, indent=f"  {name:<12}  ", further=" " * 16) for name, value in rows]
-    title = f"Seed {report.seed}, {report.hours:g} simulated hours: "
+    title = f"Seed {report.seed}, {_hours(report.hours)}: "
     if report.well:
         return "\n".join([title + paint("every promise held.", "ready"), *lines])
     broken = [
@@ -84,6 +84,10 @@ def words(report: Report, faults: str) -> str:
     again = f"  allswell drill --seed {report.seed} --hours {report.hours:g}{weather}"
     head = title + paint("a promise was broken.", "failed")
     return "\n".join([head, *broken, *lines, "The same happens again with:", again])
+
+
+def _hours(hours: float) -> str:
+    return "1 simulated hour" if hours == 1 else f"{hours:g} simulated hours"
 
 
 def _most(faults: dict[str, int]) -> list[tuple[str, int]]:

@@ -203,11 +203,24 @@ class Frame:
         elif words:
             write(words + "\n")
 
+    def hint(self, text: str) -> None:
+        """What to do next, for somebody at a terminal; programs are not disturbed by it."""
+        if not self.json and sys.stderr.isatty():
+            remark(text)
+
     def leave(self, code: Exit, message: str | None = None) -> NoReturn:
         """End with a code, and a sentence on standard error."""
         if message:
-            sys.stderr.write(f"allswell: {message}\n")
+            remark(f"allswell: {message}")
         raise Left(code)
+
+
+def remark(text: str) -> None:
+    """A sentence on standard error; at a terminal, broken to its width."""
+    from allswell.doors.cli.width import columns, wrapped
+
+    room = columns(sys.stderr)
+    sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
 
 def code_of(error: AllswellError) -> Exit:
@@ -232,7 +245,9 @@ def told(error: AllswellError, *, json: bool) -> Exit:
     else:
         from allswell.doors.cli.render import plain
 
-        sys.stderr.write(f"allswell: {plain(str(error))}\n")
+        remark(f"allswell: {plain(str(error))}")
+        if isinstance(error, LeaseLost) and sys.stderr.isatty():
+            remark(f"Stop working on it; `allswell why {error.task}` tells what became of it.")
     return code
 
 

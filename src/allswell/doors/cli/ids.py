@@ -27,9 +27,9 @@ async def find(views: Views, text: str) -> TaskId | RunId | QuestionId:
     if text.startswith("r_"):
         return await find_run(views, text)
     if not text.startswith("t_"):
-        runs = [run.id for run in await views.view_runs() if run.name == text] if can_name(text) else []
-        if len(runs) == 1 and not await views.view_tasks(TaskFilter(name=text, limit=1)):
-            return runs[0]
+        named = can_name(text) and any(run.name == text for run in await views.view_runs())
+        if named and not await views.view_tasks(TaskFilter(name=text, limit=1)):
+            return await find_run(views, text, "ID")
     return await find_task(views, text)
 
 
@@ -61,11 +61,12 @@ async def _nearest_tasks(views: Views, text: str) -> str:
 
 
 async def find_run(views: Views, text: str, where: str = "run") -> RunId:
-    """The run with this id, or the only one with this name."""
+    """The run with this id, or the only one with this name; where several had it, the one that is still open."""
     runs = await views.view_runs()
     found = [run.id for run in runs if run.id == text] or [run.id for run in runs if run.name == text]
-    if len(found) == 1:
-        return found[0]
+    alive = [run.id for run in runs if run.id in found and run.ended_at is None]
+    if len(found) == 1 or len(alive) == 1:
+        return found[0] if len(found) == 1 else alive[0]
     if found:
         listed = ", ".join(found[:_LISTED])
         raise Refused("ambiguous", f"several runs are called {text!r}: {listed}; name one by its id", where=where)

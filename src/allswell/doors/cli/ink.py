@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
-
-from allswell.doors.cli.render import columns, paint
+from allswell.doors.cli.render import paint
+from allswell.doors.cli.width import columns, wrapped
 
 WIDEST = 100
 """Longer lines than this are hard to read, however wide the terminal is."""
@@ -18,10 +17,8 @@ def width() -> int:
 def prose(text: str, *, indent: str = "", further: str | None = None) -> str:
     """A sentence on as many lines as it needs."""
     rest = indent if further is None else further
-    room = max(width(), len(rest) + 20)
-    return textwrap.fill(
-        text, room, initial_indent=indent, subsequent_indent=rest, break_on_hyphens=False, break_long_words=True
-    )
+    first, *more = wrapped(text, width() - max(len(indent), len(rest)))
+    return "\n".join([indent + first, *(rest + line for line in more)])
 
 
 def headed(title: str, lines: list[str]) -> str:

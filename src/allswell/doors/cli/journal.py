@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli.frame import Exit, Frame, encoded, flush, write
 from allswell.doors.cli.given import moment
 from allswell.doors.cli.options import LOOKING, Commands, Json, Option, Store, examples
-from allswell.doors.cli.render import columns, cut, paint, plain, short, when
+from allswell.doors.cli.render import paint, plain, short, when
+from allswell.doors.cli.width import columns, cut, width_of
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ _CHUNK = 2_000
 _BAD = ("task_failed", "agent_timeout", "agent_idle", "agent_stalled", "lease_lapsed", "task_retried", "late_result")
 _ASKS = ("question_asked", "task_repeated_timeout")
 _GOOD = ("task_completed", "question_answered")
+_NAME = 20
+_LAST = ("question", "kind", "options")
+"""What may be cut off before words are."""
 
 
 def add_to(app: Commands) -> None:
@@ -197,15 +201,18 @@ class Telling:
                 row = await views.view_task(event.task)
                 self._names[event.task] = event.task if row is None else row.task.name
             name = self._names[event.task]
-        said = [
-            _said(key, value, entry.at) for key, value in event.data.items() if not (key == "name" and value == name)
-        ]
-        by = "" if event.agent is None else f"{event.agent}#{event.token}"
+        told = sorted(event.data.items(), key=lambda one: one[0] in _LAST)
+        said = [_said(key, value, entry.at) for key, value in told if value != "" and (key, value) != ("name", name)]
         moment_ = _clock(entry.at) if now is None else when(entry.at, now)
-        line = (
-            f"{moment_:>8}  {event.kind:<17}  {plain(name):<20}  {plain(', '.join(filter(None, (by, *said))))}".rstrip()
-        )
         room = columns()
+        space = _NAME if room is None else min(_NAME * 3 // 2, max(_NAME, room // 4))
+        agent = "" if event.agent is None else plain(event.agent)
+        name = plain(name)
+        if room is not None:
+            name, agent = cut(name, space), cut(agent, _NAME)
+        by = f"{agent}#{event.token}" if agent else ""
+        padded = name + " " * (space - width_of(name))
+        line = f"{moment_:>8}  {event.kind:<17}  {padded}  {plain(', '.join(filter(None, (by, *said))))}".rstrip()
         write(paint(line if room is None else cut(line, room), _style(event.kind)) + "\n")
 
 

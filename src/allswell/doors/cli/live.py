@@ -151,15 +151,20 @@ def _cut(text: Text) -> Text:
 
 
 def _rows(lines: tuple[Line, ...], now: int, *, wide: bool) -> Table:
+    """The tasks; a column in which nothing stands leaves its room to the others."""
+    done, due = any(line.progress is not None for line in lines), any(line.due is not None for line in lines)
+    noted = wide and any(line.note for line in lines)
     table = Table(box=None, pad_edge=False, expand=True, header_style="bright_black", padding=(0, 2, 0, 0))
     table.add_column("task", ratio=4, no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True, width=8)
     table.add_column("who", max_width=14, no_wrap=True, overflow="ellipsis")
     table.add_column("for", justify="right", no_wrap=True, min_width=3)
-    table.add_column("done", justify="right", no_wrap=True, width=4)
-    if wide:
+    if done:
+        table.add_column("done", justify="right", no_wrap=True, width=4)
+    if noted:
         table.add_column("last word", ratio=4, no_wrap=True, overflow="ellipsis")
-    table.add_column("when", no_wrap=True, justify="right", min_width=6, max_width=14)
+    if due:
+        table.add_column("when", no_wrap=True, justify="right", min_width=6, max_width=14)
     table.add_column("what happens next", ratio=5, no_wrap=True, overflow="ellipsis")
     for line in lines:
         style = "bold yellow" if line.trouble >= 60 else _STYLES.get(line.state, "")
@@ -168,10 +173,12 @@ def _rows(lines: tuple[Line, ...], now: int, *, wide: bool) -> Table:
             Text(line.state, style),
             Text(line.who, "bold yellow" if line.who == "you" else ""),
             Text("" if line.since is None else rough(now - line.since).split()[0]),
-            Text("" if line.progress is None else f"{line.progress:.0%}"),
-            *([Text(line.note, "bright_black")] if wide else []),
-            Text("" if line.due is None else within(line.due, now)),
-            Text(line.ahead, "bright_black"),
         ]
-        table.add_row(*cells)
+        if done:
+            cells.append(Text("" if line.progress is None else f"{line.progress:.0%}"))
+        if noted:
+            cells.append(Text(line.note, "bright_black"))
+        if due:
+            cells.append(Text("" if line.due is None else within(line.due, now)))
+        table.add_row(*cells, Text(line.ahead.removeprefix(f"{line.who} "), "bright_black"))
     return table

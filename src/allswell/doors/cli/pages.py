@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from allswell.doors.cli.frame import Exit, encoded
+from allswell.doors.cli.frame import Exit, encoded, remark
 from allswell.doors.cli.options import GROUPS, UPKEEP, Commands, Declared, examples
 from allswell.doors.cli.render import plain
 from allswell.errors import Refused
@@ -153,7 +153,5 @@ def _told(error: TyperException, *, json: bool) -> Exit:
         said = {"error": "Refused", "message": message, "exit": int(Exit.USAGE), "code": "usage", "where": path}
         sys.stdout.write(encoded(said) + "\n")
     else:
-        sys.stderr.write(
-            f"allswell: {plain(message)}{'' if message.endswith('?') else ';'} `{path} --help` shows what there is\n"
-        )
+        remark(f"allswell: {plain(message)}{'' if message.endswith('?') else ';'} `{path} --help` shows what there is")
     return Exit.USAGE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli import journal, showing
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
-from allswell.doors.cli.render import Column, block, paint, plain, table, when
+from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def tasks(
 
 _COLUMNS = (
     Column("ID"),
-    Column("NAME", 16),
+    Column("NAME", 24),
     Column("STATE"),
-    Column("ROLE", 6),
+    Column("ROLE", 6, spare=True),
     Column("AGENT", 6),
     Column("AGE", None, right=True),
     Column("", 12),
@@ -124,13 +124,13 @@ _COLUMNS = (
 async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
     """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
     from allswell.domain.names import TaskId
+    from allswell.store.port import TaskFilter
 
     names: dict[str, str] = {row.task.id: row.task.name for row in rows}
     needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind == "need")
-    for target in [target for target in needed if target not in names][:_LOOKED_UP]:
-        row = await views.view_task(TaskId(target))
-        names[target] = target if row is None else row.task.name
-    return names
+    missing = tuple(TaskId(target) for target in needed if target not in names)[:_LOOKED_UP]
+    found = await views.view_tasks(TaskFilter(ids=missing)) if missing else []
+    return names | {row.task.id: row.task.name for row in found}
 
 
 def _row(row: TaskRow, now: int, names: dict[str, str]) -> list[str]:
@@ -206,10 +206,11 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     rows = []
     for run in found:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
-        limit_ = "" if run.deadline is None else when(run.deadline, now)
+        limit_ = "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)
         rows.append([run.id, run.name, when(run.created_at, now), limit_, ended])
-    columns = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
-    frame.say({"runs": [shapes.run(run) for run in found]}, table(columns, rows) if rows else "No runs.")
+    heads = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
+    none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
+    frame.say({"runs": [shapes.run(run) for run in found]}, table(heads, rows) if rows else none)
 
 
 def questions(
@@ -220,15 +221,17 @@ def questions(
 ) -> None:
     """List what waits for a human, the oldest first."""
     from allswell.doors.cli import shapes
+    from allswell.store.port import TaskFilter
 
     frame = Frame(store, json=json)
 
     async def work(views: Views) -> tuple[list[Question], dict[str, str], int]:
         found = await views.view_questions(open_only=not all_, limit=limit)
-        names = {}
-        for task in {} if json else dict.fromkeys(question.task for question in found):
-            row = await views.view_task(task)
-            names[str(task)] = task if row is None else row.task.name
+        names: dict[str, str] = {}
+        about = tuple(dict.fromkeys(question.task for question in found))
+        if about and not json:
+            rows = await views.view_tasks(TaskFilter(ids=about, limit=len(about)))
+            names = {str(row.task.id): row.task.name for row in rows}
         return found, names, (await views.view_agenda()).now
 
     found, names, now = frame.look(work)
@@ -240,16 +243,24 @@ def told_question(question: Question, name: str, now: int) -> str:
     """A question in words, with what to type."""
     asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
     head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}"
-    lines = [head, block(question.text, "  ")]
+    lines = [sentence(head), block(question.text, "  ")]
     if question.closed_at is not None:
-        by = f" by {plain(question.answered_by)}" if question.answered_by else ""
-        said = f": {plain(question.answer)}" if question.answer else ""
-        lines.append(f"  {plain(question.choice or 'closed')}{by} {when(question.closed_at, now)}{said}")
+        lines.append(block(_closed(question, now), "  "))
         return "\n".join(lines)
     width = max((len(option.key) for option in question.options), default=0)
     lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
     lines.append(paint(f"  allswell answer {question.id} OPTION [TEXT]", "dim"))
     return "\n".join(lines)
+
+
+def _closed(question: Question, now: int) -> str:
+    """How a question ended."""
+    moment = when(question.closed_at or now, now)
+    if question.choice == "withdrawn":
+        return f"→ withdrawn {moment}: its task ended without an answer"
+    by = f" by {question.answered_by}" if question.answered_by else ""
+    said = f": {question.answer}" if question.answer else ""
+    return f"→ {question.choice}, answered{by} {moment}{said}"
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -289,7 +300,8 @@ def answer(
         return id_, closed.choice or "" if closed else "", "" if row is None else f"{row.task.name} is {stands(row)}"
 
     id_, choice, now = frame.run(work)
-    frame.say({"question": id_, "choice": choice}, f"answered: {plain(choice)}; {plain(now)}")
+    words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
+    frame.say({"question": id_, "choice": choice}, sentence(words))
 
 
 def cancel(
@@ -301,17 +313,21 @@ def cancel(
     """Call off a task, whoever holds it, or a run with all its tasks."""
     frame = Frame(store, json=json)
 
-    async def work(watch: Watch) -> str:
+    async def work(watch: Watch) -> tuple[str, str]:
+        from allswell.domain.names import TaskId
         from allswell.doors.cli.ids import find
 
-        id_ = await find(watch.engine.store, what)
+        views = watch.engine.store
+        id_ = await find(views, what)
         if id_.startswith("q_"):
             raise Refused("not_a_task", f"{id_} is a question; answer it, or cancel its task", where="ID")
         if id_.startswith("r_"):
             await watch.end_run(id_, reason)
-        else:
-            await watch.cancel(id_, reason)
-        return id_
+            name = next(run.name for run in await views.view_runs() if run.id == id_)
+            return id_, f"the run {paint(plain(name), 'bold')} is called off, and all in it that was still open"
+        await watch.cancel(id_, reason)
+        row = await views.view_task(TaskId(id_))
+        return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is called off"
 
-    id_ = frame.run(work)
-    frame.say({"id": id_, "cancelled": True}, f"{id_} is called off")
+    id_, words = frame.run(work)
+    frame.say({"id": id_, "cancelled": True}, sentence(words))

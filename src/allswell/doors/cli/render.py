@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from allswell.doors.cli.width import columns, cut, width_of, wrapped
 
 _WILD = re.compile(r"[^\x20-\x7e]")
 _ESCAPED = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
@@ -52,11 +53,20 @@ def block(text: str, indent: str = "") -> str:
     """Text on lines of its own, just as harmless; at a terminal, wrapped to its width."""
     lines = [plain(line) for line in text.splitlines()]
     room = columns()
-    if room is not None and any(len(indent) + width_of(line) > room for line in lines):
-        import textwrap
-
-        lines = [part for line in lines for part in textwrap.wrap(line, max(20, room - len(indent))) or [""]]
+    if room is not None:
+        lines = [part for line in lines for part in wrapped(line, room - len(indent))]
     return "\n".join(indent + line for line in lines)
+
+
+def harmless(text: str) -> str:
+    """Text with its own line breaks and nothing else that a terminal would act upon."""
+    return "\n".join(map(plain, text.splitlines()))
+
+
+def sentence(text: str) -> str:
+    """Words of ours, harmless and perhaps painted already; at a terminal, broken to its width."""
+    room = columns()
+    return text if room is None else "\n".join(wrapped(text, room))
 
 
 def coloured() -> bool:
@@ -85,34 +95,14 @@ def when(moment: int, now: int) -> str:
     return f"in {short(away)}" if away > 0 else f"{short(-away)} ago"
 
 
-def width_of(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
-
-
-def cut(text: str, width: int) -> str:
-    """Text that takes at most so many columns; what is left out is marked."""
-    if width_of(text) <= width:
-        return text
-    while text and width_of(text) > width - 1:
-        text = text[:-1] if width_of(text) - width < 8 else text[: -(width_of(text) - width) // 2]
-    return text + "…"
-
-
-def columns() -> int | None:
-    """How wide the terminal is; None where nobody looks, and nothing needs cutting."""
-    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None
-
-
 class Column(NamedTuple):
     """A column of a table; one with `least` may be cut down to so many characters."""
 
     title: str
     least: int | None = None
     right: bool = False
+    spare: bool = False
+    """Left out altogether where the terminal is too narrow for all."""
 
 
 def table(columns_: Sequence[Column], rows: Sequence[Sequence[str]], *, styled: int | None = None) -> str:
@@ -121,9 +111,15 @@ def table(columns_: Sequence[Column], rows: Sequence[Sequence[str]], *, styled: 
     The cells of the column `styled` are painted in the style of their own name.
     """
     kept = [place for place in range(len(columns_)) if any(row[place] for row in rows)]
-    cells = [[plain(row[place]) for place in kept] for row in rows]
     heads = [columns_[place] for place in kept]
-    widths = _fitted(heads, [max(map(width_of, column)) for column in zip(*cells, strict=True)])
+    cells = [[plain(row[place]) for place in kept] for row in rows]
+    natural = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
+    widths = [max(width, len(head.title)) for width, head in zip(natural, heads, strict=True)]
+    if _over(widths) > 0:
+        staying = [place for place, head in enumerate(heads) if not head.spare]
+        kept, heads, widths = [kept[n] for n in staying], [heads[n] for n in staying], [widths[n] for n in staying]
+        cells = [[row[place] for place in staying] for row in cells]
+    widths = _fitted(heads, widths)
     painting = kept.index(styled) if styled in kept and coloured() else None
     lines = [paint(_line([head.title for head in heads], heads, widths), "dim")]
     for row in cells:
@@ -137,20 +133,20 @@ def table(columns_: Sequence[Column], rows: Sequence[Sequence[str]], *, styled: 
     return "\n".join(lines)
 
 
-def _fitted(heads: Sequence[Column], natural: Iterable[int]) -> list[int]:
-    """Widths that fit the terminal: the widest column that may be cut gives way first."""
-    widths = [max(width, len(head.title)) for width, head in zip(natural, heads, strict=True)]
+def _over(widths: Sequence[int]) -> int:
+    """By how many columns a line of these widths is too long for the terminal."""
     room = columns()
-    if room is None:
-        return widths
-    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
-    while over > 0:
+    return 0 if room is None else sum(widths) + len(GAP) * (len(widths) - 1) - room
+
+
+def _fitted(heads: Sequence[Column], natural: Sequence[int]) -> list[int]:
+    """Widths that fit the terminal: the widest column that may be cut gives way first."""
+    widths = list(natural)
+    for _ in range(_over(widths)):
         able = [place for place, head in enumerate(heads) if head.least is not None and widths[place] > head.least]
         if not able:
             break
-        widest = max(able, key=widths.__getitem__)
-        widths[widest] -= 1
-        over -= 1
+        widths[max(able, key=widths.__getitem__)] -= 1
     return widths
 
 
@@ -165,8 +161,15 @@ def _line(cells: Sequence[str], heads: Sequence[Column], widths: Sequence[int]) 
 
 
 def pairs(listed: Sequence[tuple[str, str]]) -> str:
-    """Names and values below each other; values without content are left out."""
+    """Names and values below each other, values broken to the terminal's width; those without content are left out."""
     shown = [(name, value) for name, value in listed if value]
     width = max((len(name) for name, _ in shown), default=0)
     indent = "\n" + " " * (width + len(GAP))
-    return "\n".join(f"{paint(name.ljust(width), 'dim')}{GAP}{value.replace(chr(10), indent)}" for name, value in shown)
+    room = columns()
+    lines = []
+    for name, value in shown:
+        parts = value.split("\n")
+        if room is not None:
+            parts = [part for line in parts for part in wrapped(line, room - width - len(GAP))]
+        lines.append(f"{paint(name.ljust(width), 'dim')}{GAP}{indent.join(parts)}")
+    return "\n".join(lines)

@@ -22,6 +22,10 @@ NOWHERE = "nowhere"
 """The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
 
 
+_HANDOVER: Shape = {"reason": "", "agent": "", "message": "", "note": "", "progress": None, "answer": ""}
+"""Every field is there, also where a row leaves it out."""
+
+
 def stands(row: TaskRow) -> str:
     """Where a task stands."""
     task = row.task
@@ -83,9 +87,7 @@ def claim(granted: Granted) -> Shape:
         "deadline": lease.deadline,
         "remaining_ms": lease.deadline - granted.told_at,
         "renew_every_ms": lease.length,
-        "handover": None
-        if handover is None
-        else {**Shape(reason="", agent="", message="", note="", progress=None), **msgspec.to_builtins(handover)},
+        "handover": None if handover is None else {**_HANDOVER, **msgspec.to_builtins(handover)},
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store, examples
-from allswell.doors.cli.render import Column, block, paint, pairs, plain, short, table, when
+from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
 
 if TYPE_CHECKING:
     from allswell.domain.names import QuestionId, RunId, TaskId
@@ -123,7 +123,7 @@ def _facts(row: TaskRow, now: int) -> str:
             ),
             ("submitted", when(task.created_at, now)),
             ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
-            ("notes", "\n".join(map(block, task.record.notes))),
+            ("notes", "\n".join(map(harmless, task.record.notes))),
         ]
     )
 
@@ -154,7 +154,7 @@ async def _run(views: Views, id_: RunId, now: int) -> tuple[dict[str, object], s
         [
             ("run", f"{paint(plain(run.name), 'bold')}  {run.id}"),
             ("opened", when(run.created_at, now)),
-            ("limit", "" if run.deadline is None else when(run.deadline, now)),
+            ("limit", "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)),
             ("ended", "" if run.ended_at is None else f"{when(run.ended_at, now)}: {plain(run.reason)}"),
             ("tasks", states + more if states else "none"),
         ]

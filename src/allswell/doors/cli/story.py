@@ -16,8 +16,8 @@ def add_to(app: options.Commands) -> None:
         "why",
         rich_help_panel=options.LOOKING,
         epilog=options.examples(
-            'allswell why "write the changelog"        by name, where only one task has it',
-            "allswell why q_06fa3k9x2v7m.1             a question: each way to answer it",
+            'allswell why "write the changelog"     by name, where only one task has it',
+            "allswell why q_06fa3k9x2v7m.1          a question: each way to answer it",
         ),
     )(why)
     app.command("watch", rich_help_panel=options.LOOKING)(watch)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.given import json_of, moment, objects, text_of
+from allswell.doors.cli.joining import Joining
 from allswell.doors.cli.options import WORKING, Argument, Commands, Json, Option, Store, examples
 from allswell.errors import AllswellError, Refused, Unavailable
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 _PARCEL = 1_000
 Fields = dict[str, Any]
 """What `Watch.new_tasks` takes: whatever JSON can say, checked there."""
-Line = tuple[int, Fields]
-"""A task with the number of the line it stood on."""
+Line = tuple[int | None, Fields]
+"""A task with the number of the line it stood on, if it stood on one."""
 
 
 def add_to(app: Commands) -> None:
@@ -35,8 +36,9 @@ def add_to(app: Commands) -> None:
         rich_help_panel=WORKING,
         epilog=examples(
             'allswell submit "write the changelog" --timeout 30m',
-            """allswell submit fetch --payload '{"url": "https://example.org"}' --key fetch-1""",
+            """allswell submit fetch --payload '{"url": "https://x.org"}' --key fetch-1""",
             "allswell submit report --needs fetch --role writer --priority 5",
+            "allswell submit report --run night --run-timeout 8h",
             """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
         ),
     )(submit)
@@ -54,7 +56,12 @@ def submit(
     priority: Annotated[int | None, Option("--priority", "-p", metavar="N", help="Higher goes first.")] = None,
     service: Annotated[list[str] | None, Option("--service", metavar="NAME", help="What it calls; repeatable.")] = None,
     bar: Annotated[list[str] | None, Option("--bar", metavar="AGENT", help="Who may not hold it; repeatable.")] = None,
-    run: Annotated[str | None, Option("--run", metavar="RUN", help="The run it belongs to.")] = None,
+    run: Annotated[
+        str | None, Option("--run", metavar="RUN", help="The run it belongs to, by name or id; a new name opens one.")
+    ] = None,
+    run_timeout: Annotated[
+        str | None, Option("--run-timeout", metavar="TIME", help="For a new run: how long all of it may take.")
+    ] = None,
     timeout: Annotated[str | None, Option("--timeout", metavar="TIME", help="The limit of an attempt.")] = None,
     idle: Annotated[str | None, Option("--idle", metavar="TIME", help="The longest without a check-in.")] = None,
     retries: Annotated[int | None, Option("--retries", metavar="N", help="How often it is tried again.")] = None,
@@ -102,32 +109,33 @@ def submit(
         if payload is not None:
             fields["payload"] = json_of(payload, "--payload")
         source = "-" if name in ("-", "") else f"@{name}"
-        _submit_lines(
-            frame, [(number, {**fields, **line}) for number, line in objects(text_of(source, "lines"), "lines")]
-        )
+        given_lines = [(number, {**fields, **line}) for number, line in objects(text_of(source, "lines"), "lines")]
+        _submit_lines(frame, given_lines, run_timeout)
         return
     fields["payload"] = json_of(payload, "--payload")
 
-    async def work(watch: Watch) -> TaskId:
-        await _resolve(watch, fields)
-        return await watch.submit(name, **fields)
+    async def work(watch: Watch) -> tuple[TaskId, Joining]:
+        joining = Joining(watch, run_timeout)
+        (new,) = await _checked(watch, [(None, {**fields, "name": name})], joining)
+        await joining.open()
+        await _hand_over(watch, [new], frame)
+        return new.id, joining
 
-    id_ = frame.run(work, making=True)
-    frame.say({"id": id_, "name": name}, id_)
-    if not json and sys.stderr.isatty():
-        sys.stderr.write("submitted; `allswell show` tells how it stands\n")
+    id_, joining = frame.run(work, making=True)
+    frame.say({"id": id_, "name": name, **joining.told()}, id_)
+    frame.hint(f"{joining.words()}submitted; `allswell why {id_}` tells how it stands")
 
 
-async def _resolve(watch: Watch, fields: Fields, fellows: frozenset[str] = frozenset()) -> None:
+async def _resolve(watch: Watch, fields: Fields, joining: Joining, fellows: frozenset[str] = frozenset()) -> None:
     """Put ids where names stand, and an instant where a delay does; `fellows` are names of tasks that are new too."""
-    from allswell.doors.cli.ids import find_run, find_task
+    from allswell.doors.cli.ids import find_task
 
     store = watch.engine.store
     if isinstance(fields.get("not_before"), str):
         now = (await store.view_agenda()).now
         fields["not_before"] = moment(fields["not_before"], now, "not_before")
     if isinstance(fields.get("run"), str):
-        fields["run"] = await find_run(store, fields["run"])
+        fields["run"] = await joining.find(fields["run"])
     needs = fields.get("needs")
     if isinstance(needs, list) and all(isinstance(need, str) for need in needs):
         fields["needs"] = [need if need in fellows else await find_task(store, need, "needs") for need in needs]
@@ -136,24 +144,28 @@ async def _resolve(watch: Watch, fields: Fields, fellows: frozenset[str] = froze
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
-def _submit_lines(frame: Frame, lines: Sequence[Line]) -> None:
-    async def work(watch: Watch) -> list[TaskId]:
-        made = await _checked(watch, lines)
+def _submit_lines(frame: Frame, lines: Sequence[Line], run_timeout: str | None) -> None:
+    async def work(watch: Watch) -> tuple[list[TaskId], Joining]:
+        joining = Joining(watch, run_timeout)
+        made = await _checked(watch, lines, joining)
+        await joining.open()
         await _hand_over(watch, made, frame)
-        return [new.id for new in made]
+        return [new.id for new in made], joining
 
-    ids = frame.run(work, making=True)
-    frame.say({"submitted": len(ids), "ids": ids}, "\n".join(ids))
+    ids, joining = frame.run(work, making=True)
+    frame.say({"submitted": len(ids), "ids": ids, **joining.told()}, "\n".join(ids))
+    frame.hint(f"{joining.words()}{len(ids):,} submitted; `allswell tasks` lists them")
 
 
-async def _checked(watch: Watch, lines: Sequence[Line]) -> tuple[NewTask, ...]:
+async def _checked(watch: Watch, lines: Sequence[Line], joining: Joining) -> tuple[NewTask, ...]:
     """The tasks of all lines, in order; the first line that cannot be is refused by its number."""
     from allswell.domain.submit import check_needs, check_task
 
-    fellows = frozenset(fields["name"] for _, fields in lines if isinstance(fields.get("name"), str))
+    named = [fields["name"] for number, fields in lines if number is not None and isinstance(fields.get("name"), str)]
+    fellows = frozenset(named)  # not of one that comes alone: it may need an older task of its name
     for number, fields in lines:
         with _named(number):
-            await _resolve(watch, fields, fellows)
+            await _resolve(watch, fields, joining, fellows)
     try:
         made = watch.new_tasks([fields for _, fields in lines])
     except Refused:
@@ -165,15 +177,18 @@ async def _checked(watch: Watch, lines: Sequence[Line]) -> tuple[NewTask, ...]:
         with _named(number):
             check_task(new)
     check_needs(made)
+    joining.check()
     return made
 
 
 @contextmanager
-def _named(number: int) -> Iterator[None]:
+def _named(number: int | None) -> Iterator[None]:
     """What is refused in here is refused because of this line."""
     try:
         yield
     except Refused as error:
+        if number is None:
+            raise
         raise Refused(error.code, f"line {number}: {error.message}", where=f"line {number}") from None
 
 
@@ -189,11 +204,13 @@ async def _hand_over(watch: Watch, made: Sequence[NewTask], frame: Frame) -> Non
         try:
             await watch.engine.do(Submit(CommandId(f"submit.{uuid4().hex}"), tuple(ordered[start : start + _PARCEL])))
         except (Refused, Unavailable) as error:
+            if len(made) == 1:
+                raise
             raise _with_count(error, start, len(made)) from None
         if showing:
             sys.stderr.write(f"\r{min(start + _PARCEL, len(made)):,} of {len(made):,} submitted ")
     if showing:
-        sys.stderr.write("\n")
+        sys.stderr.write("\r\x1b[K")
 
 
 def _with_count(error: Refused | Unavailable, before: int, total: int) -> AllswellError:

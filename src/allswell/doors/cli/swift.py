@@ -7,18 +7,19 @@ a cry for help) is left to Typer, which knows how to say what is wrong. A test h
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from allswell.doors.cli.options import Declared
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
 Value = str | int | float | bool | list[str] | None
+_NOTHING = object()
+"""The default of what must be given."""
 
 
 class Unclear(Exception):
@@ -42,7 +43,7 @@ class Parameter:
     @property
     def required(self) -> bool:
         """Whether it must be given."""
-        return self.default is inspect.Parameter.empty
+        return self.default is _NOTHING
 
     def value(self, text: str) -> Value:
         """A value of its kind."""
@@ -66,8 +67,14 @@ class Parameter:
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:
     """The parameters of a command, in order."""
-    signature = inspect.signature(function, eval_str=True)
-    return [Parameter(one.name, one.annotation, one.default) for one in signature.parameters.values()]
+    # As `inspect.signature` would tell; importing it costs as much as looking into the store does.
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    last = function.__defaults__ or ()
+    defaults = dict(zip(names[code.co_argcount - len(last) : code.co_argcount], last, strict=True))
+    defaults |= function.__kwdefaults__ or {}
+    hints = get_type_hints(function, include_extras=True)
+    return [Parameter(name, hints[name], defaults.get(name, _NOTHING)) for name in names]
 
 
 def read(function: Callable[..., None], args: Sequence[str]) -> dict[str, Any] | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.doors.cli.options import UPKEEP, Argument, Commands, Json, Option, Store, examples
-from allswell.doors.cli.render import Column, columns, paint, pairs, plain, table
+from allswell.doors.cli.render import Column, paint, pairs, plain, table
+from allswell.doors.cli.width import columns, wrapped
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _one(settings: Settings, row: Row) -> str:
     roles = [settings.explain_one(row.name, role) for role in settings.known_roles() if row.name in PER_ROLE]
     own = [f"{one.name.split('.')[1]} {one.shown}" for one in roles if one.shown != row.shown]
     told = [
-        ("", "\n".join(textwrap.wrap(row.description, _width() - 11))),
+        ("", row.description),
         ("from", _origin(row)),
         ("default", row.shown_default),
         ("roles", ", ".join(own)),
@@ -240,7 +240,7 @@ def _report(findings: Sequence[Finding]) -> str:
     lines: list[str] = []
     for finding in findings:
         room = max(_width() - len(indent), 20)
-        first, *rest = textwrap.wrap(plain(finding.says), room, break_on_hyphens=False) or [""]
+        first, *rest = wrapped(plain(finding.says), room)
         lines.append(
             f"{paint(finding.verdict.ljust(6), _STYLES[finding.verdict])}{finding.check:{_NAME_WIDTH}}  {first}"
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from allswell.doors.cli.ink import headed, prose, width
 from allswell.doors.cli.render import GAP, paint
+from allswell.doors.cli.width import width_of
 from allswell.engine.explaining.words import length, many, within
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ def _next(one: Next, now: int) -> str:
 
 def _todo(todo: tuple[Todo, ...]) -> list[str]:
     """What to type, and what it does: beside each other where there is room."""
-    wide = max((len(one.command) for one in todo), default=0)
+    wide = max((width_of(one.command) for one in todo), default=0)
     lines = []
     for one in todo:
-        if wide + 4 + len(one.what) + 2 <= width():
+        if wide + 4 + width_of(one.what) + 2 <= width():
             lines.append(f"{_STEP}{paint(one.command.ljust(wide), 'held')}{GAP}{one.what}")
         else:
             lines += [prose(f"{one.what}:", indent=_STEP), f"{_STEP}{_STEP}{paint(one.command, 'held')}"]

@@ -80,7 +80,8 @@ def line(row: TaskRow, facts: Facts) -> Line:
             ahead = f"needs {first}" + (f" and {len(row.waits) - 1:,} more" if len(row.waits) > 1 else "")
     elif task.record.handover is not None:
         note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
-    notable = [one for one in standing.next if not one.routine]
+    far = task.spec.limit_at if standing.state == State.READY else None  # the run's end is no news about each task
+    notable = [one for one in standing.next if not one.routine and one.at != far]
     if notable:
         due, ahead = notable[0].at, notable[0].what
     elif trouble >= _TROUBLED and not ahead:

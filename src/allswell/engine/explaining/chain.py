@@ -14,7 +14,17 @@ from allswell.domain.task import OPEN, State
 from allswell.engine.explaining.facts import LOOK_MOST, Facts, targets
 from allswell.engine.explaining.past import spent
 from allswell.engine.explaining.shapes import Explanation, Link, Next, Standing, Todo
-from allswell.engine.explaining.standing import NO_SWEEPER, OVERDUE, STUCK, SWEEP, is_late, stand, stand_question
+from allswell.engine.explaining.standing import (
+    NO_SWEEPER,
+    NOWHERE,
+    OVERDUE,
+    STUCK,
+    SWEEP,
+    is_late,
+    stand,
+    stand_question,
+    state_of,
+)
 from allswell.engine.explaining.words import ago, clean, listed, many, quoted, typed
 from allswell.store.port import TaskRow
 
@@ -174,7 +184,7 @@ def _tally(row: TaskRow, facts: Facts) -> str:
         if wait.target in facts.questions:
             count["for you to answer"] += 1
         elif wait.target in facts.rows:
-            count[stand(facts.rows[TaskId(wait.target)], facts).state] += 1
+            count[state_of(facts.rows[TaskId(wait.target)]) or NOWHERE] += 1
         else:
             count["not looked at"] += 1
     return "Of these, " + listed([f"{number:,} {state}" for state, number in count.most_common()])

@@ -5,7 +5,7 @@ Looking is bounded. A task that waits for ten thousand others is explained from 
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, question_id
 from allswell.domain.question import Question
 from allswell.domain.task import OPEN, Attempt, State
-from allswell.store.port import TaskRow, Views
+from allswell.store.port import TaskFilter, TaskRow, Views
 
 LOOK_MOST = 300
 """How many tasks one explanation looks at."""
@@ -63,41 +63,42 @@ async def gather(store: Views, root: TaskRow) -> Facts:
         question = await store.view_question(question_id(task.id, number))
         if question is not None:
             facts.asked.append(question)
-    for need in task.spec.needs[:NEEDS_MOST]:
-        row = facts.rows.get(need) or await store.view_task(need)
-        if row is not None:
-            facts.needed.append(row)
+    needs = task.spec.needs[:NEEDS_MOST]
+    looked_up = {row.task.id: row for row in await _rows(store, [need for need in needs if need not in facts.rows])}
+    facts.needed = [row for need in needs if (row := facts.rows.get(need) or looked_up.get(need)) is not None]
     return facts
+
+
+async def _rows(store: Views, ids: Sequence[TaskId]) -> Sequence[TaskRow]:
+    return await store.view_tasks(TaskFilter(ids=tuple(ids), limit=len(ids))) if ids else ()
 
 
 async def _follow(store: Views, facts: Facts, root: TaskRow) -> None:
     """What stands in the way, breadth first, so that what is near is seen before the bound is reached."""
-    facts.rows[root.task.id] = root
-    ahead = deque(targets(root))
-    if root.task.state == OPEN:
-        facts.awaited.update(target for _, target in ahead)
-    seen = {root.task.id, *(target for _, target in ahead)}
-    while ahead:
-        kind, target = ahead.popleft()
-        if len(facts.rows) >= LOOK_MOST:
-            facts.unseen += 1
-        elif kind == "question":
-            question = await store.view_question(QuestionId(target))
-            if question is None:
-                facts.missing.add(target)
-            else:
-                facts.questions[question.id] = question
-        else:
-            row = await store.view_task(TaskId(target))
-            if row is None:
-                facts.missing.add(target)
-                continue
+    seen: dict[str, None] = {root.task.id: None}
+    level: Sequence[TaskRow] = (root,)
+    while level:
+        ahead: dict[str, str] = {}
+        for row in level:
             facts.rows[row.task.id] = row
+            found = targets(row)
             if row.task.state == OPEN:
-                facts.awaited.update(found for _, found in targets(row))
-            further = [found for found in targets(row) if found[1] not in seen]
-            seen.update(found for _, found in further)
-            ahead.extend(further)
+                facts.awaited.update(target for _, target in found)
+            ahead.update({target: kind for kind, target in found if target not in seen})
+        seen.update(dict.fromkeys(ahead))
+        questions = [QuestionId(target) for target, kind in ahead.items() if kind == "question"]
+        for id_ in questions:
+            question = await store.view_question(id_)
+            if question is None:
+                facts.missing.add(id_)
+            else:
+                facts.questions[id_] = question
+        needs = [TaskId(target) for target, kind in ahead.items() if kind != "question"]
+        near = needs[: max(LOOK_MOST - len(facts.rows), 0)]
+        facts.unseen += len(needs) - len(near)
+        order = {id_: place for place, id_ in enumerate(near)}
+        level = sorted(await _rows(store, near), key=lambda row: order[row.task.id])
+        facts.missing.update(order.keys() - {row.task.id for row in level})
 
 
 def targets(row: TaskRow) -> list[tuple[str, str]]:

@@ -86,7 +86,8 @@ def _blocks(row: TaskRow, facts: Facts, end: int) -> list[Block]:
     if task.spec.not_before is not None:
         blocks.append((task.created_at, task.spec.not_before, "paused", "until its time had come"))
     if row.due is not None and row.lease is None:
-        blocks.append((0, row.due, "paused", "until it is tried again"))
+        since = max((attempt.ended_at for attempt in facts.attempts), default=task.created_at)
+        blocks.append((since, row.due, "paused", "until it is tried again"))
     return blocks
 
 

@@ -27,6 +27,8 @@ from allswell.store.port import TaskRow
 LATE = 5_000
 """A sweeper that lives looks at least once a second; what is due for longer than this has none."""
 SWEEP = Todo("Open the watch: whoever has it open sweeps", "allswell watch")
+NOWHERE = "nowhere"
+"""The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
 NO_SWEEPER = "No sweeper seems to be running"
 
 FINE, BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 0, 20, 30, 40, 50, 60, 70, 80, 90, 100
@@ -264,7 +266,7 @@ def _nowhere(task: Task) -> Standing:
         "This must not happen. It is a fault of Allswell's, not of yours; please report it.",
     )
     todo = (Todo("Check the whole watch", "allswell doctor"), Todo("Call it off", typed("cancel", task.id)))
-    return Standing("nowhere", says, STUCK, task.created_at, (), todo)
+    return Standing(NOWHERE, says, STUCK, task.created_at, (), todo)
 
 
 # --- ended --------------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Rules:
         """What is made or replaced was to be locked, so that whoever has it is waited for in the order of locks."""
         for kind, ids in (
             (Kind.SERVICE, [service.id for service in changes.services]),
-            (Kind.AGENT, [agent.id for agent in changes.agents]),
+            (Kind.AGENT, [agent.id for agent in (*changes.new_agents, *changes.agents)]),
             (Kind.AGENT, changes.drop_agents),
         ):
             for id_ in ids:

@@ -30,7 +30,7 @@ from allswell.store.taking import take_in_turn
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
 
-_MADE_UNSEEN = (Kind.RUN, Kind.TASK)
+_MADE_UNSEEN = (Kind.RUN, Kind.TASK, Kind.AGENT)
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
 
 

@@ -39,6 +39,8 @@ class MemoryViews:
         among = tables.open_tasks if which.open else tables.tasks
         if which.open and which.run is not None:
             among = tables.open_by_run.get(which.run, {})
+        if which.ids is not None:
+            among = dict.fromkeys(id_ for id_ in which.ids if id_ in among)
         fitting = (id_ for id_ in among if id_ > which.after and self._fits(id_, which))
         return [self._row(id_) for id_ in nsmallest(which.limit, fitting)]
 

@@ -27,6 +27,8 @@ def insertions(changes: Changes) -> Iterator[tuple[Key, bool]]:
     """The keys that these changes make, each with whether it must be new."""
     yield from (((Kind.RUN, run.id), True) for run in changes.new_runs)
     yield from (((Kind.SERVICE, service.id), False) for service in changes.services)
+    dropped_agents = frozenset(changes.drop_agents)
+    yield from (((Kind.AGENT, agent.id), agent.id not in dropped_agents) for agent in changes.new_agents)
     yield from (((Kind.AGENT, agent.id), False) for agent in changes.agents)
     yield from (((Kind.AGENT, agent), False) for agent in changes.drop_agents)
     yield from (((Kind.QUESTION, question.id), True) for question in changes.new_questions)
@@ -55,6 +57,8 @@ def _enter_around(changes: Changes, draft: Draft, base: Database) -> None:
         draft.services.put(service.id, service)
     for id_ in changes.drop_agents:
         _drop(draft, draft.agents, Kind.AGENT, id_)
+    for agent in changes.new_agents:
+        _insert(draft.agents, agent.id, agent)
     for agent in changes.agents:
         draft.agents.put(agent.id, agent)
     for dropped in changes.drop_spreads:

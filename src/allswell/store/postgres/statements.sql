@@ -244,6 +244,11 @@ INSERT INTO allswell.service (id, parked_until)
 SELECT id, parked_until FROM json_to_recordset($1::json) AS x(id text, parked_until bigint)
 ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until
 
+-- name: insert_agents
+INSERT INTO allswell.agent (id, misses, missed_at, stalled)
+SELECT id, misses, missed_at, stalled
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
+
 -- name: put_agents
 INSERT INTO allswell.agent (id, misses, missed_at, stalled)
 SELECT id, misses, missed_at, stalled
@@ -436,6 +441,7 @@ WHERE t.id > $1::text
   AND ($2::boolean IS NULL OR (t.ended_at IS NULL) = $2::boolean)
   AND ($3::text IS NULL OR t.run = $3::text)
   AND ($4::text IS NULL OR t.name = $4::text)
+  AND ($8::text[] IS NULL OR t.id = ANY($8::text[]))
   AND ($7::text IS NULL OR t.role = $7::text)
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state

@@ -47,7 +47,8 @@ class PostgresViews:
     async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
         states = texts(which.states) if which.states else None
-        values = (which.after, which.open, which.run, which.name, states, which.limit, which.role)
+        ids = None if which.ids is None else texts(which.ids)
+        values = (which.after, which.open, which.run, which.name, states, which.limit, which.role, ids)
         (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_page']}", values))
         return [task_row_of(row) for row in rows]
 

@@ -130,6 +130,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     for name, rows in (
         ("insert_runs", changes.new_runs),
         ("put_services", changes.services),
+        ("insert_agents", changes.new_agents),
         ("put_agents", changes.agents),
         ("insert_questions", changes.new_questions),
         ("insert_ready", changes.new_ready),

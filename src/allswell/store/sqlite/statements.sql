@@ -176,6 +176,10 @@ UPDATE run SET name = ?, created_at = ?, deadline = ?, ended_at = ?, reason = ?,
 INSERT INTO service (id, parked_until) VALUES (?, ?)
 ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until;
 
+-- name: insert_agent
+-- The first thing that is held against an agent.
+INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?);
+
 -- name: put_agent
 -- What is held against an agent.
 INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?)

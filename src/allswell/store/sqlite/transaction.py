@@ -197,6 +197,8 @@ class SqliteTransaction:
     def _add(self, changes: Changes) -> None:
         if changes.new_runs:
             self._insert_first("insert_run", list(map(astuple, changes.new_runs)))
+        if changes.new_agents:
+            self._insert_first("insert_agent", list(map(astuple, changes.new_agents)))
         if changes.new_tasks:
             self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
         if changes.new_ready:

@@ -28,6 +28,9 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
         conditions.append("ended_at IS NULL")
     if which.open is False or (which.states and len(ends) == len(which.states)):
         conditions.append("ended_at IS NOT NULL")
+    if which.ids is not None:
+        conditions.append("task.id IN (SELECT value FROM json_each(?))")
+        values.append(rows.text(which.ids))
     if which.run is not None:
         conditions.append("run = ?")
         values.append(which.run)

@@ -275,6 +275,24 @@ async def of_two_equal_submits_one_conflicts(place: Place) -> None:
     assert all(answer in ("made", "there") or isinstance(answer, Conflict) for answer in answers), answers
 
 
+async def of_two_first_records_of_an_agent_one_conflicts(place: Place) -> None:
+    """Two transactions find nothing held against an agent: the second to write must look again, or a miss is lost."""
+    place.needs_concurrency()
+
+    async def work(tx: Transaction) -> str:
+        if await tx.lock(Kind.AGENT, ["bob"]):
+            return "there"
+        changes = Changes(new_agents=[rows.agent("bob")], at=await tx.now())
+        await tx.write(changes)
+        return "made"
+
+    async with place.two_stores() as stores:
+        answers = await asyncio.gather(*(store.transact(work) for store in stores * 4), return_exceptions=True)
+        assert await stores[0].view_agents() == [rows.agent("bob")]
+    assert answers.count("made") == 1
+    assert all(answer in ("made", "there") or isinstance(answer, Conflict) for answer in answers), answers
+
+
 CASES: tuple[Case, ...] = (
     lock_returns_what_exists,
     reading_what_does_not_exist_finds_nothing,
@@ -286,4 +304,5 @@ CASES: tuple[Case, ...] = (
     locked_rows_are_skipped_on_request,
     shared_locks_live_together,
     of_two_equal_submits_one_conflicts,
+    of_two_first_records_of_an_agent_one_conflicts,
 )

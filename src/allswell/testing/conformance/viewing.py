@@ -80,7 +80,7 @@ async def a_task_is_shown_with_where_it_stands(place: Place) -> None:
 
 
 async def tasks_are_filtered(place: Place) -> None:
-    """By being open, by run, by name and by state, in any combination."""
+    """By being open, by run, by name, by state and by id, in any combination."""
     open_ones = sorted(id_ for id_, stands in _STATES.items() if stands not in _ENDS)
     async with place.store() as store:
         await write(store, _one_of_each())
@@ -94,6 +94,11 @@ async def tasks_are_filtered(place: Place) -> None:
         assert await _ids(store, TaskFilter(name="same name", states=("ready",))) == ["t_ready"]
         assert await _ids(store, TaskFilter(role="critic")) == ["t_asking"]
         assert await _ids(store, TaskFilter(role="critic", states=("ready",))) == []
+        some = (TaskId("t_ready"), TaskId("t_none"), TaskId("t_done"), TaskId("t_ready"))
+        assert await _ids(store, TaskFilter(ids=some)) == ["t_done", "t_ready"]
+        assert await _ids(store, TaskFilter(ids=some, open=True)) == ["t_ready"]
+        assert await _ids(store, TaskFilter(ids=some, after="t_e")) == ["t_ready"]
+        assert await _ids(store, TaskFilter(ids=())) == []
         for state in State:
             of_state = sorted(id_ for id_, stands in _STATES.items() if stands == state)
             assert await _ids(store, TaskFilter(states=(state.value,))) == of_state, state

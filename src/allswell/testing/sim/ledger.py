@@ -305,7 +305,7 @@ class Ledger:
 
     def _enter_around(self, changes: Changes) -> None:
         shadow, now = self.shadow, self.time()
-        for agent in changes.agents:
+        for agent in (*changes.new_agents, *changes.agents):
             shadow.agents[agent.id] = agent
             shadow.agent_since[agent.id] = now
         for gone in changes.drop_agents:

@@ -1,0 +1,130 @@
+"""Every command at a real terminal, narrow and wide: everything fits, nothing breaks, and what comes next is said.
+
+The names are those that agents give: long, in several scripts, with what a terminal would act upon.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from allswell.doors.cli import app
+from allswell.doors.cli.width import width_of
+from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import Ran, at_terminal
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+MOVE = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
+SHOWN_ELSEWHERE = {"demo": "tests/doors/cli/test_demo.py plays it"}
+LONG = "summarise the minutes of the meeting about the migration of the database, all four hundred pages of them"
+WIDE = "名前が日本語のタスクで、とても長いので切らなければならないもの"
+AGENT = "an agent with quite a long name"
+QUESTION = "どちらのテーブルを移行しますか? 一つ目はスキーマ public にあり、二つ目はスキーマ legacy にあります。" * 2
+
+
+class Terminal:
+    """Somebody at a terminal of this width, who has typed these commands so far."""
+
+    def __init__(self, folder: Path, columns: int) -> None:
+        self.folder = folder
+        self.columns = columns
+        self.typed: set[str] = set()
+
+    def __call__(self, *args: str, code: int = 0, env: Mapping[str, str] = {}) -> Ran:
+        """Type a command, and hold what it says to what every command must keep."""
+        self.typed.add(args[0] if args else "")
+        said = at_terminal(*args, cwd=self.folder, columns=self.columns, **env)
+        out = COLOUR.sub("", said.out)
+        assert said.code == code, said.out
+        assert out.strip(), args
+        assert "Traceback" not in out, out
+        assert "bug of Allswell's" not in out, out
+        if args[:1] == ("drill",):
+            out = MOVE.sub("", out)  # its bar moves the cursor
+        else:
+            assert "\x1b" not in out, f"{args}: something was sent that is neither text nor colour: {out!r}"
+        if "--json" not in args:
+            for line in out.split("\n"):
+                shown = line.rstrip("\r").rpartition("\r")[2]
+                assert width_of(shown) <= self.columns, f"{args} wrote a line of {width_of(shown)}: {shown!r}"
+        return Ran(said.code, out)
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
+    allswell = Terminal(tmp_path, columns)
+    assert "no watch here yet" in allswell().out
+    assert "allswell submit NAME" in allswell("tasks", code=75).out
+    run = ("--run", "the long night in which everything is done", "--run-timeout", "8h")
+    first = _id(allswell("submit", LONG, "--role", "reader", *run, "--payload", f'{{"url": "https://x/{"a" * 120}"}}'))
+    second = _id(allswell("submit", WIDE, "--critical"))
+    third = _id(allswell("submit", "third", "--needs", LONG, "--needs", WIDE))
+    allswell("submit", "unclaimed", "--needs", "nobody knows this one, however near one looks for it", code=2)
+    assert "the answer was" not in allswell("claim", "--agent", AGENT).out
+
+    held = {"ALLSWELL_TASK": first, "ALLSWELL_TOKEN": "1", "ALLSWELL_AGENT": AGENT}
+    allswell("checkin", "half of it is here, " * 12, "--progress", "0.5", env=held)
+    allswell("checkin", "--progress", "7", code=2, env=held)
+    command: tuple[str, ...]
+    for command in (("tasks",), ("watch", "--once"), ("why", first), ("show", first), ("events",), ("runs",), ()):
+        allswell(*command)
+    options = ("-o", f"public={WIDE}", "-o", "skip=Leave it")
+    asked = _id(allswell("ask", QUESTION, *options, "--wait", "0s", code=3, env=held))
+    assert "your" not in allswell("checkin", code=4, env=held).out
+    allswell("done", code=4, env=held)
+    assert f"answer {asked}" in allswell("questions").out
+    for command in (("why", asked), ("show", asked), ("why", third), ("watch", "--once"), ("tasks", "--all")):
+        allswell(*command)
+    allswell("", code=2)
+    allswell(code=3)
+    allswell("answer", asked, "nonsense", code=2)
+    assert "answered: public" in allswell("answer", asked, "public", env={"USER": "grace"}).out
+    assert "→ public, answered by grace" in allswell("questions", "--all").out
+    told = allswell("claim", "--agent", AGENT, "--role", "reader").out
+    assert "the answer was: public" in told
+    assert WIDE[:10] in told
+
+    held["ALLSWELL_TOKEN"] = "2"
+    assert "is back in the pool" in allswell("release", "wrong machine, " * 12, env=held).out
+    allswell("claim", "--agent", AGENT, "--lease", "1m", "--role", "reader")
+    held["ALLSWELL_TOKEN"] = "3"
+    limit = ("--class", "rate_limit", "--retry-after", "4m")
+    assert "can be claimed again in" in allswell("fail", "slow down, " * 12, *limit, env=held).out
+    allswell("fail", "x", "--class", "netwrok", code=2, env=held)
+    allswell("claim", "--agent", "bob")
+    allswell("done", '"a result"', "--task", second, "--token", "1")
+    allswell("cancel", LONG, "not needed any more, " * 12)
+    allswell("cancel", LONG, code=2)
+    assert "the run the long night" in allswell("cancel", run[1]).out
+    for command in (
+        ("show", first),
+        ("why", first),
+        ("why", run[1]),
+        ("runs",),
+        ("events", "-n", "100"),
+        ("tasks", "-a"),
+    ):
+        allswell(*command)
+    assert "nothing to claim" in allswell("claim", "--agent", "bob", code=5).out
+    allswell("config")
+    allswell("config", "agent_timeout")
+    allswell("config", "agent_timeuot", code=2)
+    allswell("doctor")
+    allswell("drill", "--hours", "0.1")
+    assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_help_fits(cli: Console, columns: int) -> None:
+    cli.patch.setenv("COLUMNS", str(columns))
+    for name in ("", *app.commands().named):
+        for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
+            assert width_of(line) <= columns, (name, line)
+
+
+def _id(said: Ran) -> str:
+    """The id on the first line."""
+    return said.out.splitlines()[0]
