@@ -6,9 +6,10 @@ by a scope of the same task sets no timer: the outer one ends both. When the tim
 
 **Leaving.** A scope takes back (`uncancel`) exactly the cancels it made. It turns `CancelledError` into `ScopeTimeout`
 only when the task's count of cancels is back where it was on entry, for what is left then was meant by somebody else;
-and only when no scope around it in the same task has expired since it was entered, for then the outermost of those
-does. What the body raises of its own passes, with a note. A body that ends in spite of the cancel has ended: nothing
-is raised, as with `asyncio.timeout`.
+and only when no scope around it has expired since it was entered, for then the outermost of those does, in its own
+task. (Otherwise a group whose children have scopes would end with their errors or with its own, as chance has it.)
+What the body raises of its own passes, with a note. A body that ends in spite of the cancel has ended: nothing is
+raised, as with `asyncio.timeout`.
 
 **Clean-up.** A scope that is entered inside one that has expired is part of its clean-up: it has until the end of the
 grace. After that, or when the call was given up, entering a scope is the fence: it raises at once.
@@ -258,10 +259,11 @@ class Scope:
             error.add_note(f"{label(self.kind, self.name)} had reached its limit when this was raised.")
 
     def _outlasted(self) -> bool:
-        """Whether a scope around it, of the same task, has expired since it was entered."""
+        """Whether a scope around it, of this task or of the one that started it, has expired since it was entered."""
         outer = self.outer
-        while outer is not None and outer.task is self.task:
-            if outer.is_open and outer.expiry is not None and outer.expiry.number > self._expiries_on_entry:
+        while outer is not None:
+            expiry = outer.expiry
+            if expiry is not None and outer.deadlines is self.deadlines and expiry.number > self._expiries_on_entry:
                 return True
             outer = outer.outer
         return False
