@@ -5,8 +5,6 @@ Nothing is told about a call that goes well on the first try: it would be noise,
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from allswell.domain.duration import show
@@ -59,7 +57,8 @@ class RateLimited(Incident, frozen=True, tag=True):
 class Waiting(Incident, frozen=True, tag=True):
     """A call waits, because its service may not be called now."""
 
-    why: Literal["parked", "open", "half_open", "probing", "held", "closed"]
+    why: str
+    """`parked`, or where its breaker stands."""
     delay: Millis
 
     def words(self) -> str:
@@ -81,17 +80,17 @@ class GaveUp(Incident, frozen=True, tag=True):
     """A call has failed for good; `escalate` where only a human can help."""
 
     attempts: int
-    action: Literal["fail", "escalate"]
+    escalate: bool
     reason: str
 
     @property
     def serious(self) -> bool:
         """Whether somebody should look at it."""
-        return self.action == "escalate"
+        return self.escalate
 
     def words(self) -> str:
         """The incident in a sentence."""
-        ask = "; a human has to see to it" if self.action == "escalate" else ""
+        ask = "; a human has to see to it" if self.escalate else ""
         return f"{self.service}: gave up after {self.attempts} attempts: {self.reason}{ask}"
 
 
