@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from allswell.app import make_watch, open  # noqa: A004 - `allswell.open` is how one says it
+    from allswell.domain.breaker import BreakerPolicy
+    from allswell.domain.guard import GuardPolicy, RetryBudget
     from allswell.domain.names import QuestionId, RunId, TaskId
     from allswell.domain.policy import Policy
     from allswell.domain.question import Option, Question
@@ -13,11 +15,14 @@ if TYPE_CHECKING:
     from allswell.domain.task import State
     from allswell.engine.handle import Lease
     from allswell.engine.watch import Watch
-    from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+    from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
+    from allswell.runtime.guard import Guard, guard
     from allswell.store.port import Position, TaskFilter
 
 _HOMES = {
     "app": ("make_watch", "open"),
+    "domain.breaker": ("BreakerPolicy",),
+    "domain.guard": ("GuardPolicy", "RetryBudget"),
     "domain.names": ("QuestionId", "RunId", "TaskId"),
     "domain.policy": ("Policy",),
     "domain.question": ("Option", "Question"),
@@ -25,7 +30,8 @@ _HOMES = {
     "domain.task": ("State",),
     "engine.handle": ("Lease",),
     "engine.watch": ("Watch",),
-    "errors": ("AllswellError", "Bug", "LeaseLost", "Refused", "Unavailable"),
+    "errors": ("AllswellError", "BreakerOpen", "Bug", "LeaseLost", "Refused", "ServiceParked", "Unavailable"),
+    "runtime.guard": ("Guard", "guard"),
     "store.port": ("Position", "TaskFilter"),
 }
 """Where each public name lives. It is imported when it is first used, so that a part starts without the whole."""
@@ -33,9 +39,13 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AllswellError",
+    "BreakerOpen",
+    "BreakerPolicy",
     "Bug",
     "ErrorClass",
     "Failure",
+    "Guard",
+    "GuardPolicy",
     "Lease",
     "LeaseLost",
     "Option",
@@ -44,13 +54,16 @@ __all__ = [
     "Question",
     "QuestionId",
     "Refused",
+    "RetryBudget",
     "RetryPolicy",
     "RunId",
+    "ServiceParked",
     "State",
     "TaskFilter",
     "TaskId",
     "Unavailable",
     "Watch",
+    "guard",
     "make_watch",
     "open",
 ]

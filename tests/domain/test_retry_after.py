@@ -71,7 +71,9 @@ def verdict(said: str) -> Verdict:
 def test_what_follows_from_each_form(said: str) -> None:
     """Absent or unreadable is 60 s, negative or past is 0, beyond 300 s parks the service."""
     read = TABLE[said]
-    wanted = Again(Millis(60_000)) if read is None else Again(Millis(read)) if read <= 300_000 else Weather(Millis(read))
+    wanted = (
+        Again(Millis(60_000)) if read is None else Again(Millis(read)) if read <= 300_000 else Weather(Millis(read))
+    )
     assert verdict(said) == wanted
 
 

@@ -69,6 +69,7 @@ def probing(permit: Permit) -> Iterator[None]:
         probed.reset(token)
 
 
+_DEEPEST = 8  # causes looked at, one inside the other
 UNCOUNTED: Final = -1
 """The generation of a permit whose result counts for nothing."""
 
@@ -188,6 +189,8 @@ class Trial:
             error.add_note(f"allswell: {guard.service} was given up after {count} attempts: {step.reason}")
             if inside_a_guard():
                 mark(error, guard.service)
+        elif not inside_a_guard():
+            unmark(error)
         guard.tell(GaveUp(guard.service, self.course.attempts, step.action == "escalate", step.reason))
 
     def no_more(self) -> None:
@@ -341,10 +344,20 @@ def mark(error: BaseException, service: str) -> None:
         return  # an exception with slots: a guard around it may try again, which is no more than it costs
 
 
+def unmark(error: BaseException) -> None:
+    """Let go of an error that no guard will see any more: the same object may be raised again (mocks do)."""
+    one: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if one is None:
+            return
+        vars(one).pop(MARK, None)
+        one = one.__cause__
+
+
 def gave_up(error: BaseException) -> str | None:
     """The service whose guard has given up on this error, or on what it was raised from."""
     one: BaseException | None = error
-    for _ in range(8):
+    for _ in range(_DEEPEST):
         if one is None:
             return None
         if isinstance(one, BreakerOpen | ServiceParked):
