@@ -9,7 +9,14 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from allswell.domain.breaker import (
     CLEAN,
@@ -218,11 +225,7 @@ def two_moves() -> set[tuple[Stand, Stand]]:
     return {(a, d) for a, b in EDGES for c, d in EDGES if b == c}
 
 
-Model.TestCase.settings = settings(
-    derandomize=True, database=None, deadline=None, max_examples=150, stateful_step_count=60
-)
-
-
 @pytest.mark.row("F8")
-class TestModel(Model.TestCase):  # type: ignore[misc]
-    """Run by pytest, with its mark."""
+def test_the_machine_and_the_model_agree_whatever_happens() -> None:
+    tried = settings(derandomize=True, database=None, deadline=None, max_examples=150, stateful_step_count=60)
+    run_state_machine_as_test(Model, settings=tried)
