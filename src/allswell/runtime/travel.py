@@ -45,10 +45,9 @@ def boot_id() -> BootId:
 def deadline_environment(scope: Scope | None = None) -> dict[str, str]:
     """The variable that tells a child process of the deadline in effect (or of this scope's); empty without one."""
     scope = scope or current()
+    now = time.monotonic_ns()  # before asking what is left: rather a moment too little than too much
     left = inf if scope is None else scope.remaining()
-    if left == inf:
-        return {}
-    return {VARIABLE: write_instant(boot_id(), time.monotonic_ns() + int(left * 1e9))}
+    return {} if left == inf else {VARIABLE: write_instant(boot_id(), now + int(left * 1e9))}
 
 
 class InheritedScope(Scope):
