@@ -100,10 +100,10 @@ def own_limit(
     own = limits.timeout(kind) if timeout is None else positive(timeout, where="timeout")
     if own > most:
         if timeout_override is None:
-            limit = f"its hard limit ({hard} ms); shorten it, or say timeout_override={own:g}"
+            limit = f"its hard limit ({hard} ms); shorten it, or say timeout_override={own}"
         else:
-            limit = f"the timeout_override ({most:g} ms) that stands in for its hard limit; give only one of them"
-        said = f"{kind}: timeout ({own:g} ms) is above {limit}"
+            limit = f"the timeout_override ({most} ms) that stands in for its hard limit; give only one of them"
+        said = f"{kind}: timeout ({own} ms) is above {limit}"
         raise Refused("above_hard_limit", said, where="timeout")
     return own
 

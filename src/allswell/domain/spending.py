@@ -73,6 +73,8 @@ class Report(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """What happened, in one sentence."""
         who = label(self.kind, self.name)
+        if self.limit <= 0:
+            return f"{who} had no time left when it was entered."
         if self.capped_by is None:
             said = f"{who} reached its limit of {span(self.limit)}"
         else:

@@ -487,7 +487,7 @@ def test_a_scope_is_left_by_the_task_that_entered_it(go: Run) -> None:
         async def other() -> None:
             await scope.__aexit__(None, None, None)
 
-        with pytest.raises(RuntimeError, match="in another task than Task-1"):
+        with pytest.raises(RuntimeError, match="entered in Task-1 and left elsewhere"):
             await asyncio.get_running_loop().create_task(other())
         await asyncio.sleep(10)
 

@@ -8,6 +8,7 @@ task is already being ended by one further in (the loop was late, and both are d
 from __future__ import annotations
 
 import asyncio
+import threading
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,7 @@ class Expiry:
 
 def strike(scope: Scope, task: asyncio.Task[object], now: float) -> float:
     """Tell the body to stop, or tell it again, or give it up; returns when to come back."""
-    expiry = scope.expiry
-    if expiry is None:
-        expiry = expire(scope, end_of(scope))
+    expiry = scope.expiry or expire(scope, end_of(scope))
     if now >= expiry.end and scope.given_up is not None and not scope.given_up.done():
         expiry.fenced = True
         scope.given_up.set_result(None)
@@ -55,13 +54,18 @@ def strike(scope: Scope, task: asyncio.Task[object], now: float) -> float:
     return min(told + pause, expiry.end) if now < expiry.end else told + pause
 
 
+_expiring = threading.Lock()
+
+
 def expire(scope: Scope, end: float) -> Expiry:
-    """Note that a scope's time is up."""
-    number = 0
-    if scope.deadlines is not None:
-        number = scope.deadlines.expiries = scope.deadlines.expiries + 1
-    scope.expiry = Expiry(number, end)
-    return scope.expiry
+    """Note that a scope's time is up. Its loop and a thread that works for it may both be the first to see it."""
+    with _expiring:
+        if scope.expiry is None:
+            number = 0
+            if scope.deadlines is not None:
+                number = scope.deadlines.expiries = scope.deadlines.expiries + 1
+            scope.expiry = Expiry(number, end)
+        return scope.expiry
 
 
 def _told_from_inside(scope: Scope) -> float:

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from allswell.domain.spending import label
+from allswell.timing.scope import misuse
 from allswell.timing.scope.expiry import SHORTEST_PAUSE, end_of, expire
 from allswell.timing.scope.scope import Scope
 from allswell.timing.scope.timeout import ScopeTimeout
@@ -39,7 +40,7 @@ def abandoned() -> tuple[Scope, ...]:
 async def run(scope: Scope, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Await a call inside a scope in a task of its own; back at the latest when the scope's grace is over."""
     if scope.began is not None:
-        raise RuntimeError(f"{scope!r} was entered before; a scope is entered once, so make one for each call.")
+        raise misuse.entered_twice(scope)
 
     async def body() -> T:
         async with scope:
@@ -93,6 +94,7 @@ def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     expiry = expire(scope, scope.now()) if scope.expiry is None else scope.expiry
     expiry.fenced = True
     _abandoned[task] = scope
+    task.cancel()  # told a last time, now that it is fenced: a body that waits for a thread lets go of its slot
     task.add_done_callback(_ended)
     log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(task))
 

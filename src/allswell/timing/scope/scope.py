@@ -15,25 +15,25 @@ raised, as with `asyncio.timeout`.
 grace. After that, or when the call was given up, entering a scope is the fence: it raises at once.
 
 **Without a task** (plain sync code, another thread) nothing can be interrupted by force. Such a scope is known to all
-that is entered inside it, and it is checked: on entry, by `check()`, and when it is left.
+that is entered inside it, and it is checked: on entry, by `check_deadline()`, and when it is left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextvars import ContextVar
 from math import inf
 from types import TracebackType
 from typing import Self
 
 from allswell.domain.deadline import DEFAULT, positive
 from allswell.domain.spending import Book, Report, Spending, book, label, span
+from allswell.timing.scope import misuse
 from allswell.timing.scope.deadlines import Deadlines, deadlines_of
+from allswell.timing.scope.effect import in_effect, late_from
 from allswell.timing.scope.expiry import Expiry, strike
 from allswell.timing.scope.timeout import ScopeTimeout
 
-_current: ContextVar[Scope | None] = ContextVar("allswell_scope", default=None)
 _running_loop = asyncio._get_running_loop  # noqa: SLF001 - get_running_loop raises where there is none, which costs more
 _current_task = asyncio.current_task
 _monotonic = time.monotonic
@@ -138,7 +138,7 @@ class Scope:
     # --- entering -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._look_around() and not self._in_time():
+        if self._look_around(_running_loop()) and not self._in_time():
             # A body that swallows this, too, and tries again must not keep the loop from turning.
             await asyncio.sleep(0)
             raise asyncio.CancelledError(f"{self!r} was entered after the end of {self.outer!r}")
@@ -146,23 +146,26 @@ class Scope:
         return self
 
     def __enter__(self) -> Self:
-        if self._look_around() and not self._in_time():
-            raise (self._late_outside() or self).timed_out()
+        return self.enter(_running_loop())
+
+    def enter(self, loop: asyncio.AbstractEventLoop | None) -> Self:
+        """Enter it as sync code does; without a loop no task is bound to it, even where one is running."""
+        if self._look_around(loop) and not self._in_time():
+            raise (late_from(self.outer) or self).timed_out()
         self._open()
         return self
 
-    def _look_around(self) -> bool:
+    def _look_around(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Find out what is outside and how much time there is; True if there may be none."""
         if self.began is not None:
-            raise RuntimeError(f"{self!r} was entered before; a scope is entered once, so make one for each block.")
-        loop = _running_loop()
+            raise misuse.entered_twice(self)
         if loop is not None:
             deadlines = self.deadlines = deadlines_of(loop)
             self._expiries_on_entry = deadlines.expiries
             task = self.task = _current_task(loop)
             if task is not None:
                 self._cancels_on_entry = task.cancelling()
-        outer = self.outer = _current.get()
+        outer = self.outer = in_effect.get()
         if outer is None:
             now = self.began = self.now()
             limit = inf
@@ -191,21 +194,12 @@ class Scope:
         """Whether what is outside has neither been given up nor used up its grace."""
         return self.outer is None or (self.outer.remaining() > 0 and not self.outer.fenced)
 
-    def _late_outside(self) -> Scope | None:
-        """The outermost scope around whose time is up."""
-        late, outer = None, self.outer
-        while outer is not None:
-            if outer.now() >= outer.deadline:
-                late = outer
-            outer = outer.outer
-        return late
-
     def _open(self) -> None:
         self.is_open = True
         outer = self.outer
         if outer is not None and outer.task is self.task and outer.is_open:
             outer.inner = self
-        _current.set(self)
+        in_effect.set(self)
         if self._armed and self.deadlines is not None:
             self.deadlines.add(self.deadline, self)
 
@@ -220,14 +214,14 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave(error)
-        if error is None and self.expiry is None and self.now() >= self.deadline:
+        if error is None and (self.expiry is None or self.task is None) and self.now() >= self.deadline:
             raise self.timed_out()  # nobody could interrupt it; it is late all the same
 
     def _leave(self, error: BaseException | None) -> None:
         if not self.is_open:
             if isinstance(error, GeneratorExit):
                 return
-            raise RuntimeError(f"{self!r} was left, but is not open.")
+            raise misuse.not_open(self) from error
         self.is_open = False
         outer, deadlines = self.outer, self.deadlines
         if outer is not None and outer.inner is self:
@@ -236,15 +230,18 @@ class Scope:
             if self._armed:
                 deadlines.remove(self)
             if _current_task(deadlines.loop) is not self.task:
-                self._left_elsewhere(error)
-                return
-        if self.inner is not None:
-            self._left_before_inner(error)
-        _current.set(outer)
+                if isinstance(error, GeneratorExit):
+                    return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
+                raise misuse.left_elsewhere(self) from error
+        in_effect.set(outer)
         if outer is not None:
             self._book_into(outer)
+        inner = self.inner
+        broken = misuse.left_before(self, inner) if inner is not None and inner.is_open else None
         if self.expiry is not None:
             self._settle(self.expiry, error)
+        if broken is not None:
+            raise broken from error
 
     def _settle(self, expiry: Expiry, error: BaseException | None) -> None:
         """Take back our own cancels, and raise if what is in flight is ours alone."""
@@ -267,34 +264,6 @@ class Scope:
                 return True
             outer = outer.outer
         return False
-
-    def _left_elsewhere(self, error: BaseException | None) -> None:
-        if isinstance(error, GeneratorExit):
-            return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
-        where = "outside its task" if self.task is None else f"in another task than {self.task.get_name()}"
-        raise RuntimeError(
-            f"{self!r} was left {where}, which entered it; a scope belongs to one task. In an async generator, leave "
-            "it before `yield`, or close the generator where it is used (contextlib.aclosing)."
-        ) from error
-
-    def _left_before_inner(self, error: BaseException | None) -> None:
-        """Put the tree in order again, cancels included, and refuse."""
-        inner, scope = self.inner, self.inner
-        if inner is None or not inner.is_open:
-            return
-        while scope is not None:
-            scope.is_open = False
-            if scope.expiry is not None and self.task is not None:
-                for _ in range(scope.expiry.cancels):
-                    self.task.uncancel()
-            scope = scope.inner
-        _current.set(self.outer)
-        if self.expiry is not None:
-            self._settle(self.expiry, error)
-        raise RuntimeError(
-            f"{self!r} was left while {inner!r}, entered inside it, is open: a generator was left in the middle of its "
-            "block. Close it where it is used (contextlib.aclosing), or leave the scope before `yield`."
-        ) from error
 
     # --- its time is up -----------------------------------------------------------------------------------------------
 
@@ -334,26 +303,6 @@ class Scope:
 def within(timeout: float | str | None, *, kind: str = "scope", name: str = "") -> Scope:
     """A bare scope: milliseconds or "2s"; None for one that only what is outside limits."""
     return Scope(timeout, kind=kind, name=name)
-
-
-def current() -> Scope | None:
-    """The innermost scope in effect."""
-    return _current.get()
-
-
-def remaining_ms() -> float | None:
-    """Milliseconds that the innermost scope in effect has left (of its grace, in clean-up); None without a limit."""
-    scope = _current.get()
-    return None if scope is None else scope.remaining_ms()
-
-
-def check() -> None:
-    """Raise `ScopeTimeout` if the time is up: for loops of sync code, which nothing can interrupt."""
-    scope = _current.get()
-    while scope is not None:
-        if scope.fenced or scope.remaining() <= 0:
-            raise scope.timed_out()
-        scope = scope.outer
 
 
 async def pause(ms: float, *, why: str = "") -> None:
