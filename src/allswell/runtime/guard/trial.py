@@ -241,6 +241,9 @@ class AsyncTrial(Trial):
                     return Permit(guard.service, UNCOUNTED)
                 wait = self._refused(Refusal(guard.service, "parked", left, UNCOUNTED))
             else:
+                clean = guard.awaited.clean(guard.service)
+                if clean is not None:
+                    return clean
                 admission = await guard.awaited.admit(guard.service, policy)
                 self.effects(admission.effects, admission.failures)
                 if isinstance(admission.given, Permit):
@@ -264,7 +267,8 @@ class AsyncTrial(Trial):
 
     async def succeeded(self, permit: Permit) -> None:
         """Tell that an attempt went well."""
-        await self._report(permit, Outcome.HEALTHY)
+        if self.guard.awaited.clean(permit.service) is not permit:  # otherwise there is nothing that it could change
+            await self._report(permit, Outcome.HEALTHY)
         self._well()
 
     async def _report(self, permit: Permit, outcome: Outcome) -> Report:
@@ -292,6 +296,9 @@ class SyncTrial(Trial):
                     return Permit(guard.service, UNCOUNTED)
                 wait = self._refused(Refusal(guard.service, "parked", left, UNCOUNTED))
             else:
+                clean = guard.breakers.clean(guard.service)
+                if clean is not None:
+                    return clean
                 admission = guard.breakers.admit(guard.service, policy)
                 self.effects(admission.effects, admission.failures)
                 if isinstance(admission.given, Permit):
@@ -315,7 +322,8 @@ class SyncTrial(Trial):
 
     def succeeded(self, permit: Permit) -> None:
         """Tell that an attempt went well."""
-        self._report(permit, Outcome.HEALTHY)
+        if self.guard.breakers.clean(permit.service) is not permit:  # otherwise there is nothing that it could change
+            self._report(permit, Outcome.HEALTHY)
         self._well()
 
     def _report(self, permit: Permit, outcome: Outcome) -> Report:
