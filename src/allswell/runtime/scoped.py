@@ -31,12 +31,15 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 Place = Literal["thread", "process", "here"]
+Given = tuple[float | str | None, float | str | None, Place]
+_PLAIN: Given = (None, None, "thread")
 
 
 class LimitedScope(Scope):
     """A scope of a known kind; also a decorator, which makes a fresh one for every call."""
 
     __slots__ = ("_given",)
+    _given: Given
 
     def __init__(
         self,
@@ -55,15 +58,15 @@ class LimitedScope(Scope):
         figures = limits()
         own = own_limit(kind, timeout, timeout_override, limits=figures)
         super().__init__(own, kind=kind, name=name, grace_ms=figures.grace)
-        self._given = (kind, name, timeout, timeout_override, on)
+        self._given = _PLAIN if (timeout, timeout_override, on) == _PLAIN else (timeout, timeout_override, on)
 
     def __call__(self, function: F) -> F:
         """The function, bounded by a scope like this one at every call."""
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             text = f"{function.__qualname__} is a generator: its body runs in pieces, so put the scope inside it"
             raise Refused("generator", text, where="function")
-        kind, name, timeout, override, on = self._given
-        name = name or getattr(function, "__qualname__", "")
+        timeout, override, on = self._given
+        kind, name = ScopeKind(self.kind), self.name or getattr(function, "__qualname__", "")
 
         def fresh() -> LimitedScope:
             return LimitedScope(kind, name, timeout, override, on)
@@ -92,7 +95,7 @@ class LimitedScope(Scope):
     @property
     def on(self) -> Place:
         """Where a sync function runs."""
-        return self._given[4]
+        return self._given[2]
 
 
 def _call(

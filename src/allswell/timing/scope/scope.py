@@ -29,7 +29,7 @@ from typing import Self
 from allswell.domain.deadline import DEFAULT, positive
 from allswell.domain.spending import Book, Report, Spending, book, label, span
 from allswell.timing.scope import misuse
-from allswell.timing.scope.deadlines import Deadlines, deadlines_of
+from allswell.timing.scope.deadlines import Deadlines, deadlines_of, of_loop
 from allswell.timing.scope.effect import in_effect, late_from
 from allswell.timing.scope.expiry import Expiry, strike
 from allswell.timing.scope.timeout import ScopeTimeout
@@ -138,11 +138,10 @@ class Scope:
     # --- entering -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._look_around(_running_loop()) and not self._in_time():
+        if not self._opened(_running_loop()):
             # A body that swallows this, too, and tries again must not keep the loop from turning.
             await asyncio.sleep(0)
             raise asyncio.CancelledError(f"{self!r} was entered after the end of {self.outer!r}")
-        self._open()
         return self
 
     def __enter__(self) -> Self:
@@ -150,58 +149,55 @@ class Scope:
 
     def enter(self, loop: asyncio.AbstractEventLoop | None) -> Self:
         """Enter it as sync code does; without a loop no task is bound to it, even where one is running."""
-        if self._look_around(loop) and not self._in_time():
+        if not self._opened(loop):
             raise (late_from(self.outer) or self).timed_out()
-        self._open()
         return self
 
-    def _look_around(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Find out what is outside and how much time there is; True if there may be none."""
+    def _opened(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Find out what is outside and how much time there is, and open; False if there is none."""
         if self.began is not None:
             raise misuse.entered_twice(self)
+        outer = self.outer = in_effect.get()
+        task = deadlines = None
         if loop is not None:
-            deadlines = self.deadlines = deadlines_of(loop)
+            deadlines = self.deadlines = of_loop.get(loop) or deadlines_of(loop)
             self._expiries_on_entry = deadlines.expiries
             task = self.task = _current_task(loop)
             if task is not None:
                 self._cancels_on_entry = task.cancelling()
-        outer = self.outer = in_effect.get()
+        limit = inf
         if outer is None:
-            now = self.began = self.now()
-            limit = inf
-        elif outer.expiry is None and outer.deadlines is self.deadlines:
-            now = self.began = self.now()
+            now = self.began = _monotonic() if deadlines is None else deadlines.time()
+        elif outer.expiry is None and outer.deadlines is deadlines:
+            now = self.began = _monotonic() if deadlines is None else deadlines.time()
             limit = outer.deadline
         else:
             # The order of the readings matters: a deadline may come late by the time between them, never early.
             outer_now = outer.now()
             now = self.began = self.now()
             limit = now - outer_now + (outer.deadline if outer.expiry is None else outer.expiry.end)
-        own = inf if self.timeout_ms is None else now + self.timeout_ms / 1_000
-        if own < limit:
-            self.deadline = own
-            self._armed = self.task is not None
-        else:
-            self.deadline = limit
-            self._armed = limit < inf and self.task is not None and not self._held_by(outer)
-        return outer is not None and (outer.expiry is not None or self.task is None)
-
-    def _held_by(self, outer: Scope | None) -> bool:
-        """Whether that scope's end is ours too, without a timer of our own."""
-        return outer is not None and outer.is_open and outer.task is self.task and outer.expiry is None
-
-    def _in_time(self) -> bool:
-        """Whether what is outside has neither been given up nor used up its grace."""
-        return self.outer is None or (self.outer.remaining() > 0 and not self.outer.fenced)
-
-    def _open(self) -> None:
+        if outer is not None and (outer.expiry is not None or task is None) and not outer.has_time():
+            return False
+        deadline = inf if self.timeout_ms is None else now + self.timeout_ms / 1_000
+        beside = outer is not None and outer.task is task and outer.is_open
+        if outer is not None:
+            if beside:
+                outer.inner = self
+            if deadline >= limit:
+                deadline = limit
+                if beside and outer.expiry is None:
+                    task = None  # its end is ours too: no timer of our own
+        self.deadline = deadline
         self.is_open = True
-        outer = self.outer
-        if outer is not None and outer.task is self.task and outer.is_open:
-            outer.inner = self
         in_effect.set(self)
-        if self._armed and self.deadlines is not None:
-            self.deadlines.add(self.deadline, self)
+        if task is not None and deadline < inf and deadlines is not None:
+            self._armed = True
+            deadlines.add(deadline, self)
+        return True
+
+    def has_time(self) -> bool:
+        """Whether anything may be begun inside it: it was neither given up, nor has it used up its time and grace."""
+        return self.remaining() > 0 and not self.fenced
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +224,11 @@ class Scope:
             outer.inner = None
         if deadlines is not None:
             if self._armed:
-                deadlines.remove(self)
+                heap = deadlines.heap
+                if heap and heap[-1][2] is self:  # the last of a heap can be taken off, and blocks mostly nest
+                    heap.pop()
+                else:
+                    deadlines.remove_later()
             if _current_task(deadlines.loop) is not self.task:
                 if isinstance(error, GeneratorExit):
                     return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
