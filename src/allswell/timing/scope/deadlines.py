@@ -64,7 +64,14 @@ class Deadlines:
         """Strike everything that is due, and wait for the next. The loop may call a little early; we never do."""
         self._handle = None
         self._armed_at = inf
-        heap, now = self.heap, self.time()
+        try:
+            self._strike(self.time())
+        finally:  # whatever a task makes of being cancelled, the other deadlines hold
+            if self.heap:
+                self._arm(self.heap[0][0])
+
+    def _strike(self, now: float) -> None:
+        heap = self.heap
         while heap:
             when, _, scope = heap[0]
             if not scope.is_open:
@@ -78,8 +85,6 @@ class Deadlines:
                 if again is not None:
                     self._number += 1
                     heappush(heap, (again, self._number, scope))
-        if heap:
-            self._arm(heap[0][0])
 
 
 of_loop: dict[asyncio.AbstractEventLoop, Deadlines] = {}

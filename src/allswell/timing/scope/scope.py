@@ -27,11 +27,13 @@ from types import TracebackType
 from typing import Self
 
 from allswell.domain.deadline import DEFAULT, positive
+from allswell.domain.duration import LONGEST
 from allswell.domain.spending import Book, Report, Spending, book, label, span
+from allswell.errors import Refused
 from allswell.timing.scope import misuse
 from allswell.timing.scope.deadlines import Deadlines, deadlines_of, of_loop
 from allswell.timing.scope.effect import in_effect, late_from
-from allswell.timing.scope.expiry import Expiry, strike
+from allswell.timing.scope.expiry import SHORTEST_PAUSE, Expiry, strike
 from allswell.timing.scope.timeout import ScopeTimeout
 
 _running_loop = asyncio._get_running_loop  # noqa: SLF001 - get_running_loop raises where there is none, which costs more
@@ -139,8 +141,8 @@ class Scope:
 
     async def __aenter__(self) -> Self:
         if not self._opened(_running_loop()):
-            # A body that swallows this, too, and tries again must not keep the loop from turning.
-            await asyncio.sleep(0)
+            # A body that swallows this, too, and tries again must not keep the loop busy.
+            await asyncio.sleep(SHORTEST_PAUSE)
             raise asyncio.CancelledError(f"{self!r} was entered after the end of {self.outer!r}")
         return self
 
@@ -179,7 +181,8 @@ class Scope:
         if outer is not None and (outer.expiry is not None or task is None) and not outer.has_time():
             return False
         deadline = inf if self.timeout_ms is None else now + self.timeout_ms / 1_000
-        beside = outer is not None and outer.task is task and outer.is_open
+        # Only within one task is what was entered last left first; threads under one scope come and go.
+        beside = task is not None and outer is not None and outer.task is task and outer.is_open
         if outer is not None:
             if beside:
                 outer.inner = self
@@ -209,8 +212,9 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        interruptible = self.task is not None and self.expiry is not None
         self._leave(error)
-        if error is None and (self.expiry is None or self.task is None) and self.now() >= self.deadline:
+        if error is None and not interruptible and self.now() >= self.deadline:
             raise self.timed_out()  # nobody could interrupt it; it is late all the same
 
     def _leave(self, error: BaseException | None) -> None:
@@ -219,7 +223,7 @@ class Scope:
                 return
             raise misuse.not_open(self) from error
         self.is_open = False
-        outer, deadlines = self.outer, self.deadlines
+        outer, deadlines, task = self.outer, self.deadlines, self.task
         if outer is not None and outer.inner is self:
             outer.inner = None
         if deadlines is not None:
@@ -229,7 +233,7 @@ class Scope:
                     heap.pop()
                 else:
                     deadlines.remove_later()
-            if _current_task(deadlines.loop) is not self.task:
+            if _current_task(deadlines.loop) is not task:
                 if isinstance(error, GeneratorExit):
                     return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
                 raise misuse.left_elsewhere(self) from error
@@ -238,19 +242,18 @@ class Scope:
             self._book_into(outer)
         inner = self.inner
         broken = misuse.left_before(self, inner) if inner is not None and inner.is_open else None
-        if self.expiry is not None:
-            self._settle(self.expiry, error)
+        self.task = None  # what is left of us, in the heap or in an error, must not keep its result alive
+        if self.expiry is not None and task is not None:
+            self._settle(task, self.expiry, error)
         if broken is not None:
             raise broken from error
 
-    def _settle(self, expiry: Expiry, error: BaseException | None) -> None:
+    def _settle(self, task: asyncio.Task[object], expiry: Expiry, error: BaseException | None) -> None:
         """Take back our own cancels, and raise if what is in flight is ours alone."""
-        if self.task is None:
-            return
         for _ in range(expiry.cancels):
-            self.task.uncancel()
+            task.uncancel()
         if isinstance(error, asyncio.CancelledError):
-            if self.task.cancelling() <= self._cancels_on_entry and not self._outlasted():
+            if task.cancelling() <= self._cancels_on_entry and not self._outlasted():
                 raise self.timed_out() from error
         elif error is not None:
             error.add_note(f"{label(self.kind, self.name)} had reached its limit when this was raised.")
@@ -307,5 +310,7 @@ def within(timeout: float | str | None, *, kind: str = "scope", name: str = "") 
 
 async def pause(ms: float, *, why: str = "") -> None:
     """Sleep so that the sleep has its line in the explanation of a timeout."""
+    if not 0 <= ms <= LONGEST:
+        raise Refused("bad_duration", f"ms ({ms}) must be between 0 and 366 days", where="ms")
     async with Scope(None, kind="sleep", name=why):
         await asyncio.sleep(ms / 1_000)
