@@ -24,7 +24,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.store.port import Store
-from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.clock import Clock, SystemClock, this_machine
 
 
 def default_url(start: Path | None = None) -> str:
@@ -64,9 +64,10 @@ def make_watch(
     sweeping: bool = True,
 ) -> Watch:
     """A watch on a store; clock and chance can be given, so that a history can be repeated."""
+    machine = this_machine() if clock is None and not store.shared_clock else None
     clock = clock or SystemClock()
     chance = chance or random.Random()
-    engine = Engine(store, draw=chance.random, clock=clock, pace=pace, sweeping=sweeping)
+    engine = Engine(store, draw=chance.random, clock=clock, pace=pace, sweeping=sweeping, machine=machine)
     return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies)
 
 

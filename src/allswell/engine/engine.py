@@ -8,6 +8,7 @@ that does not sweep: one that does is awake for its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ from allswell.engine.ear import Ear
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
+from allswell.errors import Unavailable
 from allswell.store.call import Call
 from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock
@@ -54,13 +56,16 @@ class Engine:
         clock: Clock | None = None,
         pace: Pace = DEFAULT,
         sweeping: bool = True,
+        machine: str | None = None,
     ) -> None:
         self.store = store
         self.pace = pace
         self.draw = draw
         self.ready = Signal()
         self.journal = Signal()
-        self.sweeper = Sweeper(store, clock=clock or SystemClock(), pace=pace, draw=draw, tell=self._tell)
+        self.sweeper = Sweeper(
+            store, clock=clock or SystemClock(), pace=pace, draw=draw, tell=self._tell, machine=machine
+        )
         self._sweeping = sweeping
         self._hearing = False
         self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
@@ -89,6 +94,8 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         await self.store.open()
+        with contextlib.suppress(Unavailable):  # a store that is away now may be back for the first command
+            await self.sweeper.look_back()
         await self._nursery.__aenter__()
         self._decisions.open()
         self._checkins.open()
@@ -167,9 +174,13 @@ class Engine:
         if wanted:
             found = await self.store.intern_lanes(list(wanted))
             self._lanes.update(zip(wanted, found, strict=True))
+        if self.sweeper.jumped:
+            await self.sweeper.mind_the_clock()
         return await commit(self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw), wait=wait)
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
+        if self.sweeper.jumped:
+            await self.sweeper.mind_the_clock()
         return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False, wait=wait)
 
     def _give_back(self, answers: Sequence[object]) -> None:

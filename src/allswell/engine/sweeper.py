@@ -2,6 +2,10 @@
 
 A store that cannot be reached is waited for. A timer whose handling breaks in a way nobody foresaw is set aside for a
 while and reported, so that one sick row holds up no other.
+
+After a jump between the wall clock and the monotonic one (the machine slept) nothing is judged before every lease has
+got one more window: `mind_the_clock` stands before every look of the sweeper and every batch of the engine. How far the
+two clocks were apart is kept in the store, so that a process which was not there before notices it too (ADR 9).
 """
 
 from __future__ import annotations
@@ -21,19 +25,32 @@ from allswell.store.port import CommitUnknown, Due, Store, Transaction
 from allswell.timing.clock import Clock
 
 log = logging.getLogger(__name__)
+_KEPT = "clock"
 
 
 class Sweeper:
     """One process's share of the sweeping; any number may run on one store."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, pace: Pace, draw: Callable[[], float], tell: Callable[[News], None]
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        pace: Pace,
+        draw: Callable[[], float],
+        tell: Callable[[News], None],
+        machine: str | None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._pace = pace
         self._draw = draw
         self._tell = tell
+        self._machine = machine
+        """Whose clocks these are; without it, nothing is kept in the store, nor compared with it."""
+        self._apart = self._drift()
+        """How far the wall was ahead of the monotonic clock when that was last looked at."""
+        self._minding = asyncio.Lock()
         self._agenda = Signal()
         self._next_look: float | None = None
         self._set_aside: dict[str, float] = {}
@@ -52,14 +69,9 @@ class Sweeper:
     async def work(self) -> None:
         """Sweep until cancelled."""
         pause = self._pace.retry_first
-        drift = self._drift()
         while True:
             news = self._agenda.listen()
             try:
-                now = self._drift()
-                if not self._store.shared_clock and abs(now - drift) > self._pace.clock_jump * 1000:
-                    await self._give_one_more_window(now - drift)
-                    drift = now
                 sleep = await self.sweep()
                 pause = self._pace.retry_first
             except (Unavailable, CommitUnknown):  # unknown can only be the end of a look, which has changed nothing
@@ -73,6 +85,8 @@ class Sweeper:
 
     async def sweep(self) -> float:
         """One look at the agenda, and one round of work if there is any; how long to sleep until the next, in s."""
+        if self.jumped:
+            await self.mind_the_clock()
         agenda = await self._store.view_agenda()
         due = agenda.next_due
         if not agenda.spreads and (due is None or due > agenda.now):
@@ -118,8 +132,50 @@ class Sweeper:
         self._tell(performed.news)
         return bool(performed.answers[0])
 
+    # --- when the clocks have come apart ----------------------------------------------------------------------------
+
     def _drift(self) -> int:
         return self._clock.wall() - self._clock.monotonic()
+
+    def _far(self, one: int, other: int) -> bool:
+        return abs(one - other) > self._pace.clock_jump * 1000
+
+    @property
+    def jumped(self) -> bool:
+        """Whether the clocks have come apart since they were last looked at; then mind them before judging anybody."""
+        return not self._store.shared_clock and self._far(self._drift(), self._apart)
+
+    async def look_back(self) -> None:
+        """Take up where the last process on this machine left: a jump since then is found like one of our own time."""
+        if self._store.shared_clock or self._machine is None:
+            return
+        kept = await self._recall()
+        if kept is not None:
+            self._apart = kept
+        if kept is None or (not self.jumped and abs(kept - self._drift()) * 2 > self._pace.clock_jump * 1000):
+            await self._remember(self._drift())
+
+    async def mind_the_clock(self) -> None:
+        """Give every lease one more window, unless another process on this machine has done so since the jump."""
+        async with self._minding:
+            apart = self._drift()
+            if not self._far(apart, self._apart):
+                return
+            kept = await self._recall()
+            if kept is None or self._far(apart, kept):
+                await self._give_one_more_window(apart - self._apart)
+                await self._remember(apart)
+            self._apart = apart
+
+    async def _recall(self) -> int | None:
+        """How far the clocks of this machine were apart for whoever looked last; None where nobody has."""
+        told = None if self._machine is None else await self._store.recall(_KEPT)
+        machine, _, apart = (told or "").rpartition(" ")
+        return int(apart) if told and machine == self._machine else None
+
+    async def _remember(self, apart: int) -> None:
+        if self._machine is not None:
+            await self._store.remember(_KEPT, f"{self._machine} {apart}")
 
     async def _give_one_more_window(self, jumped: int) -> None:
         after: object = ""

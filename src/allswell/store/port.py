@@ -395,3 +395,11 @@ class Store(Views, Calls, Protocol):
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
         ...
+
+    async def recall(self, key: str) -> str | None:
+        """What the watch keeps about itself under a key, beside all work."""
+        ...
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep something about the watch itself, for every process on this store."""
+        ...

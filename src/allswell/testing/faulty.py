@@ -178,3 +178,11 @@ class FaultyStore:
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
         await self._reach().advance(follower, position)
+
+    async def recall(self, key: str) -> str | None:
+        """What the watch keeps about itself."""
+        return await self._reach().recall(key)
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep something about the watch itself."""
+        await self._reach().remember(key, value)

@@ -12,6 +12,7 @@ them (`allswell.testing.clock.VirtualClock`).
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Protocol
 
@@ -40,3 +41,15 @@ class SystemClock:
     def monotonic(self) -> int:
         """Milliseconds since some moment before, never going back (CLOCK_MONOTONIC)."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NS_PER_MS
+
+
+def this_machine() -> str | None:
+    """Whose monotonic clock this is: the machine since it was started, and the namespace that may shift it.
+
+    Readings of two processes can be compared where this is the same. None where the system does not tell.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as told:  # noqa: PTH123 - read at every start
+            return f"{told.read().strip()}/{os.readlink('/proc/self/ns/time')}"  # noqa: PTH115
+    except OSError:
+        return None

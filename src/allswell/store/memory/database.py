@@ -42,6 +42,8 @@ class Database:
         self.locks = LockTable()
         self.lanes: dict[tuple[str, tuple[str, ...]], Lane] = {}
         self.cursors: dict[str, Position] = {}
+        self.kept: dict[str, str] = {}
+        """What the watch keeps about itself."""
         self.outcomes: dict[str, bool] = {}
         """How the commits ended whose answers were lost."""
         self.hearers: dict[object, Hearer] = {}

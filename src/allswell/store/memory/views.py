@@ -147,3 +147,13 @@ class MemoryViews:
         """Note where a follower has got to; never backwards."""
         await self.give_way("advance")
         self.database.cursors[follower] = max(position, self.database.cursors.get(follower, Position()))
+
+    async def recall(self, key: str) -> str | None:
+        """What the watch keeps about itself."""
+        await self.give_way("recall")
+        return self.database.kept.get(key)
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep something about the watch itself."""
+        await self.give_way("remember")
+        self.database.kept[key] = value

@@ -541,6 +541,15 @@ SELECT pg_advisory_xact_lock(7020105162343935084)
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS allswell
 
+-- name: read_kept
+-- What the watch keeps about itself.
+SELECT value FROM allswell.meta WHERE key = 'kept.' || $1::text
+
+-- name: put_kept
+-- Something that the watch keeps about itself.
+INSERT INTO allswell.meta (key, value) VALUES ('kept.' || $1::text, $2::text)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
 -- name: create_meta
 CREATE TABLE IF NOT EXISTS allswell.meta (key text PRIMARY KEY, value text NOT NULL)
 

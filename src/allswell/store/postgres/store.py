@@ -216,6 +216,14 @@ class PostgresStore(PostgresViews):
 
         await self._write(note, "a follower's cursor (view_timeout)")
 
+    async def remember(self, key: str, value: str) -> None:
+        """Keep something about the watch itself, for every process on this store."""
+
+        def keep(session: Session) -> None:
+            session.ask((SQL["put_kept"], (key, value)))
+
+        await self._write(keep, "what the watch keeps about itself (view_timeout)")
+
     async def _write(self, job: Callable[[Session], T], what: str) -> T:
         def write(line: Line) -> T:
             session = Session(line, self._address.place, opening_of_work(self._settings, durable=True))

@@ -123,3 +123,8 @@ class PostgresViews:
     async def view_cursors(self) -> dict[str, Position]:
         """Where every follower has got to."""
         return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}
+
+    async def recall(self, key: str) -> str | None:
+        """What the watch keeps about itself under a key."""
+        rows = await self._rows("read_kept", key)
+        return rows[0][0] if rows else None

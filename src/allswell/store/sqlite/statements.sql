@@ -422,6 +422,14 @@ CREATE TABLE meta (key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT R
 -- The number of the last migration that was run.
 SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema_version';
 
+-- name: read_kept
+-- What the watch keeps about itself.
+SELECT value FROM meta WHERE key = 'kept.' || ?;
+
+-- name: put_kept
+-- Something that the watch keeps about itself.
+INSERT INTO meta (key, value) VALUES ('kept.' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
 -- name: put_version
 -- The number of the migration just run.
 INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;

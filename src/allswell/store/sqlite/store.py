@@ -192,6 +192,18 @@ class SqliteStore:
 
         await self._write_again(work)
 
+    async def remember(self, key: str, value: str) -> None:
+        """Keep something about the watch itself, for every process on this store."""
+
+        async def work(tx: SqliteTransaction) -> None:
+            tx.remember(key, value)
+
+        await self._write_again(work)
+
+    async def recall(self, key: str) -> str | None:
+        """What the watch keeps about itself under a key."""
+        return await self._view(lambda reader: views.kept(reader, key))
+
     async def _write_again(self, work: Callable[[SqliteTransaction], Awaitable[T]]) -> T:
         """Write what may be written twice: whether a lost commit took place does not matter."""
         try:

@@ -284,6 +284,10 @@ class SqliteTransaction:
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
 
+    def remember(self, key: str, value: str) -> None:
+        """Keep something about the watch itself."""
+        self._connection.execute(SQL["put_kept"], (key, value))
+
     def advance(self, follower: str, xid: int, number: int) -> None:
         """Note where a follower has got to."""
         self._connection.execute(SQL["advance"], (follower, xid, number))

@@ -170,3 +170,9 @@ def cursor(connection: sqlite3.Connection, follower: str) -> Position:
 def cursors(connection: sqlite3.Connection) -> dict[str, Position]:
     """Where every follower has got to."""
     return {row[0]: Position(*row[1:]) for row in connection.execute(SQL["view_cursors"]).fetchall()}
+
+
+def kept(connection: sqlite3.Connection, key: str) -> str | None:
+    """What the watch keeps about itself under a key."""
+    found = connection.execute(SQL["read_kept"], (key,)).fetchall()
+    return None if not found else str(found[0][0])

@@ -145,6 +145,20 @@ async def all_cursors_are_seen_at_once(place: Place) -> None:
         assert await first.view_cursors() == {"chat": Position(5, 7), "wêb": Position(rows.BIG, 2)}
 
 
+async def what_the_watch_keeps_about_itself_is_seen_by_all(place: Place) -> None:
+    """A word under a key, replaced by the next; it has nothing to do with the store's own notes."""
+    async with place.two_stores() as (first, second):
+        assert await first.recall("clock") is None
+        await first.remember("clock", "one")
+        assert await second.recall("clock") == "one"
+        await second.remember("clock", rows.TEXT)
+        await second.remember("schema", "not yours")
+        await second.remember("schema_version", "not yours")
+        assert await first.recall("clock") == rows.TEXT
+    async with place.store() as again:
+        assert await again.view_counts() is not None, "the schema is still known"
+
+
 CASES: tuple[Case, ...] = (
     events_come_back_unchanged,
     the_journal_keeps_its_order,
@@ -153,4 +167,5 @@ CASES: tuple[Case, ...] = (
     a_follower_under_load_loses_nothing,
     cursors_never_go_back,
     all_cursors_are_seen_at_once,
+    what_the_watch_keeps_about_itself_is_seen_by_all,
 )

@@ -1,0 +1,157 @@
+"""A machine that slept: nobody is judged before every holder has got one more window, whoever comes first (ADR 9)."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from allswell import Watch
+from allswell.domain.command import CheckIn, Complete
+from allswell.domain.names import CommandId
+from allswell.engine.engine import Engine
+from allswell.engine.handle import Lease
+from allswell.engine.ids import Ids
+from allswell.errors import LeaseLost
+from allswell.store.memory import MemoryStore
+from allswell.store.port import Store
+from allswell.store.sqlite import SqliteStore
+from allswell.testing.clock import VirtualClock
+from allswell.testing.loop import run
+from allswell.timing.clock import Clock, SystemClock, this_machine
+from tests.engine.stage import Stage, play
+
+HOUR = 3_600_000
+WORDS: dict[str, Callable[[Lease], Awaitable[object]]] = {
+    "check-in": lambda lease: lease.checkin("still here"),
+    "renewal": lambda lease: lease.renew(),
+    "completion": lambda lease: lease.complete(),
+    "release": lambda lease: lease.release(),
+}
+
+
+class Sleepy(SystemClock):
+    """This machine's clocks, if it had slept for so long."""
+
+    slept = 0
+
+    def wall(self) -> int:
+        return super().wall() + self.slept
+
+
+@asynccontextmanager
+async def process(store: Store, clock: Clock, machine: str | None = "this one") -> AsyncIterator[Watch]:
+    """A process on a store that only answers: nobody sweeps in it unless it is told to."""
+    chance = random.Random(1)
+    engine = Engine(store, draw=chance.random, clock=clock, sweeping=False, machine=machine)
+    async with Watch(engine, Ids(clock.wall, chance.getrandbits)) as watch:
+        yield watch
+
+
+async def say(watch: Watch, lease: Lease) -> None:
+    """What the holder says through another process."""
+    await watch.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
+    await watch.engine.do(Complete(CommandId("done"), lease.task, lease.token, lease.agent))
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_holder_that_speaks_before_the_sweeper_has_looked_is_heard(word: str) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("work", timeout="10m")
+        lease = await stage.watch.claim(agent="bob", lease="60s")
+        assert lease is not None
+        await asyncio.sleep(1.25)
+        stage.clock.jump_wall(HOUR)
+        await WORDS[word](lease)
+        assert len(await stage.told("clock_jumped")) == 1
+
+    play(scene)
+
+
+def test_after_a_jump_silence_is_still_judged() -> None:
+    """One more window, not one for each look."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("work", timeout="10m")
+        lease = await stage.watch.claim(agent="bob")
+        assert lease is not None
+        stage.clock.jump_wall(HOUR)
+        await asyncio.sleep(40)
+        assert await stage.watch.counts() == {"ready": 1}
+        with pytest.raises(LeaseLost):
+            await lease.complete()
+
+    play(scene)
+
+
+def on_memory(scene: Callable[[MemoryStore, VirtualClock], Awaitable[None]]) -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        await scene(MemoryStore(clock=clock), clock)
+
+    run(main(), seed=1)
+
+
+async def _claimed(store: Store, clock: Clock) -> Lease:
+    """A lease whose process has gone, as a command line does."""
+    async with process(store, clock) as watch:
+        await watch.submit("work", timeout="10m")
+        lease = await watch.claim(agent="bob")
+    assert lease is not None
+    return lease
+
+
+def test_a_process_that_was_not_there_before_notices_too() -> None:
+    async def scene(store: MemoryStore, clock: VirtualClock) -> None:
+        lease = await _claimed(store, clock)
+        clock.jump_wall(HOUR)
+        async with process(store.another(), clock) as watch:
+            await say(watch, lease)
+
+    on_memory(scene)
+
+
+def test_clocks_of_another_machine_tell_nothing() -> None:
+    """What is apart there was never together here; so an hour is an hour."""
+
+    async def scene(store: MemoryStore, clock: VirtualClock) -> None:
+        lease = await _claimed(store, clock)
+        clock.jump_wall(HOUR)
+        async with process(store.another(), clock, machine="another") as watch:
+            with pytest.raises(LeaseLost):
+                await say(watch, lease)
+
+    on_memory(scene)
+
+
+def test_of_several_processes_one_gives_the_window() -> None:
+    async def scene(store: MemoryStore, clock: VirtualClock) -> None:
+        lease = await _claimed(store, clock)
+        async with process(store.another(), clock) as long_lived:
+            clock.jump_wall(HOUR)
+            async with process(store.another(), clock) as command_line:
+                await command_line.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
+            await long_lived.engine.sweeper.sweep()
+            told = [entry.event.kind async for entry in long_lived.events()]
+            assert told.count("clock_jumped") == 1
+
+    on_memory(scene)
+
+
+def test_it_is_so_on_sqlite(tmp_path: Path) -> None:
+    async def scene() -> None:
+        clock = Sleepy()
+        lease = await _claimed(SqliteStore(tmp_path / "x.db", clock=clock), clock)
+        clock.slept = HOUR
+        async with process(SqliteStore(tmp_path / "x.db", clock=clock), clock) as watch:
+            await say(watch, lease)
+            assert await watch.counts() == {"done": 1}
+
+    asyncio.run(scene())
+
+
+def test_this_machine_is_the_same_for_every_process_on_it() -> None:
+    assert this_machine() == this_machine()
+    assert this_machine()
