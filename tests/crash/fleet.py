@@ -63,6 +63,12 @@ class Worker:
         os.kill(self.process.pid, SIGCONT)
         self.stopped = False
 
+    @property
+    def at_work(self) -> bool:
+        """Whether this very process has had anything acknowledged yet; a fresh one is still starting."""
+        history = self._folder / f"{self.name}-{self._life}.jsonl"
+        return not self.stopped and history.exists() and b'"fate":"done"' in history.read_bytes()
+
     def crashed(self) -> str | None:
         """What it said when it ended of its own accord, which it must not."""
         if self.process.poll() is None:
@@ -96,7 +102,7 @@ class Worker:
 
 def recovery(workers: Iterable[Worker], moment: int, patience: float) -> dict[str, float | None]:
     """How many seconds after a moment each worker had something acknowledged again; None: not within patience."""
-    left = {worker.name: worker for worker in workers if not worker.stopped}
+    left = {worker.name: worker for worker in workers}
     took: dict[str, float | None] = dict.fromkeys(left)
     until = time.monotonic() + patience
     while left and time.monotonic() < until:

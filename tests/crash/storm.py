@@ -83,7 +83,7 @@ def storm(store: str, seconds: float, seed: int, folder: Path) -> Verdict:
         stack.callback(scribe.close)
         stack.enter_context(_ended(sky.workers))
         moment = time.monotonic_ns()
-        _went_on("the beginning", sky, moment, PATIENCE, verdict)
+        _went_on("the beginning", sky.workers, moment, PATIENCE, verdict)
         verdict.recoveries.clear()
         _rage(sky, chance, scribe, time.monotonic() + seconds, verdict)
         for worker in sky.workers:
@@ -118,10 +118,11 @@ def _rage(sky: Sky, chance: random.Random, scribe: Scribe, until: float, verdict
         misfortune = deck.pop()
         name = misfortune.__name__
         scribe.note("fault", name=name)
+        at_work = [worker for worker in sky.workers if worker.at_work]
         returned = misfortune(sky, chance, scribe)
         verdict.faults[name] += 1
         if returned is not None:
-            _went_on(name, sky, returned, GO_ON, verdict)
+            _went_on(name, at_work, returned, GO_ON, verdict)
         for worker in sky.workers:
             if (said := worker.crashed()) is not None:
                 verdict.troubles.append(said)
@@ -129,8 +130,9 @@ def _rage(sky: Sky, chance: random.Random, scribe: Scribe, until: float, verdict
         time.sleep(chance.uniform(0.2, 1.0))
 
 
-def _went_on(name: str, sky: Sky, moment: int, patience: float, verdict: Verdict) -> None:
-    for worker, took in recovery(sky.workers, moment, max(patience, PATIENCE / 2)).items():
+def _went_on(name: str, workers: list[Worker], moment: int, patience: float, verdict: Verdict) -> None:
+    """Whoever was at work before must be at work again in time; a process that was only starting is not judged."""
+    for worker, took in recovery(workers, moment, max(patience, PATIENCE / 2)).items():
         if took is None or took > patience:
             text = "not at all" if took is None else f"after {took:.1f} s"
             verdict.troubles.append(f"{worker} went on {text} after {name}, not within {patience:g} s")

@@ -23,10 +23,11 @@ class Ear:
         self._pause = min(_FIRST, most)
         self._open_at = 0.0
         self._later: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def call(self) -> None:
         """Somebody called."""
-        if self._later is not None:
+        if self._closed or self._later is not None:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -43,10 +44,10 @@ class Ear:
 
     def close(self) -> None:
         """Hear nothing more."""
+        self._closed = True
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        self._open_at = float("inf")
 
     def _pass_on(self) -> None:
         self._later = None

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _URGENT_GAP = 0.005
 _LAZY_GAP = 0.05
 """Seconds between two calls of this process: at once when it was quiet, and a flood becomes a trickle."""
-_RETRY_FIRST, _RETRY_MOST = 0.05, 5.0
+_RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
 
 
 class CarrierLost(Exception):
@@ -126,6 +126,7 @@ class Herald:
                 try:
                     if self._work():
                         return
+                    continue
                 except CarrierLost as lost:
                     log.debug("%s: %s", self._name, lost)
                 except Exception:
@@ -142,7 +143,7 @@ class Herald:
             self._end()
 
     def _work(self) -> bool:
-        """Tell and hear until the carrier is lost or all is over; whether it is over."""
+        """Tell and hear until all is over (True), or until it must be opened anew to hear (False)."""
         carrier = self._carrier
         hearing = self._hearer is not None
         carrier.open(hearing=hearing)
@@ -156,7 +157,7 @@ class Herald:
             if self._closing and not self._to_send:
                 return True
             if self._hearer is not None and not hearing:
-                return False  # opened for telling alone; the next opening hears too
+                return False  # it was opened for telling alone
             send_at = sent_at + (_URGENT_GAP if self._to_send.urgent or self._closing else _LAZY_GAP)
             if self._to_send and send_at <= now:
                 call = self._take()

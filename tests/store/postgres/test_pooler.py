@@ -11,8 +11,10 @@ import psycopg
 import pytest
 
 import allswell
+from allswell.errors import Unavailable
 from allswell.store.call import Call
 from allswell.store.postgres import PostgresStore
+from allswell.store.postgres.connection import is_pooled
 from allswell.testing.conformance import Case, Place, Skip, following, holding, living, picking
 from tests.store.postgres.pooler import bounced, pgbouncer, pooled
 from tests.store.postgres.scene import opened, put_tasks
@@ -114,6 +116,14 @@ def test_statements_are_prepared_only_where_nobody_is_in_between(pooled_url: str
         assert not await prepared(pooled_url)
 
     asyncio.run(main())
+
+
+def test_a_server_that_goes_while_it_is_asked_is_unavailable(pg_url: str) -> None:
+    """Found by a storm: the driver's own error came out of opening a store."""
+    connection = PostgresStore(pg_url)._address.connect()
+    connection.close()
+    with pytest.raises(Unavailable):
+        is_pooled(connection, "here")
 
 
 def test_a_pooler_that_can_carry_prepared_statements_may_be_told_so(pg_url: str) -> None:

@@ -15,7 +15,7 @@ from psycopg import conninfo, pq
 from psycopg.rows import tuple_row
 
 from allswell.errors import Refused
-from allswell.store.postgres.failure import explain_login
+from allswell.store.postgres.failure import explain, explain_login
 from allswell.store.postgres.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -81,12 +81,15 @@ class Address:
         return connection
 
 
-def is_pooled(connection: Connection) -> bool:
+def is_pooled(connection: Connection, place: str) -> bool:
     """Whether a pooler is in between: it gives out keys of its own, so the id at login is not the session's.
 
     What is left in a session then belongs to whoever gets it next, and what was left there may be gone.
     """
-    rows = connection.execute("SELECT pg_backend_pid()").fetchall()
+    try:
+        rows = connection.execute("SELECT pg_backend_pid()").fetchall()
+    except psycopg.Error as error:
+        raise explain(error, place) from error
     return bool(rows[0][0] != connection.pgconn.backend_pid)
 
 

@@ -81,7 +81,7 @@ class PostgresStore(PostgresViews):
             connection = self._address.connect(prepared=False)
             with connection:
                 bring_up_to_date(connection, settings, place)
-                self._address.pooled = is_pooled(connection)
+                self._address.pooled = is_pooled(connection, place)
 
         if self._closed:
             self._herald = self._new_herald()
