@@ -347,10 +347,7 @@ def inside_a_guard() -> bool:
 
 def mark(error: BaseException, service: str) -> None:
     """Note on an error that a guard has given up on it."""
-    try:
-        setattr(error, MARK, service)
-    except (AttributeError, TypeError):
-        return  # an exception with slots: a guard around it may try again, which is no more than it costs
+    vars(error)[MARK] = service  # past a `__setattr__` that may refuse it
 
 
 def unmark(error: BaseException) -> None:
