@@ -48,8 +48,9 @@ from allswell.runtime.guard import budgets as purses
 from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
 from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
 from allswell.runtime.guard.figures import usual_policy
+from allswell.runtime.guard.nesting import ATTEMPT, probing
 from allswell.runtime.guard.streams import async_stream, sync_stream
-from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial, probing
+from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.scope import Scope, ScopeTimeout
 
