@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from allswell.domain.breaker import BreakerPolicy, Effect, Outcome, Permit, Refusal, outcome_of
@@ -162,7 +163,8 @@ class Trial:
     def _give_up(self, error: BaseException, step: Stop) -> None:
         guard, count = self.guard, self.course.attempts
         self._last = None  # an error that is reachable from its own traceback waits for the garbage collector
-        error.add_note(f"allswell: {guard.service} was given up after {count} attempts: {step.reason}")
+        with suppress(Exception):  # an exception may refuse to be written on
+            error.add_note(f"allswell: {guard.service} was given up after {count} attempts: {step.reason}")
         if inside_a_guard():
             mark(error, guard.service)
         guard.tell(GaveUp(guard.service, count, step.action == "escalate", step.reason))
