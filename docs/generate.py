@@ -180,6 +180,7 @@ TABLES = {
     "timeouts": "`[timeouts]`: how long a scope may take that does not say so",
     "hard_limits": "`[hard_limits]`: how long a scope may say that it takes",
     "retry": "`[retry]`: what follows a failure",
+    "breaker": "`[breaker]`: when a service is left alone",
     "pace": "`[pace]`: how patient the engine is",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
