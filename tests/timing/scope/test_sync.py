@@ -150,6 +150,27 @@ def test_threads_under_one_scope_come_and_go(clock: Hand) -> None:
     second.run(other.__exit__, None, None, None)
 
 
+@pytest.mark.row("F3")
+def test_where_clocks_are_two_a_deadline_is_rather_late_than_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between reading the clock outside and that inside, time goes on."""
+
+    class Restless(Hand):
+        def __call__(self) -> float:
+            self.now += 0.25
+            return self.now
+
+    clock = Restless()
+    monkeypatch.setattr(scope, "_monotonic", clock)
+
+    async def main() -> float:
+        async with within("1h") as inner:
+            return inner.deadline - asyncio.get_running_loop().time()
+
+    with within("30s") as outer:
+        left = run(main(), seed=None)
+        assert left >= outer.deadline - clock.now
+
+
 def test_a_timeout_can_be_sent_to_another_process(clock: Hand) -> None:
     def block() -> None:
         with within("10s", kind="flow", name="build"):
