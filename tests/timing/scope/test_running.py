@@ -168,6 +168,28 @@ def test_a_caller_that_is_cancelled_takes_its_body_with_it(go: Run, obeys: bool)
     go(main())
 
 
+def test_what_a_cancelled_caller_left_behind_is_fenced_long_before_its_own_deadline(go: Run) -> None:
+    async def main() -> None:
+        effects: list[str] = []
+
+        async def zombie() -> None:
+            await deaf(20)
+            async with within(1_000):
+                effects.append("wrote")
+
+        scope = within(3_600_000)
+        task = asyncio.get_running_loop().create_task(run(scope, zombie))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert scope.fenced
+        await asyncio.sleep(60)
+        assert (effects, abandoned()) == ([], ())
+
+    go(main())
+
+
 def test_a_caller_that_is_cancelled_during_the_grace_tells_the_body_no_second_time(go: Run) -> None:
     async def main() -> None:
         log: list[str] = []

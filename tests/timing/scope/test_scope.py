@@ -17,6 +17,7 @@ from allswell.errors import AllswellError, Refused
 from allswell.testing.loop import run, running_loop
 from allswell.timing.nursery import Nursery
 from allswell.timing.scope import Scope, ScopeTimeout, current, pause, remaining_ms, within
+from allswell.timing.scope.deadlines import deadlines_of
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 GRACE = 5.0
@@ -460,6 +461,52 @@ def test_a_task_inherits_the_scope_it_was_made_in(go: Run) -> None:
             task = asyncio.get_running_loop().create_task(child())
             await asyncio.sleep(1)
         assert await task == 2.0
+
+    go(main())
+
+
+# --- the timer --------------------------------------------------------------------------------------------------------
+
+
+def waiting() -> int:
+    """How many deadlines the loop's heap holds, dead ones included."""
+    return len(deadlines_of(running_loop()).heap)
+
+
+def test_a_scope_that_is_capped_by_one_of_its_task_sets_no_timer(go: Run) -> None:
+    async def main() -> None:
+        async with within(1_000):
+            assert waiting() == 1
+            async with within(5_000), within(None):
+                assert waiting() == 1
+                async with within(500):
+                    assert waiting() == 2
+            assert waiting() == 1
+        assert waiting() == 0
+
+    go(main())
+
+
+def test_scopes_that_were_left_are_swept_and_live_ones_stay(go: Run) -> None:
+    async def live(ms: int) -> float:
+        with contextlib.suppress(ScopeTimeout):
+            async with within(ms):
+                await asyncio.sleep(1_000)
+        return now()
+
+    async def short() -> None:
+        async with within(3_600_000):
+            await asyncio.sleep(0.5)
+
+    async def main() -> None:
+        limits = [1_000 + 7 * number for number in range(60)]
+        async with Nursery() as nursery:
+            lives = [nursery.start(live(ms)) for ms in limits]
+            for _ in range(1_000):
+                nursery.start(short())
+            await asyncio.sleep(0.6)
+            assert waiting() <= 60 + 2 * 100
+        assert [task.result() for task in lives] == [pytest.approx(ms / 1_000) for ms in limits]
 
     go(main())
 

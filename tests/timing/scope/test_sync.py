@@ -14,6 +14,7 @@ import pytest
 
 from allswell.testing.loop import run
 from allswell.timing.scope import ScopeTimeout, check_deadline, current, remaining_ms, scope, within
+from allswell.timing.scope.deadlines import deadlines_of
 
 
 class Hand:
@@ -148,6 +149,27 @@ def test_threads_under_one_scope_come_and_go(clock: Hand) -> None:
         first.run(one.__exit__, None, None, None)
         assert other.outer is outer
     second.run(other.__exit__, None, None, None)
+
+
+@pytest.mark.row("F3")
+def test_where_clocks_are_two_a_deadline_is_rather_late_than_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between reading the clock outside and that inside, time goes on."""
+
+    class Restless(Hand):
+        def __call__(self) -> float:
+            self.now += 0.25
+            return self.now
+
+    clock = Restless()
+    monkeypatch.setattr(scope, "_monotonic", clock)
+
+    async def main() -> float:
+        deadlines_of(asyncio.get_running_loop()).time = clock  # the same, as the loop cannot know
+        async with within("1h") as inner:
+            return inner.deadline
+
+    with within("30s") as outer:
+        assert run(main(), seed=None) >= outer.deadline
 
 
 def test_a_timeout_can_be_sent_to_another_process(clock: Hand) -> None:

@@ -1,7 +1,7 @@
 """The deadlines of one event loop: a heap of our own, behind a single timer of the loop.
 
 `asyncio.timeout` sets a timer of the loop for every block and cancels it again. Here a block costs a push on a heap
-and, nearly always, a pop off its end: the loop's timer is set for the nearest deadline only and stays where it is when
+and, mostly, a pop off one of its ends: the loop's timer is set for the nearest deadline only and stays where it is when
 that block ends early. When it fires with nothing due, it is set for what is then the nearest.
 """
 
@@ -45,9 +45,12 @@ class Deadlines:
         if when < self._armed_at:
             self._arm(when)
 
-    def remove_later(self) -> None:
-        """Forget a scope that was left, sooner or later: it stays in the heap until half of that is dead."""
+    def remove(self, scope: Scope) -> None:
+        """Forget a scope that was left: at once where it came first, else when half of the heap is dead."""
         heap = self.heap
+        if heap and heap[0][2] is scope:
+            heappop(heap)
+            return
         self._dead += 1
         if self._dead > _DEAD_KEPT and self._dead > len(heap) // 2:
             heap[:] = [entry for entry in heap if entry[2].is_open]

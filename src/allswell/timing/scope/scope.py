@@ -232,7 +232,7 @@ class Scope:
                 if heap and heap[-1][2] is self:  # the last of a heap can be taken off, and blocks mostly nest
                     heap.pop()
                 else:
-                    deadlines.remove_later()
+                    deadlines.remove(self)
             if _current_task(deadlines.loop) is not task:
                 if isinstance(error, GeneratorExit):
                     return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
