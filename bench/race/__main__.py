@@ -158,20 +158,20 @@ def who(only: str | None, where: Path, *, redis: bool) -> tuple[list[Standing], 
     return standings, pythons, absent
 
 
-def plot(standings: list[Standing], finished: tuple[int, ...]) -> None:
-    """The three pictures."""
+def plot(name: str, standings: list[Standing], finished: tuple[int, ...]) -> None:
+    """The pictures: draining on each store, pick-up, growth."""
     for on in sorted({standing.entry.on for standing in standings}):
         raced = [standing for standing in standings if standing.drain and standing.entry.on == on]
         found = [(one.entry.name, statistics.median(one.drain), one.entry.ours) for one in raced]
         if found:
-            bars(RESULTS / f"race-drain-{on.lower()}.svg", f"Tasks drained per second, {on}", found, "/s")
+            bars(RESULTS / f"{name}-drain-{on.lower()}.svg", f"Tasks drained per second, {on}", found, "/s")
     waited = [(one.title, one.p50, one.entry.ours) for one in standings if one.pickup]
     if waited:
-        bars(RESULTS / "race-pickup.svg", "Idle pick-up in another process, median", waited, " ms")
+        bars(RESULTS / f"{name}-pickup.svg", "Idle pick-up in another process, median", waited, " ms")
     grown = [(one.title, list(one.growth.values()), one.entry.ours) for one in standings if one.growth]
     if grown:
         title = "Time to drain 1,000 tasks, beside so many finished ones (s)"
-        lines(RESULTS / "race-growth.svg", title, [f"{step:,}" for step in finished], grown)
+        lines(RESULTS / f"{name}-growth.svg", title, [f"{step:,}" for step in finished], grown)
 
 
 def main() -> None:
@@ -221,12 +221,12 @@ def main() -> None:
     print()
     for what, value in found.items():
         print(f"  {what:<88} {value}")
-    plot(standings, size.finished)
     name = "race-quick" if chosen.quick else "race"
     rows = [standing.as_row() for standing in standings]
     content = {"conditions": under, "versions": versions, "standings": rows, "ratios": found, "absent": absent}
     if chosen.only is None and parts == PARTS:
         print(keep(name, content))
+        plot(name, standings, size.finished)
     if any(standing.broken for standing in standings):
         sys.exit(1)
 

@@ -94,8 +94,8 @@ def table(standings: list[Standing]) -> str:
         for row in rows
     ]
     lacks = dict.fromkeys((one.entry.name.split()[0], one.entry.lacks) for one in standings if not one.entry.ours)
-    text.append("")
-    text += [f"  {name} lacks: {what}" for name, what in lacks]
+    text += ["", "  What each does not guarantee:"]
+    text += [f"  {name}: {what}" for name, what in lacks]
     return "\n".join(text)
 
 
