@@ -13,7 +13,7 @@ STORM  ?= --minutes 10 --store both
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format docs bench demo sim chaos clean
+.PHONY: help venv test lint format docs bench race demo sim chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,9 @@ docs: $(STAMP) ## write what is generated under docs/: states, commands, setting
 
 bench: $(STAMP) ## measure, beside the raw drivers' limit in the same run
 	$(BIN)/python bench/run.py $(ARGS)
+
+race: $(STAMP) ## race against the peers, each in an environment of its own from PyPI
+	PYTHONPATH=bench $(BIN)/python -m race $(ARGS)
 
 demo: $(STAMP) ## see it at work
 	$(BIN)/python -m allswell.demo $(ARGS)
