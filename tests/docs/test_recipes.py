@@ -49,9 +49,10 @@ def test_a_python_recipe_runs(script: str, tmp_path: Path) -> None:
     run(sys.executable, "-W", "error", "-c", script, folder=tmp_path)
 
 
-def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
-    (example,) = found(README, "python")
-    run(sys.executable, "-W", "error", "-c", example, folder=tmp_path, ALLSWELL_STORE="memory:")
+def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
+    watching, guarding = found(README, "python")
+    run(sys.executable, "-W", "error", "-c", watching, folder=tmp_path, ALLSWELL_STORE="memory:")
+    assert run(sys.executable, "-W", "error", "-c", guarding, folder=tmp_path) == "ALL IS WELL\n"
     assert list(tmp_path.iterdir()) == []
 
 

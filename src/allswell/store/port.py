@@ -153,16 +153,6 @@ class Changes(msgspec.Struct):
     """The `now` of the decisions, stamped on the events."""
 
 
-def kept_with_task(changes: Changes) -> dict[TaskId, Attempt]:
-    """First attempts that end as their task's row is written anyway: a store may keep them there."""
-    written = {task.id for task, _ in changes.tasks}
-    return {
-        ended.task: ended
-        for ended in changes.new_attempts
-        if ended.token == 1 and ended.late is None and ended.task in written
-    }
-
-
 class Due(msgspec.Struct, frozen=True):
     """A timer that has fallen due; `agent` holds the lease, if there is one."""
 

@@ -17,7 +17,8 @@ from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, TaskId, Token
 from allswell.domain.task import Attempt, Record, rank
-from allswell.store.port import Changes, kept_with_task
+from allswell.store.kept import kept_with_task
+from allswell.store.port import Changes
 from allswell.store.postgres.connection import Statement
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import EVENTS_MOST, integers, json, maybe_integers, texts

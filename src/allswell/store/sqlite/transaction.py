@@ -18,7 +18,8 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.run import Run, Service
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
-from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted, kept_with_task
+from allswell.store.kept import kept_with_task
+from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
