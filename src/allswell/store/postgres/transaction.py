@@ -117,22 +117,20 @@ class PostgresTransaction:
             return []
         width = count * _PICK_WIDTH
         alive: list[TaskId] = []
+        rows: Rows | None = None
         for _ in range(_PICK_ROUNDS):
             barred = () if agent is None else (agent,)
             name = "pick" if agent is None else "pick_allowed"
             picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *barred))]
-            counting = (SQL["count_ready"], (integers(lanes), width))
             if picked:
                 reading = Reading(Wanted(tasks=picked, payloads=picked, bars=picked))
-                *answers, numbered, counted = self._ask_all(*reading.statements, (SQL["xid"], ()), counting)
+                *answers, numbered = self._ask_all(*reading.statements, (SQL["xid"], ()))
                 self.xid = _one(numbered)
                 rows = reading.rows(answers)
                 # A task that was claimed between our snapshot and our lock has no ready row any more.
                 alive = [task for task in picked if task in rows.ready]
+            if len(alive) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
                 self._ahead = rows
-            else:
-                (counted,) = self._ask_all(counting)
-            if len(alive) == count or _one(counted) < width:
                 break
             width *= _PICK_WIDENING
         return alive
