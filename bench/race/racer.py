@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +35,7 @@ class Racer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # some start workers of their own: all of them end together
         )
         self._errors: list[str] = []
         self._reading = threading.Thread(target=self._read_errors, daemon=True)
@@ -47,13 +51,9 @@ class Racer:
         assert self._process.stdin is not None
         if kind is None:
             self._process.stdin.close()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        else:
-            self._process.kill()
-        self._process.wait()
+        self._kill()
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -77,7 +77,7 @@ class Racer:
     def hear(self, key: str, *, patience: float = _PATIENCE) -> dict[str, Any]:
         """The next answer that has this key."""
         assert self._process.stdout is not None
-        bell = threading.Timer(patience, self._process.kill)
+        bell = threading.Timer(patience, self._kill)
         bell.start()
         try:
             for line in self._process.stdout:
@@ -91,16 +91,20 @@ class Racer:
 
     def end(self) -> None:
         """End it whatever it does: a watcher listens to nobody."""
-        self._process.terminate()
-        try:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._kill()
+
+    def _kill(self) -> None:
+        """SIGKILL whatever is left of it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _break(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._kill()
         self._reading.join(2)
         words = "".join(self._errors[-12:]) or "nothing"
         raise Broken(f"{self._what} broke off and said:\n{words}") from None

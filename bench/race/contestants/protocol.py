@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 
@@ -73,6 +75,13 @@ def answer(content: dict) -> None:
     _ANSWERS.flush()
 
 
+def end_with_the_asker() -> None:
+    """Kill this process and those it started as soon as nobody asks any more."""
+    while sys.stdin.read(1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
 def serve(kind: type[Contestant]) -> None:
     """Answer commands until there are no more."""
     contestant = kind(sys.argv[1], json.loads(sys.argv[2]))
@@ -80,6 +89,8 @@ def serve(kind: type[Contestant]) -> None:
     try:
         for line in sys.stdin:
             command = json.loads(line)
+            if command["do"] == "watch":  # never returns, so somebody else must see the end
+                threading.Thread(target=end_with_the_asker, daemon=True).start()
             method = getattr(contestant, command.pop("do"))
             began = time.perf_counter()
             result = method(**command)
