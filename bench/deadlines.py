@@ -37,7 +37,7 @@ def fill(execute: Execute, store: str, *, first: int, last: int, due: int, held:
         "born": min(due, _now()) - _RUN_LIMIT,
         "due": due,
     }
-    for table in ("task", "timer", "lease") if held else ("task", "timer"):
+    for table in ("task", "lease") if held else ("task", "timer"):
         execute(_SQL[table].format(**pieces))
 
 
@@ -87,14 +87,18 @@ def _client(url: str) -> tuple[Execute, Pending, Callable[[], None]]:
         lite.execute("PRAGMA synchronous = OFF")
 
         def left(moment: int) -> bool:
-            return bool(lite.execute("SELECT EXISTS (SELECT 1 FROM timer WHERE due_at <= ?)", (moment,)).fetchone()[0])
+            query = "SELECT EXISTS (SELECT 1 FROM timer WHERE due_at <= ?1) OR EXISTS (SELECT 1 FROM lease WHERE due_at <= ?1)"
+            return bool(lite.execute(query, (moment,)).fetchone()[0])
 
         return (lambda query: lite.execute(query).close()), left, lite.close
     server = psycopg.connect(url, autocommit=True)
 
     def still(moment: int) -> bool:
-        query = "SELECT EXISTS (SELECT FROM allswell.timer WHERE due_at <= %s)"
-        row = server.execute(query, (moment,)).fetchone()
+        query = (
+            "SELECT EXISTS (SELECT FROM allswell.timer WHERE due_at <= %(moment)s)"
+            " OR EXISTS (SELECT FROM allswell.lease WHERE due_at <= %(moment)s)"
+        )
+        row = server.execute(query, {"moment": moment}).fetchone()
         return row is not None and row[0]
 
     return (lambda query: server.execute(query.encode()).close()), still, server.close

@@ -4,17 +4,19 @@
 -- name: task
 -- An open task of the lane that a task without role or services has.
 INSERT INTO {schema}task
-SELECT {id}, 'x', null, '', 1, 0, 'open', {born}, null, '{{}}', '{{}}', 'null', null FROM ({numbers}) AS s
+SELECT {id}, 'x', null, '', 1, 0, 'open', {born}, null, '{{}}', '{{}}', 'null', null,
+       4398046511104000000 + {born}, null
+FROM ({numbers}) AS s
 
 -- name: timer
--- When it could next change by itself.
+-- When it could next change by itself, where no lease says so.
 INSERT INTO {schema}timer SELECT {id}, {due} FROM ({numbers}) AS s
 
 -- name: lease
 -- Its holder; no check-in is asked for before the limit, so that only the limit is left to fall.
 INSERT INTO {schema}lease
 SELECT {id}, 1, 'agent-' || (n % 100), {born}, {due}, null, null, 172800000, 30000, 10000, '', 0, null, {born},
-       {born}, null, ''
+       {born}, null, '', {due}
 FROM ({numbers}) AS s
 
 -- name: numbers_postgresql

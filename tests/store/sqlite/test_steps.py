@@ -31,14 +31,16 @@ _FILL = """
     SELECT n, 't_0' || printf('%09d', n) AS id FROM s;
     INSERT INTO task
     SELECT id, 'name' || n / 10, 'r_' || n / 10, '', 1, 0, CASE WHEN n % 10 < 3 THEN 'open' ELSE 'done' END, {now},
-           CASE WHEN n % 10 < 3 THEN NULL ELSE {now} END, '{{}}', '{{}}', 'null', 'null' FROM n;
-    INSERT INTO ready SELECT id, 1, 9000000000000000000 + n FROM n WHERE n % 10 = 0;
+           CASE WHEN n % 10 < 3 THEN NULL ELSE {now} END, '{{}}', '{{}}', 'null', 'null', 9000000000000000000 + n,
+           NULL FROM n;
+    INSERT INTO ready SELECT 1, 9000000000000000000 + n, id FROM n WHERE n % 10 = 0;
     INSERT INTO lease
-    SELECT id, 1, 'agent', {now}, {far}, NULL, NULL, 300000, 30000, 10000, '', 0, NULL, {now}, NULL, NULL, ''
+    SELECT id, 1, 'agent', {now}, {far}, NULL, NULL, 300000, 30000, 10000, '', 0, NULL, {now}, NULL, NULL, '', {far}
     FROM n WHERE n % 10 = 1;
-    INSERT INTO timer SELECT id, {far} FROM n WHERE n % 10 IN (1, 2);
+    INSERT INTO timer SELECT id, {far} FROM n WHERE n % 10 = 2;
     INSERT INTO attempt SELECT id, 1, 'agent', {now}, {now}, 'done', '', '', NULL FROM n WHERE n % 10 > 2;
-    INSERT INTO event (at, kind, task, data) SELECT {now}, 'task_submitted', id, '{{}}' FROM n;
+    INSERT INTO journal (at, events)
+    SELECT {now}, json_array(json_object('kind', 'task_submitted', 'task', id)) FROM n;
 """
 """A tenth each is ready, held and pausing; the rest is finished. What the test itself submits ranks before them."""
 

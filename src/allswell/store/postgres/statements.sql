@@ -19,15 +19,17 @@ SELECT set_config('statement_timeout', $1::text, true),
        set_config('synchronous_commit', $4::text, true),
        set_config('jit', 'off', true),
        set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true)
 
 -- name: set_up_view
--- Views may scan: they are bounded in time, and the planner knows best.
+-- Views may scan: they are bounded in time. But a page must not be merged with every ready row before it.
 SELECT set_config('statement_timeout', $1::text, true),
        set_config('lock_timeout', $2::text, true),
        set_config('idle_in_transaction_session_timeout', $3::text, true),
-       set_config('jit', 'off', true)
+       set_config('jit', 'off', true),
+       set_config('enable_mergejoin', 'off', true)
 
 -- name: commit
 COMMIT
