@@ -87,7 +87,10 @@ def _client(url: str) -> tuple[Execute, Pending, Callable[[], None]]:
         lite.execute("PRAGMA synchronous = OFF")
 
         def left(moment: int) -> bool:
-            query = "SELECT EXISTS (SELECT 1 FROM timer WHERE due_at <= ?1) OR EXISTS (SELECT 1 FROM lease WHERE due_at <= ?1)"
+            query = (
+                "SELECT EXISTS (SELECT 1 FROM timer WHERE due_at <= ?1)"
+                " OR EXISTS (SELECT 1 FROM lease WHERE due_at <= ?1)"
+            )
             return bool(lite.execute(query, (moment,)).fetchone()[0])
 
         return (lambda query: lite.execute(query).close()), left, lite.close
