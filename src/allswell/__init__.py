@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from allswell.engine.handle import Lease
     from allswell.engine.watch import Watch
     from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+    from allswell.runtime.scoped import flow, llm_call, run, step, tool
+    from allswell.runtime.travel import deadline_environment, inherit_deadline, inherit_remaining, remaining_headers
     from allswell.store.port import Position, TaskFilter
+    from allswell.timing.scope import Scope, ScopeTimeout, check_deadline, pause, remaining_ms, within
 
 _HOMES = {
     "app": ("make_watch", "open"),
@@ -26,7 +29,10 @@ _HOMES = {
     "engine.handle": ("Lease",),
     "engine.watch": ("Watch",),
     "errors": ("AllswellError", "Bug", "LeaseLost", "Refused", "Unavailable"),
+    "runtime.scoped": ("flow", "llm_call", "run", "step", "tool"),
+    "runtime.travel": ("deadline_environment", "inherit_deadline", "inherit_remaining", "remaining_headers"),
     "store.port": ("Position", "TaskFilter"),
+    "timing.scope": ("Scope", "ScopeTimeout", "check_deadline", "pause", "remaining_ms", "within"),
 }
 """Where each public name lives. It is imported when it is first used, so that a part starts without the whole."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -46,13 +52,28 @@ __all__ = [
     "Refused",
     "RetryPolicy",
     "RunId",
+    "Scope",
+    "ScopeTimeout",
     "State",
     "TaskFilter",
     "TaskId",
     "Unavailable",
     "Watch",
+    "check_deadline",
+    "deadline_environment",
+    "flow",
+    "inherit_deadline",
+    "inherit_remaining",
+    "llm_call",
     "make_watch",
     "open",
+    "pause",
+    "remaining_headers",
+    "remaining_ms",
+    "run",
+    "step",
+    "tool",
+    "within",
 ]
 
 
