@@ -33,6 +33,8 @@ _INTEGER = re.compile(r"[-+]?[0-9](_?[0-9])*")
 _DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
 _WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _LONGEST_NUMBER = 40
+_HIDDEN = re.compile("[\ufeff\x85\u2028\u2029]|\r(?!\n)")
+"""A byte order mark that is not at the start, and line breaks that only YAML takes for some."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -214,12 +216,14 @@ class _Reading:
         raise BadYaml(self.name, says, self._mark(event))
 
     def _check_characters(self) -> None:
-        """YAML forbids most control characters; the readers say so without a line."""
-        found = self._yaml.reader.Reader.NON_PRINTABLE.search(self.text)
-        if found is not None:
-            before = self.text[: found.start()]
-            mark = Mark(before.count("\n") + 1, found.start() - before.rfind("\n"))
-            raise BadYaml(self.name, f"the control character U+{ord(found.group()):04X} is not taken", mark)
+        """What YAML forbids, and what would make lines count differently here and in an editor."""
+        for pattern in (self._yaml.reader.Reader.NON_PRINTABLE, _HIDDEN):
+            if found := pattern.search(self.text):
+                line = self.text.count("\n", 0, found.start()) + 1
+                mark = Mark(line, found.start() - self.text.rfind("\n", 0, found.start()))
+                code = f"{ord(found.group()):04x}"
+                says = f'the invisible character U+{code.upper()} is not taken; delete it, or write "\\u{code}" in quotes'
+                raise BadYaml(self.name, says, mark)
 
     def _explain(self, error: yaml.YAMLError) -> NoReturn:
         """The library's complaint with a place, and in words where a mistake is common."""

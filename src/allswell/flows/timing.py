@@ -78,7 +78,7 @@ class _Flow:
         return FlowTiming(timeouts, tuple(steps), tuple(self.findings))
 
     def _timeouts(self, entry: Entry) -> Iterator[tuple[ScopeKind, Figure]]:
-        kinds = tuple(ScopeKind)
+        kinds = tuple(kind.value for kind in ScopeKind)
         for name, given in self._entries(entry, "timeouts", "such as `step: 10m`"):
             if name not in kinds:
                 self._wrong(given, f"There is no scope {name!r}.", _offer(name, kinds))
@@ -95,7 +95,7 @@ class _Flow:
                 self._wrong(node, f"Step {number} must be a mapping.", "Begin it with `- id: NAME`.")
                 continue
             self._strange(node.value, _STEP, "a step")
-            id_ = self._id(node, number)
+            id_ = self._id(node, node.value, number)
             if id_ in ids:
                 line = ids[id_].mark.line
                 self._wrong(node, f"There are two steps {id_!r}; the first is on line {line}.", "Rename one.")
@@ -103,13 +103,12 @@ class _Flow:
             ids[id_] = node
             yield self._step(id_, node, node.value, usual)
 
-    def _id(self, node: Node, number: int) -> str:
-        given = node.value["id"].node if isinstance(node.value, dict) and "id" in node.value else None
-        if given is not None and isinstance(given.value, str) and given.value.strip():
-            return given.value
-        if given is not None and isinstance(given.value, int | float) and not isinstance(given.value, bool):
-            return str(given.value)
-        self._wrong(given or node, f"Step {number} has no id.", "Give it one: `id: NAME`.")
+    def _id(self, node: Node, step: dict[str, Entry], number: int) -> str:
+        entry = step.get("id")
+        given = None if entry is None else entry.node.value
+        if isinstance(given, str | int | float) and not isinstance(given, bool) and str(given).strip():
+            return str(given)
+        self._wrong(entry or node, f"Step {number} has no id.", "Give it one: `id: NAME`.")
         return f"#{number}"
 
     def _step(self, id_: str, node: Node, step: dict[str, Entry], usual: Figure) -> FlowStep:
@@ -118,7 +117,7 @@ class _Flow:
         override = None
         if entry := step.get("timeout_override"):
             override = self._duration(f"{path}.timeout_override", entry)
-        limit = override or Figure(usual.name, usual.value, usual.place)
+        limit = override or usual
         needs = tuple(self._needs(step["needs"], path)) if "needs" in step else ()
         retrying, retries = self._retry(step["retry"], id_, limit) if "retry" in step else (None, None)
         made = Step(id_, limit, needs, place, retrying)
@@ -154,7 +153,7 @@ class _Flow:
         if broken := broken_rules(Policy(retry=policy)):
             self._wrong(entry, f"{path} cannot be: {'; '.join(broken)}.", "Mend these figures.")
             return None, None
-        retrying = Retrying(f"step {id_!r}", limit, policy, tuple(figures.values()))
+        retrying = Retrying(f"step {id_!r}", limit, policy, tuple(figures.values()), place=self._place(entry))
         total = figures.get("max_attempts") or self._total(policy)
         return retrying, (figures["retries"], total) if "retries" in figures else None
 

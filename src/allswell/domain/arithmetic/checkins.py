@@ -86,12 +86,13 @@ def _stalling(watched: CheckIns, in_time: int) -> Iterator[Finding]:
     threshold, escalation = watched.threshold.length, watched.escalation.length
     figures = (watched.threshold, watched.interval, watched.limit, watched.escalation)
     enough = f"Make {watched.interval.name} at most {at_most(_often_enough(watched))}"
-    if in_time * escalation < threshold:
+    reached = in_time * escalation
+    if reached < threshold:
         yield STALL_IN_REACH.broken(
             f"{watched.threshold.name} ({threshold}) can never be reached: a run has {_times(in_time)} to miss a"
             f" check-in, and after {escalation} silent runs a human is asked because of the timeouts.",
             figures,
-            fix=f"{enough}, or {watched.threshold.name} at most {max(in_time * escalation, 1)}.",
+            fix=f"{enough}, or {watched.threshold.name} at most {reached}." if reached else f"{enough}.",
         )
     elif in_time < threshold:
         runs = -(-threshold // in_time)

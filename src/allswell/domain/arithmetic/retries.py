@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allswell.domain.arithmetic.figure import Figure
+from allswell.domain.arithmetic.figure import Figure, Place
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity
 from allswell.domain.arithmetic.sum import Sum, at_least, at_most, exact, one, pauses, times
 from allswell.domain.duration import LONGEST
@@ -46,6 +46,8 @@ class Retrying(msgspec.Struct, frozen=True):
     """The figures of the policy that somebody wrote."""
     tries_inside: int = 1
     """How often a library below tries within one attempt, each time for the attempt's whole limit."""
+    place: Place | None = None
+    """Where it is asked for, if no figure says so."""
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -108,6 +110,7 @@ def retries_fit(
                 sum=made,
                 fix=_fix(retrying, scope, made, error, most),
                 severity=severity,
+                place=None if retrying.figures else retrying.place,
             )
 
 
