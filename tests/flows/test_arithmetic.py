@@ -42,8 +42,8 @@ def test_the_seeds_override_is_announced_and_still_capped_by_the_flow(tmp_path: 
 
 
 @pytest.mark.row("F12")
-def test_the_seeds_timeouts_are_legal_and_do_not_fit(tmp_path: Path) -> None:
-    """15 minutes for a step and 3 for a call are at their hard limits, but five waits and a call are no problem."""
+def test_the_seeds_timeouts_fit_together_and_the_longer_call_alone_does_not(tmp_path: Path) -> None:
+    """15 minutes for a step and 3 for a call are at their hard limits: four such calls need the longer step."""
     found = check(tmp_path, "timeouts:\n  step: 900000     # 15 minutes\n  llm_call: 180000 # 3 minutes\n")
     assert told(found) == [("note", "escalation_in_reach", "flow.yaml:2:3")]
     assert str(found[0].sum) == "3 × 15m = 45m ≥ 30m"

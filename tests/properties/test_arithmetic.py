@@ -137,7 +137,8 @@ def test_the_most_misses_of_one_call_are_those_of_the_worst_moment_to_begin(
     _, interval, wait = span
     asks = [number * interval for number in range(1, 80)]
     worst = max(
-        sum(begun <= ask and begun + call >= ask + wait for ask in asks) for begun in range(10 * interval, 12 * interval)
+        sum(begun <= ask and begun + call >= ask + wait for ask in asks)
+        for begun in range(10 * interval, 12 * interval)
     )
     assert misses_during(call, interval, wait) == worst
     assert judged(100, interval, wait) == sum(ask + wait < 100 for ask in asks)

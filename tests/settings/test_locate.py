@@ -57,7 +57,7 @@ def test_a_quoted_key_is_what_it_stands_for() -> None:
 
 
 keys = st.text("ab-_1", min_size=1, max_size=3)
-strings = st.text('ab="\'#[]{},. \n', max_size=6)
+strings = st.text("ab=\"'#[]{},. \n", max_size=6)
 
 
 def quoted(text: str) -> str:
@@ -108,7 +108,7 @@ def test_every_key_that_toml_has_is_found_where_it_stands(table: dict[str, Any],
 
 
 @DETERMINISTIC
-@given(st.text('ab="\'#[]{},.\\ \n\t', max_size=60))
+@given(st.text("ab=\"'#[]{},.\\ \n\t", max_size=60))
 def test_what_is_no_toml_is_passed_over_without_harm(text: str) -> None:
     found = locate(text)
     try:

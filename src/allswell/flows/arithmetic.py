@@ -49,7 +49,7 @@ def _flow(timing: FlowTiming, settings: Settings) -> Iterator[Finding]:
         yield from escalation_in_reach(step, flow, settings.figure("timeout_escalation"))
     steps = [one.step for one in timing.steps]
     yield from needs_are_met(steps)
-    yield from critical_path(steps, flow)
+    yield from critical_path(steps, flow, most=settings.limits().hard_limit(ScopeKind.FLOW))
 
 
 def _step(one: FlowStep, timing: FlowTiming, settings: Settings) -> Iterator[Finding]:

@@ -71,7 +71,7 @@ class BadYaml(Refused):
 
     def __init__(self, name: str, says: str, mark: Mark | None) -> None:
         where = name if mark is None else f"{name}:{mark.line}:{mark.column}"
-        super().__init__("bad_yaml", f"{where}: {says}", where=where)
+        super().__init__("bad_yaml", f"{where} cannot be read: {says}", where=where)
         self.name = name
         self.says = says
         self.mark = mark
@@ -222,7 +222,9 @@ class _Reading:
                 line = self.text.count("\n", 0, found.start()) + 1
                 mark = Mark(line, found.start() - self.text.rfind("\n", 0, found.start()))
                 code = f"{ord(found.group()):04x}"
-                says = f'the invisible character U+{code.upper()} is not taken; delete it, or write "\\u{code}" in quotes'
+                says = (
+                    f'the invisible character U+{code.upper()} is not taken; delete it, or write "\\u{code}" in quotes'
+                )
                 raise BadYaml(self.name, says, mark)
 
     def _explain(self, error: yaml.YAMLError) -> NoReturn:

@@ -21,7 +21,7 @@ def refusals(settings: Settings) -> list[Finding]:
     """What is wrong with the settings themselves: with any of these they are not loaded at all."""
     return [
         BAD_SETTING.broken(
-            problem.says[0].upper() + problem.says[1:] + ("" if problem.says.endswith((".", "?")) else "."),
+            problem.says if problem.says.endswith("?") else f"{problem.says}.",
             (),
             fix="No command runs before this is mended; `allswell config NAME` explains a setting.",
             place=problem.place,

@@ -78,8 +78,11 @@ def _offer(name: str, known: set[str]) -> str:
     return f"Did you mean {near[0]!r}?" if near else "Add a step of this id, or take the need away."
 
 
-def critical_path(steps: Sequence[Step], flow: Figure) -> Iterator[Finding]:
-    """The longest way through the flow, every step taking all that it may; nothing where needs are wrong."""
+def critical_path(steps: Sequence[Step], flow: Figure, *, most: int | None = None) -> Iterator[Finding]:
+    """The longest way through the flow, every step taking all that it may; nothing where needs are wrong.
+
+    `most` is how long the flow could be made.
+    """
     path = longest_path(steps)
     lengths = {step.id: step.longest() for step in path}
     total = sum(lengths.values())
@@ -89,11 +92,12 @@ def critical_path(steps: Sequence[Step], flow: Figure) -> Iterator[Finding]:
         terms = [several(len(path), lengths[path[0].id])]
     else:
         terms = [one(lengths[step.id], step.id) for step in path]
+    longer = f"Give {flow.name} {at_least(total)}, shorten" if most is None or total <= most else "Shorten"
     yield CRITICAL_PATH.broken(
         f"{len(path)} steps wait for each other ({_arrows(path)}), and cannot all use their time within {flow.name}.",
         (flow, *(step.limit for step in path)),
         sum=Sum(tuple(terms), ">", flow.length),
-        fix=f"Give {flow.name} {at_least(total)}, shorten steps, or let some of them run side by side.",
+        fix=f"{longer} steps, or let some of them run side by side.",
         place=flow.place or path[-1].place,
     )
 
