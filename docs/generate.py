@@ -139,12 +139,17 @@ def refusals() -> Iterator[tuple[str, str, str]]:
             if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
                 known = texts(scope)
                 for call in ast.walk(scope):
-                    if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Refused", "allswell.Refused"):
+                    if isinstance(call, ast.Call) and ast.unparse(call.func) in REFUSING:
                         yield from refusal(call, known)
+
+
+REFUSING = ("Refused", "allswell.Refused", "super().__init__")  # the last: a kind of refusal with a class of its own
 
 
 def refusal(call: ast.Call, known: Mapping[str, ast.expr]) -> Iterator[tuple[str, str, str]]:
     """One refusal, unless its code is handed through."""
+    if len(call.args) < 2:
+        return
     code, message = call.args[:2]
     where = [template(keyword.value, known) for keyword in call.keywords if keyword.arg == "where"]
     if isinstance(code, ast.Constant):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from allswell.domain.arithmetic.figure import Place
 from allswell.domain.breaker import breaker_rules
 from allswell.domain.deadline import broken_rules as broken_limits
 from allswell.domain.policy import broken_rules
@@ -47,7 +48,7 @@ def look(
             reading.take(path, raw, found.source(path))
     strangers = reading.take_environment(os.environ if environ is None else environ)
     for name, raw in (flags or {}).items():
-        reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}"))
+        reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Place(f"--{name}")))
     settings = Settings(
         reading.given, reading.roles, nearest_store(here), tuple(read_files), strangers=tuple(strangers)
     )
@@ -109,7 +110,7 @@ class _Reading:
             if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or not environ[variable]:
                 continue
             path = _VARIABLES.get(variable) or _role_variable(variable.removeprefix(PREFIX))
-            source = Source("environment", variable)
+            source = Source("environment", variable, place=Place(variable))
             if path is not None:
                 self.take(path, environ[variable], source)
             elif near := _near(_bare(variable), map(_bare, _VARIABLES), cutoff=0.8):
@@ -120,7 +121,7 @@ class _Reading:
         return strangers
 
     def _wrong(self, says: str, source: Source) -> None:
-        self.problems.append(Problem(says, source.where))
+        self.problems.append(Problem(says, source.where, source.place))
 
 
 _VARIABLES: Mapping[str, Path_] = {setting.env(): (setting.name,) for setting in SETTINGS.values()}
@@ -191,15 +192,17 @@ def _impossible(settings: Settings) -> list[Problem]:
             # The core calls the run limit of a task its `timeout`; the setting has the longer name.
             said = re.sub(r"(?<![\w.])timeout \(", "agent_timeout (", rule)
             for_role = f"for role {role!r}, " if role else ""
-            problems.append(Problem(for_role + said, _origin(settings, said, role)))
+            problems.append(_problem(settings, for_role + said, said, role))
     wrong_breaker = tuple(text for holds, text in breaker_rules(settings.breaker()) if not holds)
     broken = (*broken_limits(settings.limits()), *wrong_breaker, *broken_pace(settings.pace()))
-    problems += [Problem(said, _origin(settings, said, "")) for said in broken]
+    problems += [_problem(settings, said, said, "") for said in broken]
     return problems
 
 
-def _origin(settings: Settings, rule: str, role: str) -> str:
-    """Where the figures that a rule names were set."""
+def _problem(settings: Settings, says: str, rule: str, role: str) -> Problem:
+    """A broken rule, with where the figures that it names were set."""
     named = [name for name in SETTINGS if re.search(rf"(?<![\w.]){re.escape(name)} \(", rule)]
     given = [settings.roles.get(role, {}).get(name) or settings.given.get(name) for name in named]
-    return ", ".join(dict.fromkeys(one.source.where for one in given if one is not None))
+    sources = [one.source for one in given if one is not None]
+    where = ", ".join(dict.fromkeys(source.where for source in sources))
+    return Problem(says, where, sources[0].place if sources else None)

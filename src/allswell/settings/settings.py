@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
@@ -86,6 +87,12 @@ class Settings(msgspec.Struct, frozen=True):
         """Whether everybody's idle limit could bite before this role's run limit does; else it is not inherited."""
         idle, limit = self.value("idle"), self.value("agent_timeout", role)
         return not (isinstance(idle, int) and isinstance(limit, int)) or idle <= limit
+
+    def figure(self, name: str, role: str = "") -> Figure:
+        """A setting as a figure with its place, for the rules of the arithmetic; what is inherited keeps its name."""
+        given = self._given(name, role)
+        path = name if self._own(name, role) is None else f"roles.{role}.{name}"
+        return Figure(path, given.value if isinstance(given.value, int | float) else 0, given.source.place)
 
     # --- what the parts are made with ---------------------------------------------------------------------------------
 

@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.arithmetic.figure import Place
+from allswell.settings.locate import Spot, locate
+
 FILE = "allswell.toml"
 PROJECT = "pyproject.toml"
 _SECTION = ("tool", "allswell")
-_PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
-_PATH = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_HEADER = re.compile(rf"\s*\[\s*({_PATH})\s*\]")
-_KEY = re.compile(rf"\s*({_PATH})\s*=")
-_PARTS = re.compile(_PART)
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 Path_ = tuple[str, ...]
@@ -32,6 +30,8 @@ class Source(msgspec.Struct, frozen=True):
     """The file with the line, the variable, or the flag."""
     folder: Path | None = None
     """What a relative path in it counts from."""
+    place: Place | None = None
+    """The same as data, with the column too; None for a default."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -39,26 +39,31 @@ class Problem(msgspec.Struct, frozen=True):
 
     says: str
     where: str = ""
+    place: Place | None = None
+    """The first of the places that `where` names."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.says}" if self.where else self.says
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A file with settings: its tables, and on which line each name stands."""
+    """A file with settings: its tables, and where each name stands."""
 
     kind: str
     path: Path
     table: dict[str, Any]
-    lines: dict[Path_, int]
+    spots: dict[Path_, Spot]
 
     def source(self, name: Path_) -> Source:
-        """Where this name was given."""
+        """Where this name was given: its own place, or that of the table it stands in."""
         path = name
-        while path and path not in self.lines:
+        while path and path not in self.spots:
             path = path[:-1]
-        line = f":{self.lines[path]}" if path else ""
-        return Source(self.kind, f"{self.path}{line}", self.path.parent)
+        file = str(self.path)
+        if not path:
+            return Source(self.kind, file, self.path.parent, Place(file))
+        spot = self.spots[path]
+        return Source(self.kind, f"{file}:{spot.line}", self.path.parent, Place(file, spot.line, spot.column))
 
 
 def files(start: Path, problems: list[Problem]) -> Iterator[Found]:
@@ -72,7 +77,7 @@ def files(start: Path, problems: list[Problem]) -> Iterator[Found]:
                 continue  # most projects have a pyproject.toml that is not about us: not even parsed
             table = _table(path, text, section, problems)
             if table is not None:
-                yield Found(kind, path, table, _lines(text, section))
+                yield Found(kind, path, table, _spots(text, section))
                 break
 
 
@@ -82,11 +87,11 @@ def _text(path: Path, problems: list[Problem]) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError:
-        problems.append(Problem("the file is not UTF-8 text", str(path)))
+        problems.append(Problem("the file is not UTF-8 text", str(path), Place(str(path))))
     except OSError as error:
         # A folder on the way up that may not be entered is nobody's mistake.
         if os.access(path.parent, os.X_OK):
-            problems.append(Problem(f"the file cannot be read: {error.strerror}", str(path)))
+            problems.append(Problem(f"the file cannot be read: {error.strerror}", str(path), Place(str(path))))
     return None
 
 
@@ -99,8 +104,8 @@ def _table(path: Path, text: str, section: Path_, problems: list[Problem]) -> di
     except tomllib.TOMLDecodeError as error:
         says = str(error)
         at = _AT_LINE.search(says)
-        where = f"{path}:{at[1]}:{at[2]}" if at else str(path)
-        problems.append(Problem(f"this is not TOML: {_AT_LINE.sub('', says)}", where))
+        place = Place(str(path), int(at[1]), int(at[2])) if at else Place(str(path))
+        problems.append(Problem(f"this is not TOML: {_AT_LINE.sub('', says)}", str(place), place))
         return None
     for part in section:
         table = table.get(part)
@@ -109,24 +114,10 @@ def _table(path: Path, text: str, section: Path_, problems: list[Problem]) -> di
     return dict(table)
 
 
-def _lines(text: str, section: Path_) -> dict[Path_, int]:
-    """The first line of each name. A guide for people: odd layouts may lead to the line of the table instead."""
-    found: dict[Path_, int] = {}
-    table: Path_ = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            table = path = _split(header[1])
-        elif key := _KEY.match(line):
-            path = (*table, *_split(key[1]))
-        else:
-            continue
-        if path[: len(section)] == section:
-            found.setdefault(path[len(section) :], number)
-    return found
-
-
-def _split(dotted: str) -> Path_:
-    return tuple(part.strip("\"'") for part in _PARTS.findall(dotted))
+def _spots(text: str, section: Path_) -> dict[Path_, Spot]:
+    """The place of each name below a section."""
+    depth = len(section)
+    return {path[depth:]: spot for path, spot in locate(text).items() if path[:depth] == section and path[depth:]}
 
 
 def leaves(table: Mapping[str, Any], tables: frozenset[str], path: Path_ = ()) -> Iterator[tuple[Path_, object]]:

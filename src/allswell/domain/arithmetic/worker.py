@@ -1,0 +1,61 @@
+"""A worker's figures: a message must not become visible to others while it is still being handled (W2, W3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from allswell.domain.arithmetic.figure import Figure
+from allswell.domain.arithmetic.finding import Finding, Rule, Severity
+from allswell.domain.arithmetic.sum import Sum, exact, one
+
+STATEMENT_BEFORE_VISIBILITY = Rule(
+    "statement_before_visibility", Severity.ERROR, "A statement is cut off before its message is given to another."
+)
+POOL_BEFORE_VISIBILITY = Rule(
+    "pool_before_visibility", Severity.ERROR, "Waiting for a connection does not eat a message's time."
+)
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """How a worker handles a message."""
+
+    visibility: Figure
+    statement: Figure
+    pool_wait: Figure
+    connection_first: bool = True
+    """Whether a connection is taken before the message is read, so that the wait for it costs the message nothing."""
+
+
+def statement_before_visibility(worker: Worker) -> Iterator[Finding]:
+    """0 < statement timeout < visibility timeout."""
+    statement, visibility = worker.statement, worker.visibility
+    if statement.value <= 0:
+        yield STATEMENT_BEFORE_VISIBILITY.broken(
+            f"{statement.name} of {statement.length} ms means no limit at all to PostgreSQL.",
+            (statement,),
+            fix=f"Give it more than 0 and less than {exact(visibility.length)}.",
+        )
+    elif statement.value >= visibility.value:
+        yield STATEMENT_BEFORE_VISIBILITY.broken(
+            f"{statement.name} ({statement.length} ms) must be less than {visibility.name} ({visibility.length} ms),"
+            " or a message is handed to another worker while the first still writes.",
+            (statement, visibility),
+            sum=Sum((one(statement.length),), "≥", visibility.length),
+            fix=f"Make {statement.name} less than {exact(visibility.length)}.",
+        )
+
+
+def pool_before_visibility(worker: Worker) -> Iterator[Finding]:
+    """Where the message is read first, waiting for a connection counts as well."""
+    pool, statement, visibility = worker.pool_wait, worker.statement, worker.visibility
+    if not worker.connection_first and pool.value + statement.value >= visibility.value:
+        yield POOL_BEFORE_VISIBILITY.broken(
+            f"A message that is read before a connection is there can be given to another worker before its statement"
+            f" is cut off: {pool.name} and {statement.name} together outlast {visibility.name}.",
+            (pool, statement, visibility),
+            sum=Sum((one(pool.length), one(statement.length)), "≥", visibility.length),
+            fix=f"Take the connection before the message is read, or make {visibility.name} more than"
+            f" {exact(pool.length + statement.length)}.",
+        )

@@ -1,0 +1,202 @@
+"""`allswell check`: what the figures of a flow file or of the settings say about each other, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Exit, Frame, Left, write
+from allswell.doors.cli.options import UPKEEP, Argument, Commands, Json, Option, examples
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.domain.arithmetic.figure import Place
+    from allswell.domain.arithmetic.finding import Finding
+
+_STDIN = "standard input"
+_INDENT = " " * 9
+_STYLES = {"error": "failed", "warning": "warn", "note": "dim"}
+_TOML = ("allswell.toml", "pyproject.toml")
+
+
+def add_to(app: Commands) -> None:
+    """Register the command."""
+    app.command(
+        "check",
+        rich_help_panel=UPKEEP,
+        epilog=examples(
+            "allswell check flow.yaml       a flow, with the settings that hold here",
+            "allswell check                 the settings alone",
+            "allswell check --strict --json flow.yaml",
+        ),
+    )(check)
+
+
+def check(
+    file: Annotated[
+        str | None, Argument(metavar="[FILE]", help="A flow (YAML), `-` for standard input, or a file of settings.")
+    ] = None,
+    *,
+    config: Annotated[bool, Option("--config", help="Check the settings, too; alone, nothing else.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Let warnings fail as errors do.")] = False,
+    json: Json = False,
+) -> None:
+    """Prove that limits, retries and check-ins fit into each other, before anything runs.
+
+    Exit code 0: nothing is wrong (there may be warnings), 1: something is, 2: the file cannot be read at all.
+    """
+    found, texts = _checked(file, config=config)
+    code = _code(found, strict=strict)
+    if json:
+        answer = {"exit": int(code), **_counts(found), "findings": [_shape(finding) for finding in found]}
+        Frame(None, json=True).say(answer)
+    else:
+        write(_report(found, texts))
+    raise Left(code)
+
+
+def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
+    """The findings in the order of their places, and the texts that they are about."""
+    from allswell.settings import look
+    from allswell.settings.arithmetic import findings as of_settings
+    from allswell.settings.arithmetic import refusals
+
+    settings_file = file is not None and file != "-" and Path(file).name in _TOML
+    texts = _Texts()
+    if file is not None and settings_file:
+        texts.read(file)
+        settings = look(Path(file).resolve().parent)
+        if not settings.problems and str(Path(file).resolve()) not in settings.files:
+            said = f"{file!r} holds no settings: it has no [tool.allswell]"
+            raise Refused("no_settings", said, where="FILE")
+    else:
+        settings = look()
+    found = refusals(settings)
+    if found:
+        return found, texts  # figures that are refused prove nothing
+    if file is None or config or settings_file:
+        found += of_settings(settings)
+    if file is not None and not settings_file:
+        from allswell.flows.arithmetic import findings as of_flow
+
+        found += of_flow(texts.read(file), _STDIN if file == "-" else file, settings)
+    return sorted(dict.fromkeys(found), key=_order), texts
+
+
+def _order(finding: Finding) -> tuple[str, int, int]:
+    place = finding.place
+    return ("", 0, 0) if place is None else (place.source, place.line or 0, place.column or 0)
+
+
+class _Texts:
+    """The files that findings are about; each is read once."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[str]] = {}
+
+    def read(self, file: str) -> bytes:
+        """The content of a file that was named, up to a little more than is ever taken."""
+        from allswell.flows.loading import LARGEST
+
+        try:
+            if file == "-":
+                content = sys.stdin.buffer.read(LARGEST + 1)
+            else:
+                with open(file, "rb") as opened:  # noqa: PTH123 - a name that was typed, opened once
+                    content = opened.read(LARGEST + 1)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise Refused("no_file", f"{file!r} cannot be read: {why}", where="FILE") from None
+        self._lines[_STDIN if file == "-" else file] = content.decode("utf-8", "replace").split("\n")
+        return content
+
+    def line(self, place: Place) -> str | None:
+        """The line that a place is on, where it is one of a file."""
+        if place.line is None:
+            return None
+        if place.source not in self._lines:
+            try:
+                self._lines[place.source] = Path(place.source).read_text("utf-8", "replace").split("\n")
+            except (OSError, ValueError):
+                self._lines[place.source] = []
+        lines = self._lines[place.source]
+        return lines[place.line - 1].rstrip() if place.line <= len(lines) else None
+
+
+# --- how it is told ---------------------------------------------------------------------------------------------------
+
+
+def _counts(found: list[Finding]) -> dict[str, int]:
+    return {f"{kind}s": sum(finding.severity == kind for finding in found) for kind in _STYLES}
+
+
+def _code(found: list[Finding], *, strict: bool) -> Exit:
+    counts = _counts(found)
+    return Exit.FAILED if counts["errors"] or (strict and counts["warnings"]) else Exit.FINE
+
+
+def _shape(finding: Finding) -> dict[str, object]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "says": finding.says,
+        "sum": None if finding.sum is None else str(finding.sum),
+        "total_ms": None if finding.sum is None else finding.sum.total,
+        "limit_ms": None if finding.sum is None else finding.sum.limit,
+        "fix": finding.fix,
+        "key": finding.key,
+        "place": finding.place,
+        "numbers": {figure.name: figure.value for figure in finding.figures},
+    }
+
+
+def _report(found: list[Finding], texts: _Texts) -> str:
+    from allswell.doors.cli.render import paint
+
+    told = [_told(finding, texts) for finding in found]
+    counts = [f"{count} {kind[:-1] if count == 1 else kind}" for kind, count in _counts(found).items() if count]
+    end = f"{', '.join(counts)}." if counts else paint("All's well:", "ready") + " everything fits."
+    return "\n\n".join([*told, end]) + "\n"
+
+
+def _told(finding: Finding, texts: _Texts) -> str:
+    from allswell.doors.cli.ink import prose
+    from allswell.doors.cli.render import paint, plain
+
+    place = finding.place
+    head = paint(f"{finding.severity.value:<9}", _STYLES[finding.severity])
+    lines = [head + paint(plain(_near(place)), "bold") + paint(f"  {finding.rule}", "dim")]
+    lines.append(prose(plain(finding.says), indent=_INDENT))
+    if finding.sum is not None:
+        lines.append(prose(str(finding.sum), indent=_INDENT + "  ", further=_INDENT + "    "))
+    if place is not None:
+        lines += _quoted(place, texts)
+    lines.append(prose(plain(finding.fix), indent=_INDENT + "→ ", further=_INDENT + "  "))
+    return "\n".join(lines)
+
+
+def _quoted(place: Place, texts: _Texts) -> list[str]:
+    from allswell.doors.cli.ink import width
+    from allswell.doors.cli.render import cut, paint, plain
+
+    line = texts.line(place)
+    if not line:
+        return []
+    number = f"{_INDENT}{place.line:>4} │ "
+    return [paint(number, "dim") + cut(plain(line), max(width() - len(number), 20))]
+
+
+def _near(place: Place | None) -> str:
+    """A place as seen from here, where that is shorter."""
+    if place is None:
+        return "the defaults"
+    said = str(place)
+    if not said.startswith("/"):
+        return said
+    try:
+        relative = os.path.relpath(said)
+    except OSError:
+        return said
+    return relative if len(relative) < len(said) else said

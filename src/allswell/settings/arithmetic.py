@@ -1,0 +1,76 @@
+"""The arithmetic of the settings: their figures, each with its place, put before the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from allswell.domain.arithmetic.checkins import CheckIns, busy_is_not_stalled, checkins_work
+from allswell.domain.arithmetic.figure import Figure
+from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_telling
+from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
+from allswell.domain.arithmetic.scopes import never_fires
+from allswell.domain.deadline import ScopeKind
+from allswell.settings.settings import Settings
+
+BAD_SETTING = Rule("bad_setting", Severity.ERROR, "Settings can be read, and none contradicts another at once.")
+RETRY_FIGURES = ("retries", "max_attempts", "backoff", "jitter", "retry_after_default", "retry_after_cap")
+CALL, TOOL = "a call of a model", "a tool"
+
+
+def refusals(settings: Settings) -> list[Finding]:
+    """What is wrong with the settings themselves: with any of these they are not loaded at all."""
+    return [
+        BAD_SETTING.broken(
+            problem.says if problem.says.endswith("?") else f"{problem.says}.",
+            (),
+            fix="No command runs before this is mended; `allswell config NAME` explains a setting.",
+            place=problem.place,
+        )
+        for problem in settings.problems
+    ]
+
+
+def findings(settings: Settings) -> list[Finding]:
+    """What the settings' figures say about each other."""
+    told = [*_scopes(settings), *_role(settings, "")]
+    common = {one.rule for one in told if worth_telling(one)}
+    for role in settings.known_roles():
+        own = _role(settings, role)
+        # A role that nobody touched differs by its run limit alone; what it shares with all is said once.
+        told += own if role in settings.roles else [one for one in own if one.rule not in common]
+    return list(dict.fromkeys(one for one in told if worth_telling(one)))
+
+
+def _scopes(settings: Settings) -> Iterator[Finding]:
+    flow, step = settings.figure("timeouts.flow"), settings.figure("timeouts.step")
+    call, tool = settings.figure("timeouts.llm_call"), settings.figure("timeouts.tool")
+    yield from never_fires(step, flow)
+    yield from never_fires(call, step)
+    yield from never_fires(tool, step)
+    yield from never_fires(settings.figure("delegation_timeout"), settings.figure("agent_timeout"))
+    yield from retries_fit(calls(settings, call), step, most=settings.limits().hard_limit(ScopeKind.STEP))
+    yield from retry_after_fits(settings.figure("retry.retry_after_cap"), step)
+
+
+def _role(settings: Settings, role: str) -> Iterator[Finding]:
+    if settings.value("retry.retries", role) is not None:
+        yield from retries_above_total(
+            settings.figure("retry.retries", role), settings.figure("retry.max_attempts", role)
+        )
+    watched = CheckIns(
+        settings.figure("agent_timeout", role),
+        settings.figure("checkpoint_interval", role),
+        settings.figure("checkpoint_timeout", role),
+        settings.figure("stall_threshold", role),
+        settings.figure("timeout_escalation", role),
+        None if settings.value("idle", role) is None else settings.figure("idle", role),
+    )
+    yield from checkins_work(watched)
+    yield from busy_is_not_stalled(watched, settings.figure("timeouts.llm_call"), CALL)
+    yield from busy_is_not_stalled(watched, settings.figure("timeouts.tool"), TOOL)
+
+
+def calls(settings: Settings, call: Figure) -> Retrying:
+    """How calls of a model are retried."""
+    figures = [settings.figure(f"retry.{key}") for key in RETRY_FIGURES]
+    return Retrying(CALL, call, settings.policy_for("").retry, tuple(one for one in figures if one.written))

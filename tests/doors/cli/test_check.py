@@ -1,0 +1,140 @@
+"""`allswell check`: its verdict as an exit code, as words at both widths, and as JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import at_terminal, run
+
+SEED = """\
+timeouts:
+  step: 5m
+steps:
+  - id: heavy-analysis
+    agent: ada
+    timeout_override: 1200000  # 20 minutes for this step
+"""
+FITS = "steps:\n  - id: a\n  - {id: b, needs: [a]}\n"
+
+
+def flow(folder: Path, text: str, name: str = "flow.yaml") -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def test_what_fits_is_well(cli: Console) -> None:
+    assert cli.ok("check", flow(cli.folder, FITS)).out == "All's well: everything fits.\n"
+    assert cli.ok("check").out == "All's well: everything fits.\n"
+    assert cli.ok("check", "--config").out == "All's well: everything fits.\n"
+
+
+@pytest.mark.row("F3", "F12")
+def test_a_finding_shows_the_sum_the_line_and_what_to_do(cli: Console) -> None:
+    said = cli("check", flow(cli.folder, SEED))
+    assert (said.code, said.err) == (1, "")
+    assert (
+        "error    flow.yaml:2:3  retries_fit\n"
+        "         The retries of a call of a model that keeps running into its limit do not fit into\n"
+        "         timeouts.step.\n"
+        "           4 × 2m + 1.5 × (1s + 2s + 4s) = 8m 10.5s > 5m\n"
+        "            2 │   step: 5m\n"
+        "         → Give timeouts.step at least 8m 11s, or make timeouts.llm_call at most 1m 12s, or allow\n"
+        "           only 1 retry.\n"
+    ) in said.out
+    assert "note     flow.yaml:6:5  override\n" in said.out
+    assert said.out.endswith("\n2 errors, 2 warnings, 1 note.\n")
+
+
+def test_warnings_fail_only_where_they_are_asked_to_and_notes_never(cli: Console) -> None:
+    warned = flow(cli.folder, FITS + "  - {id: c, needs: [b]}\n  - {id: d, needs: [c]}\n")
+    assert cli.ok("check", warned).out.endswith("\n1 warning.\n")
+    assert cli("check", warned, "--strict").code == 1
+    noted = flow(cli.folder, "steps:\n  - id: a\n    timeout_override: 20m\n")
+    assert cli.ok("check", noted, "--strict").out.endswith("\n1 note.\n")
+
+
+def test_json_has_the_numbers_and_the_place(cli: Console) -> None:
+    said = cli("check", "--json", flow(cli.folder, SEED))
+    assert (said.code, said.json["exit"], said.json["errors"], said.json["notes"]) == (1, 1, 2, 1)
+    first = next(one for one in said.json["findings"] if one["rule"] == "retries_fit")
+    assert first["place"] == {"source": "flow.yaml", "line": 2, "column": 3}
+    assert first["key"] == "timeouts.step"
+    assert first["numbers"] == {"timeouts.step": 300_000, "timeouts.llm_call": 120_000}
+    assert (first["total_ms"], first["limit_ms"], first["severity"]) == (490_500, 300_000, "error")
+    assert first["sum"] == "4 × 2m + 1.5 × (1s + 2s + 4s) = 8m 10.5s > 5m"
+    assert cli.ok("check", "--json").json == {"exit": 0, "errors": 0, "warnings": 0, "notes": 0, "findings": []}
+
+
+def test_settings_are_checked_alone_beside_a_flow_and_by_their_file(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text('retry.retries = 9\n[timeouts]\nllm_call = "3m"\n')
+    fits = flow(cli.folder, "steps: [{id: a}]\n")
+    for args in ([], ["--config"], [fits, "--config"], ["allswell.toml"], [str(cli.folder / "allswell.toml")]):
+        said = cli("check", *args)
+        assert said.code == 1, args
+        assert "error    allswell.toml:1:1  retries_above_total\n" in said.out, args
+        assert "            1 │ retry.retries = 9\n" in said.out, args
+    assert "retries_above_total" not in cli("check", fits).out
+
+
+def test_the_environment_is_a_place_too(cli: Console) -> None:
+    cli.patch.setenv("ALLSWELL_RETRY_RETRIES", "7")
+    assert "error    ALLSWELL_RETRY_RETRIES  retries_above_total\n" in cli("check").out
+
+
+def test_settings_that_are_refused_are_told_before_anything_else(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text("stal_threshold = 0\nstall_threshold = 0\n")
+    for args in ([], [flow(cli.folder, SEED)]):
+        said = cli("check", *args)
+        assert said.code == 1
+        assert "error    allswell.toml:1:1  bad_setting\n" in said.out
+        assert "stall_threshold (0) must be at least 1." in said.out
+        assert "retries_fit" not in said.out
+
+
+@pytest.mark.parametrize("text", ["a: &x [1]\nb: [*x, *x]\n", "a:\n\t- b\n", "", "\x00", "steps: [[[[[[[[["])
+def test_a_broken_file_is_an_error_with_its_place(cli: Console, text: str) -> None:
+    said = cli("check", flow(cli.folder, text))
+    assert said.code == 1
+    assert re.match(r"error    flow\.yaml:\d+:\d+  bad_flow\n", said.out)
+    assert cli("check", "--json", "flow.yaml").json["findings"][0]["rule"] == "bad_flow"
+
+
+def test_a_file_that_cannot_be_read_is_used_wrongly(cli: Console) -> None:
+    for name, words in (("gone.yaml", "No such file"), (".", "Is a directory"), ("gone/allswell.toml", "No such file")):
+        said = cli("check", name)
+        assert (said.code, said.out) == (2, "")
+        assert f"{name!r} cannot be read: {words}" in said.err
+    (cli.folder / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert "holds no settings" in cli("check", "pyproject.toml").err
+    assert cli("check", "--nonsense").code == 2
+
+
+def test_standard_input_is_a_flow(cli: Console) -> None:
+    said = cli("check", "-", stdin=SEED)
+    assert (said.code, "error    standard input:2:3  retries_fit\n" in said.out) == (1, True)
+    assert "            2 │   step: 5m\n" in said.out
+
+
+def test_what_a_file_says_cannot_play_tricks_on_a_terminal(cli: Console) -> None:
+    said = cli("check", flow(cli.folder, 'steps:\n  - {id: "\\e[31m", needs: ["\\e]0;x\\a"]}\n'))
+    assert "\x1b" not in said.out
+    assert "unknown_need" in said.out
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_it_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    long = "        # " + "very " * 60
+    flow(tmp_path, SEED.replace("step: 5m", "step: 5m" + long) + "    retry: {retries: 40, max_attempts: 60}\n")
+    ran = at_terminal("check", "flow.yaml", cwd=tmp_path, columns=columns)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", ran.out)
+    assert text != ran.out, "there is colour at a terminal"
+    assert max(map(len, text.splitlines())) <= min(columns, 100)
+    assert "→ " in text
+
+
+def test_the_real_command_needs_nothing_but_a_file(tmp_path: Path) -> None:
+    ran = run("check", flow(tmp_path, SEED), "--json", cwd=tmp_path)
+    assert (ran.code, json.loads(ran.out)["errors"]) == (1, 2)
