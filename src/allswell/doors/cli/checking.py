@@ -179,7 +179,8 @@ def _told(finding: Finding, texts: _Texts) -> str:
 
 def _quoted(place: Place, texts: _Texts) -> list[str]:
     from allswell.doors.cli.ink import width
-    from allswell.doors.cli.render import cut, paint, plain
+    from allswell.doors.cli.render import paint, plain
+    from allswell.doors.cli.width import cut
 
     line = texts.line(place)
     if not line:
