@@ -18,7 +18,7 @@ import select
 import signal
 import socket
 
-from .reaper import Reaper
+from .reaper import Reaper, on_term
 from .tree import signal_all
 from .wire import pack
 
@@ -35,13 +35,14 @@ def main(order_socket: int, supervisor: int) -> None:
     """Be the warden until the supervisor is gone; `supervisor` is a pidfd of it, or -1."""
     os.setsid()
     os.chdir("/")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it ends with the supervisor, and not before
+    for number in (signal.SIGINT, signal.SIGHUP):  # it ends with the supervisor, and not before
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, on_term)  # set here once for all reapers; the warden itself does not heed it
     for handle in (order_socket, supervisor):
         if handle != -1:
             os.set_inheritable(handle, False)
     waking, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # it is the wake-up that counts
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     _prctl(_PR_SET_NAME, b"allswell-warden", 0, 0, 0)
     _become_subreaper()
@@ -96,12 +97,14 @@ class Warden:
     def _take_order(self, orders: socket.socket) -> None:
         """An order is a byte, with a socket to the supervisor and the command's files; the rest is for the reaper."""
         try:
-            word, handles, _, _ = socket.recv_fds(orders, 1, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            word, handles, _, _ = socket.recv_fds(orders, 1, _MOST_DESCRIPTORS)
         except OSError:
             word, handles = b"", []
         if not word:
             self._leave_supervisor()
             return
+        for handle in handles:
+            os.set_inheritable(handle, False)
         try:
             pid = os.fork()
         except OSError as error:
@@ -117,12 +120,12 @@ class Warden:
     def _become_reaper(self, orders: socket.socket, handles: list[int]) -> None:
         status = 1
         try:
-            orders.close()
+            os.close(orders.fileno())
             os.close(self._waking)
             os.setsid()
             _become_subreaper()  # a fork does not pass it on
             _prctl(_PR_SET_NAME, b"allswell-reaper", 0, 0, 0)
-            Reaper(socket.socket(fileno=handles[0]), handles[1:], self._supervisor).run()
+            Reaper(handles[0], handles[1:], self._supervisor).run()
             status = 0
         finally:
             os._exit(status)

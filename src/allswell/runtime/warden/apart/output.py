@@ -131,7 +131,7 @@ class Stream:
     def flush(self) -> None:
         """Put the end into the file, behind what is there; the next time it is written over."""
         tail = bytes(self._tail[-self._tail_size :]) if self._tail_size else b""
-        if not self._tail:
+        if not tail and not self.left_out:
             return
         said = f"\n[allswell: {self.left_out} bytes left out here]\n".encode() if self.left_out else b""
         self._write(said + tail, self._head_size)

@@ -23,7 +23,6 @@ import os
 import resource
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -45,11 +44,19 @@ _LONGEST_SLEEP = 86_400.0  # poll counts milliseconds in an int
 _RUNNING, _LINGERING, _TOLD, _KILLED = range(4)
 
 
+_asked_by_signal: list[int] = []
+
+
+def on_term(number: int, _frame: FrameType | None) -> None:
+    """Note SIGTERM, and no more: it may come at any moment of the loop."""
+    _asked_by_signal.append(number)
+
+
 class Reaper:
     """One command and everybody below it."""
 
-    def __init__(self, channel: socket.socket, handles: list[int], supervisor: int) -> None:
-        self._channel: socket.socket | None = channel
+    def __init__(self, channel: int, handles: list[int], supervisor: int) -> None:
+        self._channel = channel
         self._handles = handles
         self._supervisor = supervisor
         self._unpacker = Unpacker()
@@ -63,7 +70,6 @@ class Reaper:
         self._main = 0
         self._start = 0
         self._killing_since = 0.0
-        self._asked_by_signal = False
         self._status: int | None = None
         self._left_behind = 0
         self._failure = -1
@@ -71,8 +77,7 @@ class Reaper:
 
     def run(self) -> None:
         """From the order to the proof that nobody is left."""
-        channel = self._channel
-        found = () if channel is None else receive_first(channel, self._unpacker)
+        found = receive_first(self._channel, self._unpacker)
         if not found:
             return  # the supervisor is gone before it said what to do
         self._tell({"event": "taken"})
@@ -92,11 +97,8 @@ class Reaper:
     def _watch_signals(self) -> int:
         waking, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_term)
+        _asked_by_signal.clear()
         return waking
-
-    def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked_by_signal = True  # and no more: it may come at any moment of the loop
 
     def _begin(self, order: Message) -> None:
         stdin, out_file, err_file, *live = self._handles
@@ -133,9 +135,9 @@ class Reaper:
         doing: dict[int, Callable[[], None]] = {waking: lambda: _empty(waking)}
         poll = select.poll()
         poll.register(waking, select.POLLIN)
-        if self._channel is not None:
+        if self._channel != -1:
             poll.register(self._channel, select.POLLIN)
-            doing[self._channel.fileno()] = self._listen
+            doing[self._channel] = self._listen
         if self._supervisor != -1:
             poll.register(self._supervisor, select.POLLIN)
             doing[self._supervisor] = self._leave_supervisor
@@ -170,8 +172,8 @@ class Reaper:
 
     def _advance(self) -> None:
         """Go on to the next phase if this one's time is over."""
-        if self._asked_by_signal:
-            self._asked_by_signal = False
+        if _asked_by_signal:
+            _asked_by_signal.clear()
             self._stop(self._grace)
         if self._alone or time.monotonic() < self._until:
             return
@@ -215,13 +217,10 @@ class Reaper:
     # --- with the supervisor ------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        channel = self._channel
-        if channel is None:
+        if self._channel == -1:  # the pidfd has told us in the same moment
             return
         try:
-            piece = channel.recv(65_536, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
+            piece = os.read(self._channel, 4_096)
         except OSError:
             piece = b""
         if not piece:
@@ -248,16 +247,19 @@ class Reaper:
 
     def _leave_supervisor(self) -> None:
         """The supervisor is gone: nobody wants the tree any more."""
-        if self._channel is not None:
-            self._channel.close()
-        self._channel = None
+        if self._channel != -1:
+            os.close(self._channel)
+        self._channel = -1
         self._supervisor = -1
         self._stop(self._grace)
 
     def _tell(self, message: Message) -> None:
-        if self._channel is not None:
-            with contextlib.suppress(OSError):  # its end is noticed where we listen
-                self._channel.sendall(pack(message))
+        if self._channel == -1:
+            return
+        try:
+            os.write(self._channel, pack(message))  # whole: it is short, and the socket blocks
+        except OSError:
+            return  # the supervisor is gone, which is noticed where we listen
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class Reaper:
             stream.close_to_new()
         self._until = float("inf")
         while any(stream.interest() is not None for stream in self._streams):
-            if (self._ordered or self._channel is None) and self._until == float("inf"):
+            if (self._ordered or self._channel == -1) and self._until == float("inf"):
                 self._until = time.monotonic() + DRAIN
             if time.monotonic() >= self._until:
                 break

@@ -36,7 +36,7 @@ def read(path: str) -> bytes:
         return b""
     try:
         pieces = []
-        while piece := os.read(handle, 65_536):
+        while piece := os.read(handle, 4_096):
             pieces.append(piece)
         return b"".join(pieces)
     except OSError:  # it ended while we read
