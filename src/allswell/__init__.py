@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from allswell.engine.watch import Watch
     from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
     from allswell.runtime.guard import Guard, guard
+    from allswell.runtime.run_tool import Output, ToolCancelled, ToolResult, ToolTimeout, run_tool, run_tool_sync
     from allswell.runtime.scoped import flow, llm_call, run, step, tool
     from allswell.runtime.travel import deadline_environment, inherit_deadline, inherit_remaining, remaining_headers
     from allswell.store.port import Position, TaskFilter
@@ -35,6 +36,7 @@ _HOMES = {
     "engine.watch": ("Watch",),
     "errors": ("AllswellError", "BreakerOpen", "Bug", "LeaseLost", "Refused", "ServiceParked", "Unavailable"),
     "runtime.guard": ("Guard", "guard"),
+    "runtime.run_tool": ("Output", "ToolCancelled", "ToolResult", "ToolTimeout", "run_tool", "run_tool_sync"),
     "runtime.scoped": ("flow", "llm_call", "run", "step", "tool"),
     "runtime.travel": ("deadline_environment", "inherit_deadline", "inherit_remaining", "remaining_headers"),
     "store.port": ("Position", "TaskFilter"),
@@ -55,6 +57,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Option",
+    "Output",
     "Policy",
     "Position",
     "Question",
@@ -69,6 +72,9 @@ __all__ = [
     "State",
     "TaskFilter",
     "TaskId",
+    "ToolCancelled",
+    "ToolResult",
+    "ToolTimeout",
     "Unavailable",
     "Watch",
     "check_deadline",
@@ -84,6 +90,8 @@ __all__ = [
     "remaining_headers",
     "remaining_ms",
     "run",
+    "run_tool",
+    "run_tool_sync",
     "step",
     "tool",
     "within",

@@ -1,0 +1,329 @@
+"""The reaper of one command: it starts it, carries its output, and ends it with everybody below it.
+
+It is a subreaper in a session of its own, so whoever is left by its parent becomes its child. The command leads another
+session, so that what it does to its own group (`kill 0`) does not reach the reaper.
+
+The life of a tree, each phase left when its time is over or, at any moment, when nobody is left (`ECHILD`):
+
+    running    the command runs
+    lingering  it has ended; those it left may end by themselves, for a moment
+    told       everybody got SIGTERM, and has the grace to end
+    killed     everybody gets SIGKILL, again and again
+
+`told` begins by order, by SIGTERM to the reaper, when the supervisor is gone (its socket or its pidfd says so), or
+after lingering. Only `ECHILD` proves that nobody survived. Whom the kernel does not let us kill (another user's
+process, one that hangs in a device) is named as a survivor after a while, so that the supervisor is not held up; the
+reaper stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import cast
+
+from .output import Stream
+from .tree import below, freeze, look, signal_all, thaw
+from .wire import Message, Unpacker, pack, receive_first
+
+LINGER = 0.1
+SURVIVED = 5.0
+"""Seconds of killing after which those who still live are reported."""
+DRAIN = 0.5
+"""Seconds for a watcher to take what is left of the output, once the command was told to stop."""
+_SWEEP = 0.01
+_SLOW_SWEEP = 1.0
+_LONGEST_SLEEP = 86_400.0  # poll counts milliseconds in an int
+
+_RUNNING, _LINGERING, _TOLD, _KILLED = range(4)
+
+
+_asked_by_signal: list[int] = []
+
+
+def on_term(number: int, _frame: FrameType | None) -> None:
+    """Note SIGTERM, and no more: it may come at any moment of the loop."""
+    _asked_by_signal.append(number)
+
+
+class Reaper:
+    """One command and everybody below it."""
+
+    def __init__(self, channel: int, handles: list[int], supervisor: int) -> None:
+        self._channel = channel
+        self._handles = handles
+        self._supervisor = supervisor
+        self._unpacker = Unpacker()
+        self._streams: list[Stream] = []
+        self._phase = _RUNNING
+        self._until = float("inf")
+        self._grace = 0.0
+        self._ordered = False
+        self._reported = False
+        self._alone = False
+        self._main = 0
+        self._start = 0
+        self._killing_since = 0.0
+        self._status: int | None = None
+        self._left_behind = 0
+        self._failure = -1
+        """The pipe by which the command says that it could not start; closed by the kernel when it has."""
+
+    def run(self) -> None:
+        """From the order to the proof that nobody is left."""
+        found = receive_first(self._channel, self._unpacker)
+        if not found:
+            return  # the supervisor is gone before it said what to do
+        self._tell({"event": "taken"})
+        waking = self._watch_signals()
+        self._begin(found[0])
+        for message in found[1:]:
+            self._obey(message)
+        while not self._alone:
+            self._wait(waking)
+            self._reap()
+            self._advance()
+        self._drain(waking)
+        self._report([])
+
+    # --- starting -----------------------------------------------------------------------------------------------------
+
+    def _watch_signals(self) -> int:
+        waking, woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        _asked_by_signal.clear()
+        return waking
+
+    def _begin(self, order: Message) -> None:
+        stdin, out_file, err_file, *live = self._handles
+        cap, self._grace = cast("int", order["cap"]), cast("float", order["grace"])
+        out, out_end = os.pipe2(os.O_CLOEXEC)
+        err, err_end = os.pipe2(os.O_CLOEXEC)
+        self._failure, failing = os.pipe2(os.O_CLOEXEC)
+        self._main = os.fork()
+        if self._main == 0:
+            _become(order, (stdin, out_end, err_end), failing)
+        seen = look(self._main)  # not reaped yet, so it is there, even if it has ended
+        self._start = 0 if seen is None else seen.start
+        for handle in (stdin, out_end, err_end, failing):
+            os.close(handle)
+        watchers = (live[0], live[1]) if live else (None, None)
+        self._streams = [Stream(out, out_file, watchers[0], cap), Stream(err, err_file, watchers[1], cap)]
+
+    def _started_or_not(self) -> None:
+        said = os.read(self._failure, 64)
+        os.close(self._failure)
+        self._failure = -1
+        if said:
+            stage, _, number = said.decode().partition(":")
+            self._tell({"event": "refused", "stage": stage, "errno": int(number)})
+            return
+        own = look(os.getpid())
+        reaper = {"reaper": os.getpid(), "reaper_start": 0 if own is None else own.start}
+        self._tell({"event": "started", "pid": self._main, "start": self._start, **reaper})
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def _wait(self, waking: int) -> None:
+        """Sleep until something happens or the phase is over, and do what there is to do."""
+        doing: dict[int, Callable[[], None]] = {waking: lambda: _empty(waking)}
+        poll = select.poll()
+        poll.register(waking, select.POLLIN)
+        if self._channel != -1:
+            poll.register(self._channel, select.POLLIN)
+            doing[self._channel] = self._listen
+        if self._supervisor != -1:
+            poll.register(self._supervisor, select.POLLIN)
+            doing[self._supervisor] = self._leave_supervisor
+        if self._failure != -1:
+            poll.register(self._failure, select.POLLIN)
+            doing[self._failure] = self._started_or_not
+        for stream in self._streams:
+            interest = stream.interest()
+            if interest is not None:
+                poll.register(*interest)
+                doing[interest[0]] = stream.act
+        left = min(max(self._until - time.monotonic(), 0.0), _LONGEST_SLEEP)
+        for handle, _ in poll.poll(left * 1_000 + 0.5):
+            doing[handle]()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, _ = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._alone = True
+                return
+            if pid == 0:
+                return
+            if pid == self._main:
+                if self._failure != -1:
+                    self._started_or_not()
+                self._status = status
+                self._tell({"event": "exited", "status": status})
+                if self._phase == _RUNNING:
+                    self._enter(_LINGERING, LINGER)
+
+    def _advance(self) -> None:
+        """Go on to the next phase if this one's time is over."""
+        if _asked_by_signal:
+            _asked_by_signal.clear()
+            self._stop(self._grace)
+        if self._alone or time.monotonic() < self._until:
+            return
+        if self._phase == _LINGERING:
+            self._left_behind = sum(seen.state not in "ZX" for seen in below(os.getpid()).values())
+            self._tell_all(self._grace)
+        elif self._phase == _TOLD:
+            self._killing_since = time.monotonic()
+            self._kill()
+        elif self._phase == _KILLED:
+            self._kill()
+
+    def _enter(self, phase: int, seconds: float) -> None:
+        self._phase = phase
+        self._until = time.monotonic() + seconds
+
+    def _stop(self, grace: float) -> None:
+        """End everybody; a second order can only shorten the grace."""
+        self._ordered = True
+        if self._phase == _TOLD:
+            self._until = min(self._until, time.monotonic() + grace)
+        elif self._phase != _KILLED:
+            self._tell_all(grace)
+
+    def _tell_all(self, grace: float) -> None:
+        self._enter(_TOLD, grace)  # the time that freezing takes is part of the grace
+        signal_all(os.getpid(), signal.SIGTERM)
+        for stream in self._streams:
+            stream.flush()
+
+    def _kill(self) -> None:
+        signal_all(os.getpid(), signal.SIGKILL)
+        long = time.monotonic() - self._killing_since > SURVIVED
+        if long and not self._reported:
+            self._reap()
+            living = [pid for pid, seen in below(os.getpid()).items() if seen.state not in "ZX"]
+            if living:
+                self._report(living)
+        self._enter(_KILLED, _SLOW_SWEEP if long else _SWEEP)
+
+    # --- with the supervisor ------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        if self._channel == -1:  # the pidfd has told us in the same moment
+            return
+        try:
+            piece = os.read(self._channel, 4_096)
+        except OSError:
+            piece = b""
+        if not piece:
+            self._leave_supervisor()
+            return
+        for message in self._unpacker.feed(piece):
+            self._obey(message)
+
+    def _obey(self, message: Message) -> None:
+        if message["do"] == "stop":
+            self._stop(cast("float", message["grace"]))
+        elif message["do"] == "freeze":
+            found = freeze(os.getpid())
+            for stream in self._streams:
+                while stream.waiting() and stream.interest() is not None:
+                    before = stream.total
+                    stream.act()
+                    if stream.total == before:  # the watcher is slow: what is in the pipe stays there
+                        break
+                stream.flush()
+            self._tell({"event": "frozen", "processes": len(found)})
+        elif message["do"] == "thaw":
+            thaw(below(os.getpid()))
+
+    def _leave_supervisor(self) -> None:
+        """The supervisor is gone: nobody wants the tree any more."""
+        if self._channel != -1:
+            os.close(self._channel)
+        self._channel = -1
+        self._supervisor = -1
+        self._stop(self._grace)
+
+    def _tell(self, message: Message) -> None:
+        if self._channel == -1:
+            return
+        try:
+            os.write(self._channel, pack(message))  # whole: it is short, and the socket blocks
+        except OSError:
+            return  # the supervisor is gone, which is noticed where we listen
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _drain(self, waking: int) -> None:
+        """Carry what is left of the output; a watcher has time for it, unless the command was told to stop."""
+        for stream in self._streams:
+            stream.close_to_new()
+        self._until = float("inf")
+        while any(stream.interest() is not None for stream in self._streams):
+            if (self._ordered or self._channel == -1) and self._until == float("inf"):
+                self._until = time.monotonic() + DRAIN
+            if time.monotonic() >= self._until:
+                break
+            self._wait(waking)
+
+    def _report(self, survivors: list[int]) -> None:
+        for stream in self._streams:
+            stream.flush()
+        if self._reported:
+            return
+        self._reported = True
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        streams = [
+            {"bytes": stream.total, "left_out": stream.left_out, "errno": stream.error} for stream in self._streams
+        ]
+        self._tell(
+            {
+                "event": "ended",
+                "status": self._status,
+                "ordered": self._ordered,
+                "killed": self._phase == _KILLED,
+                "left_behind": self._left_behind,
+                "survivors": survivors,
+                "user_seconds": used.ru_utime,
+                "system_seconds": used.ru_stime,
+                "max_rss_kb": used.ru_maxrss,
+                "streams": streams,
+            }
+        )
+
+
+def _empty(waking: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(waking, 512)
+
+
+def _become(order: Message, streams: tuple[int, int, int], failing: int) -> None:
+    """In the child: be the command, or say why not."""
+    stage = "session"
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in range(1, signal.NSIG):
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.setsid()
+        stage = "cwd"
+        os.chdir(cast("str", order["cwd"]))
+        stage = "exec"
+        for number, handle in enumerate(streams):  # none of which is 0, 1 or 2: those are the warden's own
+            os.dup2(handle, number)
+        argv, env = cast("list[str]", order["argv"]), cast("dict[str, str]", order["env"])
+        os.execve(cast("str", order["path"]), argv, env)  # noqa: S606 - no shell, on purpose
+    except OSError as error:
+        os.write(failing, f"{stage}:{error.errno or 0}".encode())
+    finally:
+        os._exit(127)

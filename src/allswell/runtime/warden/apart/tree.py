@@ -1,0 +1,157 @@
+"""Who belongs to a process, and signals that reach all of them.
+
+Whoever leaves its session (`setsid`) or its parent (a double fork) is still below the nearest subreaper, so the tree is
+read from the kernel's own lists of children. A list is old when it has been read. So a tree is **frozen** first: all
+are stopped, again and again until a look finds nobody new. A process with a stop on its way forks no more (the kernel
+breaks the fork off), so the last look saw everybody. What is signalled is checked by its start time, behind a pidfd:
+never a stranger who has got the number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NamedTuple
+
+_FREEZES = 40
+"""Looks at a tree that keeps forking before the signal goes to those who were found; the caller comes again."""
+_HAS_LISTS = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - pathlib is as big as all of this
+
+
+class Seen(NamedTuple):
+    """A process as it was found."""
+
+    state: str
+    """A letter of the kernel: R, S, D, T (stopped), Z (zombie) and others."""
+    parent: int
+    start: int
+    """When it started, in clock ticks since boot: with its number, what tells it from all others."""
+
+
+def read(path: str) -> bytes:
+    """A file of /proc, or nothing where there is none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        pieces = []
+        while piece := os.read(handle, 4_096):
+            pieces.append(piece)
+        return b"".join(pieces)
+    except OSError:  # it ended while we read
+        return b""
+    finally:
+        os.close(handle)
+
+
+def look(pid: int) -> Seen | None:
+    """A process as it is now; None if it is no more."""
+    line = read(f"/proc/{pid}/stat")
+    if not line:
+        return None
+    # The name stands in parentheses and may contain anything, spaces and parentheses too.
+    fields = line[line.rindex(b")") + 2 :].split()
+    return Seen(fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def below(root: int) -> dict[int, Seen]:
+    """Every process below another, zombies too, parents before their children."""
+    found: dict[int, Seen] = {}
+    level = [root]
+    lists = None if _HAS_LISTS else _by_parent()
+    while level:
+        following = []
+        for parent in level:
+            for pid in _children(parent) if lists is None else lists.get(parent, []):
+                seen = look(pid)
+                # Checked again: since its parent named it, it may have ended, and its number may be somebody else's.
+                if seen is not None and pid not in found and (seen.parent == root or seen.parent in found):
+                    found[pid] = seen
+                    following.append(pid)
+        level = following
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in read(f"/proc/{pid}/task/{thread}/children").split()]
+
+
+def _by_parent() -> dict[int, list[int]]:
+    """For kernels without those lists: everybody by parent."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        seen = look(int(name)) if name.isdigit() else None
+        if seen is not None:
+            found.setdefault(seen.parent, []).append(int(name))
+    return found
+
+
+def send(pid: int, start: int, number: int) -> bool:
+    """Signal a process, if it is still the one that was seen; whether it was reached."""
+    try:
+        handle = os.pidfd_open(pid)
+    except AttributeError:  # a Python built for kernels older than 5.3
+        handle = -1
+    except OSError:
+        return False
+    try:
+        seen = look(pid)
+        if seen is None or seen.start != start:
+            return False
+        if handle == -1:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:  # it has just ended, or belongs to another user
+        return False
+    finally:
+        if handle != -1:
+            os.close(handle)
+    return True
+
+
+def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, Seen]:
+    """Stop everybody below a process, but for some and those below them; who was found, zombies left out."""
+    found: dict[int, Seen] = {}
+    told: set[int] = set()
+    for _ in range(_FREEZES):
+        found = _living(root, spared)
+        new = [pid for pid in found if pid not in told]
+        if not new:  # everybody was told before this look, and whoever has been told makes no new process
+            break
+        for pid in new:
+            send(pid, found[pid].start, signal.SIGSTOP)
+        told.update(new)
+    return found
+
+
+def signal_all(root: int, number: int, spared: frozenset[int] = frozenset()) -> int:
+    """Freeze a tree, send a signal to each of it, and let it go on, so that it can obey; how many there were."""
+    found = freeze(root, spared)
+    for pid, seen in found.items():
+        send(pid, seen.start, number)
+    if number != signal.SIGKILL:  # which needs no waking
+        thaw(found)
+    return len(found)
+
+
+def thaw(found: dict[int, Seen]) -> None:
+    """Let those go on who were stopped, children first: nobody finds a child of its stopped."""
+    for pid, seen in reversed(found.items()):
+        send(pid, seen.start, signal.SIGCONT)
+
+
+def _living(root: int, spared: frozenset[int]) -> dict[int, Seen]:
+    found: dict[int, Seen] = {}
+    left_out = set(spared)
+    for pid, seen in below(root).items():
+        if pid in left_out or seen.parent in left_out:
+            left_out.add(pid)
+        elif seen.state not in "ZX":
+            found[pid] = seen
+    return found
