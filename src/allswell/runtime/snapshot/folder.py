@@ -13,6 +13,7 @@ last moment before the baseline was made, where times cannot tell.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -128,15 +129,27 @@ def take_folder(
         if earlier is not None and (before := load(place / str(earlier))).digest() == made.digest():
             shutil.rmtree(draft)
             return to_snapshot(folder, order.task, order.attempt, earlier, before)
-        number = (earlier or 0) + 1
         _write(draft / "manifest.json", msgspec.json.encode(made))
         for inner, _, _ in os.walk(draft):
             _flush(Path(inner))
-        draft.rename(place / str(number))
-        _flush(place)
+        number = _number(draft, place, (earlier or 0) + 1)
     except OSError as error:
         raise Unavailable(f"no snapshot could be kept in {place}: {error}", hint="is the disk full?") from error
     return to_snapshot(folder, order.task, order.attempt, number, made)
+
+
+def _number(draft: Path, place: Path, number: int) -> int:
+    """Give a finished snapshot the next free number; another one of the same attempt may just have taken it."""
+    while True:
+        try:
+            draft.rename(place / str(number))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            number += 1
+            continue
+        _flush(place)
+        return number
 
 
 def latest(place: Path) -> int | None:

@@ -91,7 +91,8 @@ def _once(opened: int) -> Read:
     before = os.fstat(opened)
     os.lseek(opened, 0, os.SEEK_SET)
     data = bytearray()
-    while len(data) <= 2 * WHOLE and (part := os.read(opened, WHOLE)):  # it may grow as fast as it is read
+    # Up to where it ended when we came: a file that grows as fast as it is read has no other end.
+    while len(data) < before.st_size and (part := os.read(opened, before.st_size - len(data))):
         data += part
     after = os.fstat(opened)
     outcome: Outcome = "same" if _mark(before) == _mark(after) else "torn"

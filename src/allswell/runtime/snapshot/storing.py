@@ -166,12 +166,33 @@ def write_commit(
     """The commit and its ref; the snapshot that is there already if nothing has changed since."""
     ref = ref_name(header.task, header.attempt)
     header = msgspec.structs.replace(header, base=found.head)
-    before = git.run("rev-parse", "-q", "--verify", ref + "^{commit}", good=(0, 1, 128)).decode().strip() or None
     text = msgspec.json.encode(about, order="sorted")
-    if before is not None:
-        earlier = read_header(git, before)
-        if earlier is not None and earlier.base == header.base and _same(git, before, earlier, tree, text, staged):
-            return to_snapshot(git, ref, before, earlier, about)
+    before = _commit_at(git, ref)
+    while True:
+        if before is not None:
+            earlier = read_header(git, before)
+            if earlier is not None and earlier.base == header.base and _same(git, before, earlier, tree, text, staged):
+                return to_snapshot(git, ref, before, earlier, about)
+        commit, made = _write_commit(git, tree, text, staged, found, msgspec.structs.replace(header, previous=before))
+        try:
+            # Only over what was seen: of two snapshots of one attempt at once, the second stands on the first.
+            git.run("update-ref", ref, commit, before or "0" * len(commit))
+        except GitFailed:
+            if (now := _commit_at(git, ref)) == before:
+                raise
+            before = now
+        else:
+            return to_snapshot(git, ref, commit, made, about)
+
+
+def _commit_at(git: Git, ref: str) -> str | None:
+    return git.run("rev-parse", "-q", "--verify", ref + "^{commit}", good=(0, 1, 128)).decode().strip() or None
+
+
+def _write_commit(
+    git: Git, tree: str, text: bytes, staged: dict[str, str], found: Survey, header: Header
+) -> tuple[str, Header]:
+    """The commit of the particulars, and on it the snapshot's own."""
     blobs = {"snapshot.json": text, "index": found.raw_index}
     blobs |= {f"index.{number}": nested.raw_index for number, nested in enumerate(found.nested)}
     lines = [
@@ -185,15 +206,12 @@ def write_commit(
     identity = IDENTITY | date
     what = f"Particulars of a snapshot of {header.task}, attempt {header.attempt}\n".encode()
     meta = git.run("commit-tree", aside, stdin=what, extra=identity).decode().strip()
-    header = msgspec.structs.replace(header, particulars=meta, previous=before)
+    header = msgspec.structs.replace(header, particulars=meta)
     first = " ".join(header.reason.split())[:100]
     message = f"Snapshot of {header.task}, attempt {header.attempt}: {first}\n\n{HEADER}".encode()
     message += msgspec.json.encode(header) + b"\n"
-    parents = [part for parent in (header.base, meta, before) if parent is not None for part in ("-p", parent)]
-    commit = git.run("commit-tree", tree, *parents, stdin=message, extra=identity).decode().strip()
-    # Only over what was seen: two snapshots of one attempt at once must not lose one.
-    git.run("update-ref", ref, commit, before or "0" * len(commit))
-    return to_snapshot(git, ref, commit, header, about)
+    parents = [part for parent in (header.base, meta, header.previous) if parent is not None for part in ("-p", parent)]
+    return git.run("commit-tree", tree, *parents, stdin=message, extra=identity).decode().strip(), header
 
 
 def _same(git: Git, commit: str, earlier: Header, tree: str, text: bytes, staged: dict[str, str]) -> bool:

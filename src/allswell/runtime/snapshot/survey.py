@@ -217,8 +217,8 @@ def _copy_index(git: Git, found: Survey) -> bytes | None:
     raw = index.read_bytes()
     try:
         git.run("ls-files", "-z", "-u")
-    except GitFailed as failed:
-        found.notes.append(f"the index cannot be read, so every file was: {failed.message}")
+    except GitFailed:
+        found.notes.append("git cannot read the index, so every file was read")
         index.unlink()
         if found.head is not None:
             git.run("read-tree", found.head)
