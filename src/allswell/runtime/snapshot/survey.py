@@ -1,0 +1,316 @@
+"""What stands in a working tree: what git's index still describes to the byte, what must be read, what is gone.
+
+Reading every file would be exact and slow; trusting the index would be fast and wrong, because an index describes what
+a file becomes when it is added, after line endings and filters. So a tracked file is taken from the index only if
+all of this holds, and is read otherwise:
+
+- its stat data is what the index remembers (`diff-files`, on a copy that keeps the index's own time stamp: git reads
+  files again that are as young as the index, and a younger copy would hide changes made in the same moment);
+- its entry does not say "assume unchanged", which tells git not to look;
+- no attribute names a filter or an encoding for it, because those may keep a file's length;
+- it has the length of its blob. Line endings and `$Id$` only ever shorten a file when it is added, so a file that any
+  of them would change has another length, whatever the settings were on the day it was added.
+
+Repositories inside are surveyed the same way, each with its own index and its own rules of what is ignored; a folder
+that claims to be one and is not is walked, and everything in it counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allswell.domain.snapshot import can_be_kept, is_ours, spell
+from allswell.runtime.snapshot.git import Git, GitFailed
+
+GITLINK = b"160000"
+DEEPEST = 20
+"""Repositories inside repositories; an agent that copies its folder into itself must not keep us for ever."""
+_UNSET = (b"unset", b"unspecified")
+
+
+@dataclass(slots=True)
+class Tracked:
+    """An entry of an index at stage 0."""
+
+    mode: bytes
+    oid: bytes
+
+
+@dataclass(slots=True)
+class Nested:
+    """A repository inside another, or a folder that only looks like one."""
+
+    path: bytes
+    head: str | None = None
+    raw_index: bytes | None = None
+
+
+@dataclass(slots=True)
+class Survey:
+    """One working tree, repositories inside included; paths are relative to its top."""
+
+    head: str | None = None
+    raw_index: bytes | None = None
+    clean: dict[bytes, Tracked] = field(default_factory=dict)
+    """Files of repositories inside that their own index describes; their objects are not this repository's."""
+    to_read: dict[bytes, os.stat_result] = field(default_factory=dict)
+    tracked: set[bytes] = field(default_factory=set)
+    """Those of `to_read` that an index knows."""
+    gone: list[bytes] = field(default_factory=list)
+    absent: list[bytes] = field(default_factory=list)
+    """Tracked and not on disk on purpose: a sparse checkout leaves them out."""
+    modes: dict[bytes, int] = field(default_factory=dict)
+    """Every file's permissions, of which git would keep one bit."""
+    nested: list[Nested] = field(default_factory=list)
+    stages: list[tuple[bytes, bytes, bytes, bytes]] = field(default_factory=list)
+    """(mode, oid, stage, path) of a conflict's entries."""
+    looked: bool = False
+    """Whether the survey came to its end."""
+    unseen: list[bytes] = field(default_factory=list)
+    """Folders that there was no time to look into."""
+    notes: list[str] = field(default_factory=list)
+
+
+def survey(git: Git, top: int, found: Survey, late: Callable[[], bool]) -> None:
+    """Look over the working tree of `git`, open as `top`; once `late`, into no further repository inside."""
+    _one(git, top, found)
+    found.clean = {}  # the copied index has them
+    waiting = [(path, 1) for path in _take_nested(found)]
+    while waiting:
+        path, depth = waiting.pop()
+        if late() or depth > DEEPEST:
+            found.unseen.append(path)
+            continue
+        corner = git.scratch.parent / f"nested{len(found.nested)}"
+        corner.mkdir(mode=0o700)
+        inner = _inside(git, top, path, corner)
+        waiting += [(path + b"/" + deeper, depth + 1) for deeper in _take_nested(inner)]
+        _take_over(found, path, inner)
+    found.nested.sort(key=lambda nested: nested.path)
+    found.looked = True
+
+
+def _take_nested(found: Survey) -> list[bytes]:
+    paths = [nested.path for nested in found.nested]
+    found.nested = []
+    return paths
+
+
+def _take_over(found: Survey, path: bytes, inner: Survey) -> None:
+    """Count what stands in the repository at `path` as the outer one's."""
+    under = path + b"/"
+    found.nested.append(Nested(path, inner.head, inner.raw_index))
+    found.clean |= {under + name: entry for name, entry in inner.clean.items()}
+    found.to_read |= {under + name: status for name, status in inner.to_read.items()}
+    found.modes |= {under + name: mode for name, mode in inner.modes.items()}
+    found.tracked |= {under + name for name in inner.tracked}
+    found.notes += [f"{spell(path)}: {note}" for note in inner.notes]
+
+
+def _inside(outer: Git, top: int, path: bytes, scratch: Path) -> Survey:
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    except OSError as error:
+        return Survey(notes=[f"cannot be opened: {error.strerror}"])
+    try:
+        found = Survey()
+        _one(Git(os.path.join(outer.top, path), timeout=outer.timeout, scratch=scratch), folder, found)
+    except GitFailed as failed:
+        found = Survey(notes=[f"taken as a plain folder: {failed.message}"])
+        for name in walk(folder, found.notes):
+            _add(found, folder, name)
+    finally:
+        os.close(folder)
+    return found
+
+
+def walk(folder: int, notes: list[str]) -> Iterator[bytes]:
+    """Every file below an open folder that a snapshot may hold, links not followed, in a fixed order."""
+
+    def unreadable(error: OSError) -> None:
+        notes.append(f"{spell(os.fsencode(error.filename))}/ cannot be read: {error.strerror}")
+
+    for place, folders, names, _ in os.fwalk(b".", dir_fd=folder, onerror=unreadable):
+        links = [
+            name for name in folders if name not in (b".git", b".allswell") and _is_link(_join(place, name), folder)
+        ]
+        folders[:] = sorted(name for name in folders if name not in (b".git", b".allswell"))
+        for name in sorted(names + links):
+            path = _join(place, name)
+            if can_be_kept(path):
+                yield path
+
+
+def _join(place: bytes, name: bytes) -> bytes:
+    return os.path.join(place, name).removeprefix(b"./")
+
+
+def _is_link(path: bytes, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _add(found: Survey, top: int, path: bytes) -> bool:
+    """Have a file read, if it is there."""
+    try:
+        status = os.stat(path, dir_fd=top, follow_symlinks=False)
+    except OSError:
+        return False
+    if stat.S_ISDIR(status.st_mode):
+        return False
+    found.to_read[path] = status
+    _note_mode(found, path, status)
+    return True
+
+
+def _note_mode(found: Survey, path: bytes, status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):  # links have no permissions of their own
+        found.modes[path] = stat.S_IMODE(status.st_mode)
+
+
+def _one(git: Git, top: int, found: Survey) -> None:
+    """One repository, without those inside it, which it names."""
+    found.head = _head(git)
+    found.raw_index = _copy_index(git, found)
+    entries = _read_index(git, top, found)
+    for path in _changed(git, entries):
+        del entries[path]
+        if is_ours(path):
+            continue
+        if _add(found, top, path):
+            found.tracked.add(path)
+        else:
+            found.gone.append(path)
+    _trust(git, top, entries, found)
+    listed, complaints = git.ask("ls-files", "-z", "--others", "--exclude-standard")
+    found.notes += [line for line in complaints if line.startswith("warning: could not open")]
+    for path in listed.split(b"\0"):
+        if path.endswith(b"/"):
+            if can_be_kept(path[:-1]):
+                found.nested.append(Nested(path[:-1]))
+        elif path and can_be_kept(path):
+            _add(found, top, path)
+
+
+def _head(git: Git) -> str | None:
+    return git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", good=(0, 1, 128)).decode().strip() or None
+
+
+def _copy_index(git: Git, found: Survey) -> bytes | None:
+    """Work on a copy from here on; one that git cannot read is kept as it is, and HEAD is looked at in its place."""
+    index = git.index
+    own = os.path.join(git.git_dir, b"index")
+    try:
+        shutil.copy2(own, os.fsencode(index))  # with its time stamp, see above
+        index.chmod(0o644)  # git may run as the repository's owner; the folder around it is closed to others
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise GitFailed(f"the index cannot be copied: {error}") from error
+    raw = index.read_bytes()
+    try:
+        git.run("ls-files", "-z", "-u")
+    except GitFailed:
+        found.notes.append("git cannot read the index, so every file was read")
+        index.unlink()
+        if found.head is not None:
+            git.run("read-tree", found.head)
+    return raw
+
+
+def _read_index(git: Git, top: int, found: Survey) -> dict[bytes, Tracked]:
+    """The entries that may be trusted if nothing has changed; the others are settled here."""
+    entries: dict[bytes, Tracked] = {}
+    unmerged: set[bytes] = set()
+    for record in git.run("ls-files", "-z", "-s", "-v").split(b"\0")[:-1]:
+        about, _, path = record.partition(b"\t")
+        tag, mode, oid, stage = about.split(b" ")
+        if stage != b"0":
+            found.stages.append((mode, oid, stage, path))
+            unmerged.add(path)
+        elif mode == GITLINK:
+            _gitlink(found, top, path)
+        elif tag == b"H":
+            entries[path] = Tracked(mode, oid)
+        elif is_ours(path):
+            pass
+        elif _add(found, top, path):
+            found.tracked.add(path)
+        elif tag in (b"S", b"s"):
+            found.absent.append(path)
+        else:
+            found.gone.append(path)
+    for path in sorted(unmerged):
+        if _add(found, top, path):
+            found.tracked.add(path)
+        else:
+            found.gone.append(path)
+    return entries
+
+
+def _gitlink(found: Survey, top: int, path: bytes) -> None:
+    """A submodule: a repository, a folder with files and no repository, or nothing but its name."""
+    try:
+        status = os.stat(path, dir_fd=top, follow_symlinks=False)
+    except OSError:
+        found.gone.append(path)
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        _add(found, top, path)
+    elif not _is_empty(path, top):
+        found.nested.append(Nested(path))
+
+
+def _is_empty(path: bytes, top: int) -> bool:
+    """Whether a submodule's folder waits for `git submodule update`."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    try:
+        return not os.listdir(folder)
+    finally:
+        os.close(folder)
+
+
+def _changed(git: Git, entries: dict[bytes, Tracked]) -> list[bytes]:
+    """Tracked files whose stat data is not what the index remembers."""
+    out = git.run("diff-files", "-z", "--raw", "--no-renames", "--ignore-submodules=all").split(b"\0")
+    return sorted({path for path in out[1::2] if path in entries})
+
+
+def _trust(git: Git, top: int, entries: dict[bytes, Tracked], found: Survey) -> None:
+    """Read what git sees as unchanged and yet is not its blob, byte for byte; the rest is `clean`."""
+    answer = git.run("check-attr", "-z", "--stdin", "-a", stdin=b"".join(path + b"\0" for path in entries)).split(b"\0")
+    filtered = {
+        path
+        for path, name, value in zip(answer[::3], answer[1::3], answer[2::3], strict=False)
+        if name in (b"filter", b"working-tree-encoding") and value not in _UNSET
+    }
+    sizes = _sizes(git, {entry.oid for entry in entries.values()})
+    for path, entry in entries.items():
+        if is_ours(path):
+            continue
+        try:
+            status = os.stat(path, dir_fd=top, follow_symlinks=False)
+        except OSError:
+            found.gone.append(path)
+            continue
+        _note_mode(found, path, status)
+        if path in filtered or sizes.get(entry.oid) != status.st_size:
+            found.to_read[path] = status
+            found.tracked.add(path)
+        else:
+            found.clean[path] = entry
+
+
+def _sizes(git: Git, oids: set[bytes]) -> dict[bytes, int]:
+    """The sizes of those objects that the repository has."""
+    wanted = b"".join(oid + b"\n" for oid in oids)
+    lines = git.run("cat-file", "--buffer", "--batch-check=%(objectname) %(objectsize)", stdin=wanted).split(b"\n")
+    answers = (line.split(b" ") for line in lines if line)
+    return {oid: int(size) for oid, size in answers if size != b"missing"}
