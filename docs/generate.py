@@ -166,6 +166,8 @@ def template(node: ast.expr, known: Mapping[str, ast.expr]) -> str:
 
 TABLES = {
     "": "The watch",
+    "timeouts": "`[timeouts]`: how long a scope may take that does not say so",
+    "hard_limits": "`[hard_limits]`: how long a scope may say that it takes",
     "retry": "`[retry]`: what follows a failure",
     "pace": "`[pace]`: how patient the engine is",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from allswell.app import make_watch, open  # noqa: A004 - `allswell.open` is how one says it
+    from allswell.domain.breaker import BreakerPolicy
+    from allswell.domain.guard import GuardPolicy, RetryBudget
     from allswell.domain.names import QuestionId, RunId, TaskId
     from allswell.domain.policy import Policy
     from allswell.domain.question import Option, Question
@@ -13,11 +15,17 @@ if TYPE_CHECKING:
     from allswell.domain.task import State
     from allswell.engine.handle import Lease
     from allswell.engine.watch import Watch
-    from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+    from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
+    from allswell.runtime.guard import Guard, guard
+    from allswell.runtime.scoped import flow, llm_call, run, step, tool
+    from allswell.runtime.travel import deadline_environment, inherit_deadline, inherit_remaining, remaining_headers
     from allswell.store.port import Position, TaskFilter
+    from allswell.timing.scope import Scope, ScopeTimeout, check_deadline, pause, remaining_ms, within
 
 _HOMES = {
     "app": ("make_watch", "open"),
+    "domain.breaker": ("BreakerPolicy",),
+    "domain.guard": ("GuardPolicy", "RetryBudget"),
     "domain.names": ("QuestionId", "RunId", "TaskId"),
     "domain.policy": ("Policy",),
     "domain.question": ("Option", "Question"),
@@ -25,17 +33,25 @@ _HOMES = {
     "domain.task": ("State",),
     "engine.handle": ("Lease",),
     "engine.watch": ("Watch",),
-    "errors": ("AllswellError", "Bug", "LeaseLost", "Refused", "Unavailable"),
+    "errors": ("AllswellError", "BreakerOpen", "Bug", "LeaseLost", "Refused", "ServiceParked", "Unavailable"),
+    "runtime.guard": ("Guard", "guard"),
+    "runtime.scoped": ("flow", "llm_call", "run", "step", "tool"),
+    "runtime.travel": ("deadline_environment", "inherit_deadline", "inherit_remaining", "remaining_headers"),
     "store.port": ("Position", "TaskFilter"),
+    "timing.scope": ("Scope", "ScopeTimeout", "check_deadline", "pause", "remaining_ms", "within"),
 }
 """Where each public name lives. It is imported when it is first used, so that a part starts without the whole."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AllswellError",
+    "BreakerOpen",
+    "BreakerPolicy",
     "Bug",
     "ErrorClass",
     "Failure",
+    "Guard",
+    "GuardPolicy",
     "Lease",
     "LeaseLost",
     "Option",
@@ -44,15 +60,33 @@ __all__ = [
     "Question",
     "QuestionId",
     "Refused",
+    "RetryBudget",
     "RetryPolicy",
     "RunId",
+    "Scope",
+    "ScopeTimeout",
+    "ServiceParked",
     "State",
     "TaskFilter",
     "TaskId",
     "Unavailable",
     "Watch",
+    "check_deadline",
+    "deadline_environment",
+    "flow",
+    "guard",
+    "inherit_deadline",
+    "inherit_remaining",
+    "llm_call",
     "make_watch",
     "open",
+    "pause",
+    "remaining_headers",
+    "remaining_ms",
+    "run",
+    "step",
+    "tool",
+    "within",
 ]
 
 

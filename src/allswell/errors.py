@@ -1,9 +1,11 @@
-"""The four ways a call can end other than well, told apart by whose move it is next.
+"""The ways a call can end other than well, told apart by whose move it is next.
 
-`Refused`      the caller is wrong: nothing was changed, and repeating the call will not help.
-`LeaseLost`    someone else owns the work now: stop, and claim again if you still want it.
-`Unavailable`  the store cannot answer now: nothing is known to be wrong, try later.
-`Bug`          Allswell is wrong: a rule of ours was broken. Please report it.
+`Refused`        the caller is wrong: nothing was changed, and repeating the call will not help.
+`LeaseLost`      someone else owns the work now: stop, and claim again if you still want it.
+`Unavailable`    the store cannot answer now: nothing is known to be wrong, try later.
+`ServiceParked`  a service asked everybody to wait: give the work back, no attempt is spent.
+`BreakerOpen`    a service keeps failing and is left alone for a while: nothing was called.
+`Bug`            Allswell is wrong: a rule of ours was broken. Please report it.
 """
 
 from __future__ import annotations
@@ -63,6 +65,39 @@ class Unavailable(AllswellError):
 
 def _unavailable(message: str, hint: str | None) -> Unavailable:
     return Unavailable(message, hint=hint)
+
+
+class ServiceParked(AllswellError):
+    """A service has a limit that lasts longer than anyone should sleep for; whoever needs it waits until then.
+
+    It is no failure: `Lease.fail(error)` with it gives the task back and spends no attempt. `until` is a moment of this
+    machine's wall clock in milliseconds since 1970, `retry_after` how long that was when it was raised.
+    """
+
+    def __init__(self, service: str, until: int, retry_after: int) -> None:
+        super().__init__(f"{service} is parked for {retry_after / 1_000:,.0f} s more: it asked everybody to wait")
+        self.service = service
+        self.until = until
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ServiceParked, (self.service, self.until, self.retry_after))
+
+
+class BreakerOpen(AllswellError):
+    """A service has failed too often in a row; nothing was called, so nothing can have happened.
+
+    `retry_after` says in milliseconds when a probe may go; it is None while a human is waited for.
+    """
+
+    def __init__(self, service: str, retry_after: int | None, reason: str) -> None:
+        super().__init__(f"{service} was not called: {reason}")
+        self.service = service
+        self.retry_after = retry_after
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (BreakerOpen, (self.service, self.retry_after, self.reason))
 
 
 class Bug(AllswellError):

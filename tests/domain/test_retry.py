@@ -2,6 +2,7 @@
 
 import pytest
 
+from allswell.domain.classify import failure_of
 from allswell.domain.names import Millis
 from allswell.domain.retry import (
     RULES,
@@ -13,7 +14,6 @@ from allswell.domain.retry import (
     RetryPolicy,
     Verdict,
     Weather,
-    failure_of,
     judge,
 )
 

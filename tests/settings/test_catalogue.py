@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.deadline import HardLimits, ScopeKind, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
+from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, ROLES
 from allswell.settings.schema import schema
@@ -31,10 +33,35 @@ def test_the_seeds_figures_have_the_seeds_names() -> None:
     assert figures == dict(zip(SEEDS, (900_000, 300_000, 30_000, 600_000, 3, 3, 10, 10), strict=True))
 
 
+@pytest.mark.row("F1")
+def test_scopes_have_the_seeds_defaults_and_hard_limits() -> None:
+    minutes = {
+        kind: (SETTINGS[f"timeouts.{kind}"].default, SETTINGS[f"hard_limits.{kind}"].default)
+        for kind in ("flow", "step", "llm_call", "tool")
+    }
+    assert minutes == {
+        "flow": (30 * 60_000, 45 * 60_000),
+        "step": (10 * 60_000, 15 * 60_000),
+        "llm_call": (2 * 60_000, 3 * 60_000),
+        "tool": (5 * 60_000, 10 * 60_000),
+    }
+
+
+@pytest.mark.row("F1")
+def test_a_default_above_its_hard_limit_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text('[timeouts]\nstep = "20m"\n')
+    with pytest.raises(Refused, match=r"timeouts.step \(1200000 ms\) must be at most hard_limits.step \(900000 ms\)"):
+        load(tmp_path, environ={})
+    (tmp_path / "allswell.toml").write_text('[timeouts]\nstep = "20m"\n[hard_limits]\nstep = "25m"\n')
+    assert load(tmp_path, environ={}).limits().timeout(ScopeKind.STEP) == 20 * 60_000
+
+
 def test_every_figure_of_the_core_and_the_engine_is_a_setting() -> None:
     fields = {field for field in Policy.__struct_fields__ if field not in ("timeout", "retry")} | {"agent_timeout"}
     fields |= {f"retry.{field}" for field in RetryPolicy.__struct_fields__}
     assert fields == set(PER_ROLE)
+    assert {f"timeouts.{field}" for field in Timeouts.__struct_fields__} <= set(SETTINGS)
+    assert {f"hard_limits.{field}" for field in HardLimits.__struct_fields__} <= set(SETTINGS)
     assert {f"pace.{field}" for field in Pace.__struct_fields__} <= set(SETTINGS)
     assert {f"doctor.{field}" for field in Tolerance.__struct_fields__} <= set(SETTINGS)
 
@@ -64,6 +91,7 @@ def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str,
     setting = SETTINGS[name]
     usual = {"duration": "40s", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)
+    given = "2h" if name.startswith("hard_limits.") else given
     (tmp_path / "allswell.toml").write_text(
         f'{name} = "{given}"' if setting.kind in ("duration", "size") else f"{name} = {given}"
     )

@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from allswell.domain.duration import LONGEST
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.retry import RetryPolicy, retry_rules
 from allswell.errors import Refused
 
 
@@ -40,13 +40,10 @@ class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
 
 def rules(policy: Policy) -> list[tuple[bool, str]]:
     """Every rule a policy must keep, with whether it does."""
-    retry = policy.retry
     lengths = {
         "timeout": policy.timeout,
         "checkpoint_interval": policy.checkpoint_interval,
         "recovery_grace": policy.recovery_grace,
-        "retry.backoff": retry.backoff,
-        "retry.retry_after_cap": retry.retry_after_cap,
     }
     return [
         *((length <= LONGEST, f"{name} ({length} ms) must be at most 366 days") for name, length in lengths.items()),
@@ -65,17 +62,7 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
         (policy.stall_threshold >= 1, f"stall_threshold ({policy.stall_threshold}) must be at least 1"),
         (policy.timeout_escalation >= 1, f"timeout_escalation ({policy.timeout_escalation}) must be at least 1"),
         (policy.recovery_grace >= 0, f"recovery_grace ({policy.recovery_grace} ms) must not be negative"),
-        (retry.backoff >= 0, f"retry.backoff ({retry.backoff} ms) must not be negative"),
-        (0 <= retry.jitter <= 1, f"retry.jitter ({retry.jitter}) must be between 0 and 1"),
-        (
-            0 <= retry.retry_after_default <= retry.retry_after_cap,
-            (
-                f"retry.retry_after_default ({retry.retry_after_default} ms) must be at most"
-                f" retry.retry_after_cap ({retry.retry_after_cap} ms)"
-            ),
-        ),
-        (retry.max_attempts >= 1, f"retry.max_attempts ({retry.max_attempts}) must be at least 1"),
-        (retry.retries is None or retry.retries >= 0, f"retry.retries ({retry.retries}) must not be negative"),
+        *retry_rules(policy.retry),
     ]
 
 

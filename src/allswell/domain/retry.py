@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.duration import LONGEST
 from allswell.domain.names import Millis
 
 
@@ -41,6 +42,10 @@ class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How long the provider asked to wait; only a rate limit or an overload is waited for this way."""
     services: tuple[str, ...] = ()
     """Whose limit it was: what is parked when the wait is long."""
+    status: int | None = None
+    """The HTTP status, where there was an answer."""
+    parked: bool = False
+    """Nothing was called, because the service was parked already: weather, however short the rest of it is."""
 
 
 class Rule(msgspec.Struct, frozen=True, gc=False):
@@ -81,6 +86,37 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, for
     """Where set, replaces the number of retries of every class that is retried at all."""
 
 
+def retry_rules(retry: RetryPolicy) -> list[tuple[bool, str]]:
+    """Every rule that these figures must keep, with whether they do."""
+    lengths = {"backoff": retry.backoff, "retry_after_cap": retry.retry_after_cap}
+    return [
+        *((size <= LONGEST, f"retry.{name} ({size} ms) must be at most 366 days") for name, size in lengths.items()),
+        (retry.backoff >= 0, f"retry.backoff ({retry.backoff} ms) must not be negative"),
+        (0 <= retry.jitter <= 1, f"retry.jitter ({retry.jitter}) must be between 0 and 1"),
+        (
+            0 <= retry.retry_after_default <= retry.retry_after_cap,
+            (
+                f"retry.retry_after_default ({retry.retry_after_default} ms) must be at most"
+                f" retry.retry_after_cap ({retry.retry_after_cap} ms)"
+            ),
+        ),
+        (retry.max_attempts >= 1, f"retry.max_attempts ({retry.max_attempts}) must be at least 1"),
+        (retry.retries is None or retry.retries >= 0, f"retry.retries ({retry.retries}) must not be negative"),
+    ]
+
+
+LIMITS = (ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD)
+"""The classes whose Retry-After is heeded."""
+
+
+def weather(policy: RetryPolicy, failure: Failure) -> Millis | None:
+    """For how long a failure parks its service for everybody; None if it is no weather."""
+    asked = failure.retry_after
+    if failure.error not in LIMITS or asked is None:
+        return None
+    return asked if failure.parked or asked > policy.retry_after_cap else None
+
+
 class Again(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Try again after a pause; the attempt counts."""
 
@@ -115,18 +151,20 @@ def judge(
     earlier: Mapping[str, int],
     remaining: int | None,
     draw: float,
+    rules: Mapping[ErrorClass, Rule] = RULES,
 ) -> Verdict:
     """Decide what follows `failure`, given how often each class has failed before and the time that is left.
 
     `draw` is a number from [0, 1): chance comes in from outside, so that a history can be replayed.
     """
-    rule = RULES[failure.error]
+    rule = rules[failure.error]
     asked = failure.retry_after
-    limited = failure.error in (ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD)
-    if limited and asked is not None and asked > policy.retry_after_cap:
-        if remaining is not None and asked >= remaining:
-            return GiveUp(f"{failure.error}: asked to wait {asked} ms, but only {max(remaining, 0)} ms are left")
-        return Weather(Millis(asked))
+    limited = failure.error in LIMITS
+    long = weather(policy, failure)
+    if long is not None:
+        if remaining is not None and long >= remaining:
+            return GiveUp(f"{failure.error}: asked to wait {long} ms, but only {max(remaining, 0)} ms are left")
+        return Weather(long)
     retries = rule.retries if policy.retries is None or rule.retries == 0 else policy.retries
     before = earlier.get(failure.error, 0)
     if before >= retries:
@@ -143,31 +181,3 @@ def judge(
     if remaining is not None and delay >= remaining:
         return GiveUp(f"{failure.error}: the next try in {delay} ms would not fit into the {max(remaining, 0)} ms left")
     return Again(delay)
-
-
-MESSAGE_KEPT = 4_000
-_PLAINLY_BUGS = (TypeError, AssertionError, AttributeError, NameError, IndexError, KeyError, ZeroDivisionError)
-
-
-def failure_of(error: BaseException | str | Failure) -> Failure:
-    """A failure from whatever the holder has at hand: unknown errors are transient, unless plainly bugs (F7)."""
-    if isinstance(error, Failure):
-        return error
-    if isinstance(error, str):
-        return Failure(ErrorClass.TRANSIENT, _shortened(error))
-    message = _shortened(f"{type(error).__name__}: {error}")
-    if isinstance(error, _PLAINLY_BUGS):
-        return Failure(ErrorClass.BUG, message)
-    if isinstance(error, ConnectionError | TimeoutError):
-        return Failure(ErrorClass.NETWORK, message)
-    return Failure(ErrorClass.TRANSIENT, message)
-
-
-def _shortened(message: str) -> str:
-    """A failure is recorded whatever it says: a long message keeps its start and its end, an odd one is escaped."""
-    if not message.isascii() or "\0" in message:
-        message = message.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    if len(message) <= MESSAGE_KEPT:
-        return message
-    half = MESSAGE_KEPT // 2
-    return f"{message[:half]}\n… {len(message) - 2 * half} characters left out …\n{message[-half:]}"

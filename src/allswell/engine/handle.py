@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Fail, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, QuestionId, TaskId, Token
 from allswell.domain.question import Option
-from allswell.domain.retry import ErrorClass, Failure, failure_of
+from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
@@ -175,12 +176,7 @@ class Lease:
         """This attempt failed; the error's class decides what follows."""
         failure = failure_of(error)
         if error_class is not None:
-            try:
-                failure = msgspec.structs.replace(failure, error=ErrorClass(error_class))
-            except ValueError:
-                known = ", ".join(ErrorClass)
-                text = f"{error_class!r} is no error class; choose one of: {known}"
-                raise Refused("bad_class", text, where="error_class") from None
+            failure = msgspec.structs.replace(failure, error=named_class(error_class, "error_class"))
         if retry_after is not None:
             after = parse(retry_after, where="retry_after")
             failure = msgspec.structs.replace(failure, retry_after=after)

@@ -1,7 +1,7 @@
 """The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
 
 Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
-`Policy`, `Pace` and `Tolerance`, so that there is one truth.
+`Policy`, `Limits`, `Pace` and `Tolerance`, so that there is one truth.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
+from allswell.domain.deadline import DEFAULT as LIMITS
+from allswell.domain.deadline import ScopeKind
 from allswell.domain.policy import DEFAULT as POLICY
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE
@@ -61,6 +63,15 @@ def _policy(name: str, kind: Kind, field: str, description: str, none: str | Non
     return Setting(name, kind, default, description, per_role=True, none=none)
 
 
+def _timeout(kind: ScopeKind, what: str) -> Setting:
+    return Setting(f"timeouts.{kind}", Kind.DURATION, LIMITS.timeout(kind), f"The limit of {what} that names none.")
+
+
+def _hard_limit(kind: ScopeKind, what: str) -> Setting:
+    text = f"The most that {what} may name; only a timeout_override goes beyond."
+    return Setting(f"hard_limits.{kind}", Kind.DURATION, LIMITS.hard_limit(kind), text)
+
+
 def _pace(key: str, description: str) -> Setting:
     return Setting(f"pace.{key}", Kind.DURATION, round(getattr(PACE, key) * 1_000), description)
 
@@ -68,6 +79,13 @@ def _pace(key: str, description: str) -> Setting:
 def _doctor(key: str, kind: Kind, description: str) -> Setting:
     return Setting(f"doctor.{key}", kind, getattr(TOLERANCE, key), description)
 
+
+_SCOPES = {
+    ScopeKind.FLOW: "a flow",
+    ScopeKind.STEP: "a step",
+    ScopeKind.LLM_CALL: "a call of a model",
+    ScopeKind.TOOL: "a tool",
+}
 
 _ALL = (
     Setting(
@@ -111,6 +129,15 @@ _ALL = (
         Kind.DURATION,
         "recovery_grace",
         "How long a stalled agent's supervisor has to end it before the task is taken back anyway.",
+    ),
+    # How long scopes may take.
+    *(_timeout(kind, what) for kind, what in _SCOPES.items()),
+    *(_hard_limit(kind, what) for kind, what in _SCOPES.items()),
+    Setting(
+        "scope_grace",
+        Kind.DURATION,
+        LIMITS.grace,
+        "How long what has been told to stop may take to do so before it is killed or given up.",
     ),
     # What follows a failure.
     _policy("retry.backoff", Kind.DURATION, "retry.backoff", "The first pause before a retry; each is twice the last."),

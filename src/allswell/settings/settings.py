@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.engine.pace import Pace
@@ -17,6 +18,7 @@ from allswell.settings.values import hide, show
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
+_TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -106,6 +108,12 @@ class Settings(msgspec.Struct, frozen=True):
     def known_roles(self) -> list[str]:
         """Roles with settings of their own."""
         return sorted({*ROLES, *self.roles})
+
+    def limits(self) -> Limits:
+        """How long scopes may take."""
+        timeouts = {name: int(value or 0) for name, value in self._table(_TIMEOUTS)}
+        hard_limits = {name: int(value or 0) for name, value in self._table(_HARD_LIMITS)}
+        return Limits(Timeouts(**timeouts), HardLimits(**hard_limits), int(self.value("scope_grace") or 0))
 
     def pace(self) -> Pace:
         """How patient the engine is."""

@@ -1,0 +1,230 @@
+"""How calls to a service are made: the policy of a guard, and what it would do (F4 to F8).
+
+A policy is a plain value: it can be stored, sent and compared, and it is checked where it is made. Whoever wants to
+know what it means asks `decide`, which calls nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+from msgspec.structs import fields
+
+from allswell.domain.breaker import BreakerPolicy, Outcome, outcome_of
+from allswell.domain.classify import failure_of, named_class
+from allswell.domain.duration import LONGEST, parse, show
+from allswell.domain.names import Millis
+from allswell.domain.retry import (
+    RULES,
+    Again,
+    ErrorClass,
+    Escalate,
+    Failure,
+    GiveUp,
+    RetryPolicy,
+    Rule,
+    Weather,
+    judge,
+    retry_rules,
+)
+from allswell.domain.status import class_of_answer
+from allswell.errors import Refused
+
+
+class RetryBudget(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A limit on the retries of a whole service: each costs a token, and only calls that go well earn new ones.
+
+    When most calls fail, retries would multiply the load on a service that is already sick; with a budget they run dry.
+    """
+
+    tokens: int = 10
+    """How many can be saved up; one is there to begin with for each."""
+    earn: float = 0.1
+    """What a call that went well adds."""
+
+
+class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How calls to one service are made; lengths of time are milliseconds. An impossible one is refused at once."""
+
+    timeout: int | None = None
+    """The whole of a call: attempts, pauses and waits. None: whatever the scopes around it leave."""
+    attempt_timeout: int | None = 120_000
+    """One attempt; its expiry is a network error. None: whatever the scopes around it leave."""
+    retry: RetryPolicy = RetryPolicy()
+    retries: Mapping[str, int] = {}
+    """The number of retries of single error classes, where it is not the usual one: `{"server": 5}`."""
+    breaker: BreakerPolicy | None = BreakerPolicy()
+    """None: no breaker."""
+    budget: RetryBudget | None = None
+    patient: bool = False
+    """Whether a first attempt, too, waits out an open breaker's pause. Retries always do, if the time allows."""
+
+    def __post_init__(self) -> None:
+        broken = [text for holds, text in _rules(self) if not holds]
+        if broken:
+            raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
+
+    def rules(self) -> Mapping[ErrorClass, Rule]:
+        """The retry rule of every class, as this policy has it."""
+        if not self.retries:
+            return RULES
+        own = {ErrorClass(name): Rule(count, RULES[ErrorClass(name)].then) for name, count in self.retries.items()}
+        return {**RULES, **own}
+
+    def decide(
+        self,
+        error: BaseException | Failure | ErrorClass | str | int,
+        *,
+        attempt: int = 1,
+        remaining: int | str | None = None,
+        retry_after: int | str | None = None,
+    ) -> Decision:
+        """What would follow if this attempt failed so, and why; nothing is called, nothing is counted.
+
+        `error` is an exception, the name of an error class, or a status; `attempt` counts from 1, and the attempts
+        before it are taken to have failed the same way.
+        """
+        failure = _as_failure(error, retry_after)
+        left = None if remaining is None else parse(remaining, where="remaining")
+        if attempt < 1:
+            raise Refused("bad_attempt", f"attempt ({attempt}) must be 1 or more", where="attempt")
+        verdict = judge(
+            self.retry, failure, earlier={failure.error: attempt - 1}, remaining=left, draw=0.0, rules=self.rules()
+        )
+        tells = outcome_of(failure)
+        match verdict:
+            case Again(delay):
+                latest = Millis(delay + int(delay * self.retry.jitter))
+                if left is not None and latest >= left:
+                    latest = Millis(left - 1)
+                return Decision(failure.error, "retry", f"attempt {attempt + 1} follows", tells, delay, latest)
+            case Weather(delay):
+                return Decision(failure.error, "park", "the service is parked for everybody", tells, delay, delay)
+            case GiveUp(reason):
+                return Decision(failure.error, "fail", reason, tells)
+            case Escalate(reason):
+                return Decision(failure.error, "escalate", reason, tells)
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a policy would do after a failure."""
+
+    error: ErrorClass
+    action: Literal["retry", "fail", "escalate", "park"]
+    reason: str
+    tells: Outcome
+    """What it tells the breaker about the service."""
+    delay: Millis = Millis(0)
+    """The pause before the next attempt without jitter, or how long the service is parked."""
+    latest: Millis = Millis(0)
+    """The pause with all the jitter there can be."""
+
+    def explain(self) -> str:
+        """The decision in a sentence."""
+        match self.action:
+            case "retry":
+                pause = show(self.delay) if self.delay == self.latest else f"{show(self.delay)} to {show(self.latest)}"
+                return f"{self.error}: {self.reason} after {pause}"
+            case "park":
+                return f"{self.error}: {self.reason} for {show(self.delay)}; no attempt is spent"
+            case "fail":
+                return f"fail: {self.reason}"
+            case "escalate":
+                return f"ask a human: {self.reason}"
+
+
+def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_after: int | str | None) -> Failure:
+    wait = None if retry_after is None else parse(retry_after, where="retry_after")
+    if isinstance(error, str):
+        return Failure(named_class(error, "error"), retry_after=wait)
+    if isinstance(error, int):
+        if isinstance(error, bool) or not 400 <= error <= 599:
+            raise Refused("bad_status", f"{error} is no status of an error; those are 400 to 599", where="error")
+        return Failure(class_of_answer(error, says_when=wait is not None), retry_after=wait, status=error)
+    failure = failure_of(error)
+    return failure if wait is None else msgspec.structs.replace(failure, retry_after=wait)
+
+
+# --- what a policy must keep ------------------------------------------------------------------------------------------
+
+
+def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
+    """Every rule, with whether it is kept; what is no number at all is told before numbers are compared."""
+    wrong = list(_wrong_kinds(policy))
+    if wrong:
+        yield from wrong
+        return
+    yield from retry_rules(policy.retry)
+    for name in ("timeout", "attempt_timeout"):
+        length: int | None = getattr(policy, name)
+        yield length is None or 0 < length <= LONGEST, f"{name} ({length} ms) must be positive and at most 366 days"
+    for error, count in policy.retries.items():
+        known = next((rule for name, rule in RULES.items() if name == error), None)
+        yield known is not None, f"retries.{error} names no error class; choose one of: {', '.join(ErrorClass)}"
+        yield count >= 0, f"retries.{error} ({count}) must not be negative"
+        yield known is None or known.retries > 0 or count == 0, f"retries.{error} ({count}): {error} is never retried"
+    if policy.breaker is not None:
+        yield from _breaker_rules(policy.breaker, policy.attempt_timeout)
+    if policy.budget is not None:
+        yield policy.budget.tokens >= 1, f"budget.tokens ({policy.budget.tokens}) must be at least 1"
+        yield 0 <= policy.budget.earn <= 1, f"budget.earn ({policy.budget.earn}) must be between 0 and 1"
+
+
+def _breaker_rules(breaker: BreakerPolicy, attempt_timeout: int | None) -> Iterator[tuple[bool, str]]:
+    yield breaker.open_after >= 1, f"breaker.open_after ({breaker.open_after}) must be at least 1"
+    yield (
+        breaker.escalate_after >= breaker.open_after,
+        (
+            f"breaker.escalate_after ({breaker.escalate_after}) must be at least breaker.open_after"
+            f" ({breaker.open_after}), or a human would be asked about a service that is still called"
+        ),
+    )
+    for name in ("pause", "probe_lease"):
+        length: int = getattr(breaker, name)
+        yield 0 < length <= LONGEST, f"breaker.{name} ({length} ms) must be positive and at most 366 days"
+    yield (
+        attempt_timeout is None or attempt_timeout <= breaker.probe_lease,
+        (
+            f"attempt_timeout ({attempt_timeout} ms) must be at most breaker.probe_lease ({breaker.probe_lease} ms), or"
+            " a probe would be given up while it may still run"
+        ),
+    )
+    yield breaker.then in ("probe", "wait"), f"breaker.then ({breaker.then!r}) must be 'probe' or 'wait'"
+
+
+_OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries"})
+_SHARES = frozenset({"jitter", "earn"})
+
+
+def _wrong_kinds(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
+    """What is not a number where a number belongs: a msgspec value checks kinds when it is decoded, not when made."""
+    parts: list[tuple[str, object, type]] = [("retry", policy.retry, RetryPolicy)]
+    parts += [] if policy.breaker is None else [("breaker", policy.breaker, BreakerPolicy)]
+    parts += [] if policy.budget is None else [("budget", policy.budget, RetryBudget)]
+    figures: dict[str, object] = {name: getattr(policy, name) for name in ("timeout", "attempt_timeout")}
+    for name, part, kind in parts:
+        if not isinstance(part, kind):
+            yield False, f"{name} must be a {kind.__name__}, not {part!r}"
+            continue
+        figures |= {f"{name}.{field.name}": getattr(part, field.name) for field in fields(kind) if field.name != "then"}
+    retries: object = policy.retries
+    if isinstance(retries, Mapping):
+        figures |= {f"retries.{error}": count for error, count in retries.items()}
+    else:
+        yield False, f"retries must map error classes to numbers, not {retries!r}"
+    for name, value in figures.items():
+        field = name.rpartition(".")[2]
+        if value is None and (field in _OPTIONAL):
+            continue
+        if field in _SHARES:
+            fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            yield fine, f"{name} ({value!r}) must be a number"
+        else:
+            fine = isinstance(value, int) and not isinstance(value, bool)
+            yield fine, f"{name} ({value!r}) must be a whole number"
+
+
+DEFAULT = GuardPolicy()

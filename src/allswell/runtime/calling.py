@@ -1,0 +1,103 @@
+"""Calls of sync functions inside a scope, in a thread that can be given up.
+
+A function in a thread is told that its time is up by `allswell.check_deadline()`, if it asks, and by every scope that
+it enters. At the end of the grace it is given up: the caller goes on, the thread's slot is filled anew, and what the
+function still does is fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TypeVar
+
+from allswell.runtime.threads import Call, Threads
+from allswell.timing.scope import Scope, run
+from allswell.timing.scope.expiry import end_of, expire
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+SLOTS = 64
+"""Threads for calls from async code; callers beyond wait, within their own deadline."""
+
+FOR_TASKS = Threads(SLOTS)
+_FOR_THREADS = Threads()  # here a caller waits for each call: there are never more than callers
+
+
+async def run_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads = FOR_TASKS) -> T:
+    """Await a sync call inside a scope; back at the latest when the scope's grace is over."""
+
+    async def body() -> T:
+        context = copy_context()  # in which this scope is the one in effect
+        return await ended(threads.call(lambda: context.run(function)), scope)
+
+    return await run(scope, body)
+
+
+async def ended(call: Call[T], scope: Scope, *, stop: Callable[[], None] | None = None) -> T:
+    """The call's result. A thread cannot be cancelled, so neither can this; who awaits it is let go by `run`."""
+    loop = asyncio.get_running_loop()
+    cancelled: asyncio.CancelledError | None = None
+    while not call.done():
+        waiter = loop.create_future()
+        call.tell(functools.partial(_wake, loop, waiter))
+        try:
+            await waiter
+        except asyncio.CancelledError as cancel:
+            cancelled = cancel
+            if call.never_began():
+                raise
+            if stop is not None:
+                stop()
+            if scope.fenced:
+                call.give_up()
+    if cancelled is not None:
+        raise cancelled
+    return call.result()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+    def settle() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the loop is closed: nobody waits any more
+
+
+def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads = _FOR_THREADS) -> T:
+    """A sync call inside a scope, for sync callers; back at the latest when the scope's grace is over."""
+    context = copy_context()
+    context.run(scope.enter, None)
+    call = threads.call(lambda: context.run(function))
+    try:
+        ended = call.wait(scope.remaining())
+        if not ended:
+            expiry = scope.expiry or expire(scope, end_of(scope))
+            ended = call.wait(expiry.end - scope.now())
+    except BaseException:  # the caller is interrupted: nobody waits for the call any more
+        _fence(scope, call)
+        raise
+    if not ended:
+        _fence(scope, call)
+        log.warning("%r did not stop within its grace and was given up; its thread is replaced", scope)
+        raise scope.timed_out(abandoned=True)
+    try:
+        result = call.result()
+    except BaseException as error:
+        context.run(scope.__exit__, type(error), error, None)
+        raise
+    context.run(scope.__exit__, None, None, None)
+    return result
+
+
+def _fence(scope: Scope, call: Call[T]) -> None:
+    (scope.expiry or expire(scope, scope.now())).fenced = True
+    call.give_up()

@@ -1,0 +1,123 @@
+"""Answers whose beginning has been seen: what is left of them is handed on, and their end is told to the breaker, once.
+
+Nothing is repeated any more (F7): whoever reads has seen bytes. A stream that breaks off, or outlasts its attempt, is a
+failure of its service all the same; one that its reader leaves in the middle was answering when it was left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from allswell.domain.breaker import Permit
+from allswell.errors import ServiceParked
+from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial
+from allswell.timing.scope import Scope, ScopeTimeout
+
+Theirs = Any
+"""An object of `httpx` or of `httpx2`: which one is known at run time only."""
+
+
+@cache
+def joined(ours: type, theirs: type) -> Theirs:
+    """Our class as one of their family: httpx asks its streams for that, and type checkers its transports."""
+    return type(ours.__name__, (ours, theirs), {})
+
+
+class Rest(NamedTuple):
+    """The rest of an answer whose beginning has been seen."""
+
+    first: bytes
+    chunks: Any
+    source: Any
+    flavour: ModuleType
+    trial: Any
+    permit: Permit
+    limit: float | None
+    """Milliseconds that the attempt still has."""
+
+
+class AsyncRest:
+    """Hands on the rest of an answer; its end is told to the breaker, once."""
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self._trial: AsyncTrial = rest.trial
+        self._open = True
+        self._trial.no_more()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunk: bytes | None = self._rest.first
+        left, time = self._rest.limit, asyncio.get_running_loop().time
+        while chunk is not None:
+            if chunk:
+                yield chunk
+            began = time()
+            try:
+                async with Scope(left, kind=ATTEMPT, name=self._trial.guard.service):
+                    chunk = await anext(self._rest.chunks, None)
+            except BaseException as error:
+                await self._ended(error)
+                if isinstance(error, ScopeTimeout):
+                    raise self._rest.flavour.ReadTimeout(str(error)) from error
+                raise
+            left = None if left is None else max(left - (time() - began) * 1_000, 1)
+        await self._ended(None)
+
+    async def aclose(self) -> None:
+        """Close the answer; one that is left in the middle was answering when it was left."""
+        await self._ended(None)
+        await self._rest.source.aclose()
+
+    async def _ended(self, error: BaseException | None) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if error is None:
+            await self._trial.succeeded(self._rest.permit)
+        else:
+            with suppress(ServiceParked):
+                await self._trial.failed(error, self._rest.permit)
+
+
+class SyncRest:
+    """Hands on the rest of an answer; its end is told to the breaker, once."""
+
+    def __init__(self, rest: Rest) -> None:
+        self._rest = rest
+        self._trial: SyncTrial = rest.trial
+        self._open = True
+        self._trial.no_more()
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._rest.first:
+            yield self._rest.first
+        while True:
+            try:
+                chunk = next(self._rest.chunks, None)
+            except BaseException as error:
+                self._ended(error)
+                raise
+            if chunk is None:
+                self._ended(None)
+                return
+            yield chunk
+
+    def close(self) -> None:
+        """Close the answer; one that is left in the middle was answering when it was left."""
+        self._ended(None)
+        self._rest.source.close()
+
+    def _ended(self, error: BaseException | None) -> None:
+        if not self._open:
+            return
+        self._open = False
+        if error is None:
+            self._trial.succeeded(self._rest.permit)
+        else:
+            with suppress(ServiceParked):
+                self._trial.failed(error, self._rest.permit)

@@ -1,0 +1,302 @@
+"""Guards: how a service is called so that it neither hangs, nor hammers, nor gives up too early.
+
+    guard = allswell.guard("anthropic", attempt_timeout="30s")
+
+    @guard                                          # functions, coroutines, generators of both kinds
+    async def summarise(text: str) -> str: ...
+
+    await guard.call(client.get, url)               # one call
+    guard.call_sync(requests.get, url)
+
+    async for attempt in guard:                     # a block that is repeated
+        async with attempt:
+            answer = await client.post(url)
+
+    async with guard:                               # a block that runs once: everything but the retries
+        ...
+
+Outside in: the deadline, the rate-limit pause, the retries, the breaker, the attempt's timeout, the call.
+
+The path of a call that goes well on the first try is short on purpose: a permit without a lock, a scope, the call. All
+else is made when something went wrong (`trial`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from allswell.domain import duration
+from allswell.domain.breaker import BreakerPolicy
+from allswell.domain.classify import Classifier
+from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
+from allswell.domain.incident import Incident
+from allswell.domain.retry import RetryPolicy
+from allswell.errors import Refused
+from allswell.runtime.guard import breakers as memory
+from allswell.runtime.guard import budgets as purses
+from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
+from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
+from allswell.runtime.guard.streams import async_stream, sync_stream
+from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial, probing
+from allswell.timing.clock import Clock, SystemClock
+from allswell.timing.scope import Scope, ScopeTimeout
+
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("allswell.guard")
+Hook = Callable[[Incident], None]
+
+_entered: ContextVar[tuple[Attempt, ...]] = ContextVar("allswell_guards_entered", default=())
+"""The blocks of `with guard:` around this one: a guard is shared, so what it is in the middle of is kept outside it."""
+
+
+class Surroundings(NamedTuple):
+    """What a guard needs of the world; tests hand in their own."""
+
+    breakers: Breakers = memory.SHARED
+    async_breakers: AsyncBreakers | None = None
+    budgets: purses.RetryBudgets = purses.SHARED
+    clock: Clock = SystemClock()
+    draw: Callable[[], float] = random.random
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Guard:
+    """How calls to one service are made; made once, used by everybody, of any thread and loop."""
+
+    def __init__(
+        self,
+        service: str,
+        policy: GuardPolicy = DEFAULT,
+        *,
+        classifier: Classifier | None = None,
+        on_incident: Hook | None = None,
+        around: Surroundings | None = None,
+    ) -> None:
+        if not service.strip() or not service.isprintable():
+            text = f"{service!r} cannot name a service; write a name such as 'anthropic'"
+            raise Refused("bad_service", text, where="service")
+        around = Surroundings() if around is None else around
+        self.service = service
+        self.policy = policy
+        self.classifier = classifier
+        self.on_incident = on_incident
+        self.breakers = around.breakers
+        self.awaited: AsyncBreakers = around.async_breakers or Awaited(around.breakers)
+        self.budgets = around.budgets
+        self.clock = around.clock
+        self.draw = around.draw
+        self.sleep = around.sleep
+        self._clean = self.awaited.clean
+        self._limit = policy.attempt_timeout
+        # Whether a first try needs nothing but a permit and a scope.
+        self._plain = policy.timeout is None and policy.breaker is not None and policy.budget is None
+
+    def __repr__(self) -> str:
+        return f"<guard of {self.service}>"
+
+    def tell(self, incident: Incident) -> None:
+        """Log an incident and hand it to the hook; a hook that fails is logged and stops nothing."""
+        log.log(logging.WARNING if incident.serious else logging.INFO, "%s", incident.words())
+        if self.on_incident is not None:
+            try:
+                self.on_incident(incident)
+            except Exception:
+                log.exception("the hook of %r failed", self)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await a call, and repeat it as the policy allows; raises the last error if it fails for good."""
+        service, clean = self.service, self._clean
+        trial: AsyncTrial | None = None if self._plain else AsyncTrial(self)
+        while True:
+            permit = clean(service) if trial is None else None
+            if permit is None:
+                trial = trial or AsyncTrial(self)
+                permit = await trial.admit()
+            try:
+                async with Scope(self._limit if trial is None else trial.limit(), kind=ATTEMPT, name=service):
+                    if permit.probe:
+                        with probing(permit):
+                            result = await function(*args, **kwargs)
+                    else:
+                        result = await function(*args, **kwargs)
+            except BaseException as error:
+                trial = trial or AsyncTrial(self)
+                pause = await trial.failed(error, permit)
+                if pause is None:
+                    raise
+            else:
+                if trial is not None or clean(service) is not permit:
+                    await (trial or AsyncTrial(self)).succeeded(permit)
+                return result
+            await asyncio.sleep(pause)
+
+    def call_sync(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for a function that blocks.
+
+        Nothing can interrupt it here: its limit is known to what it calls (scopes, guarded transports), and counts once
+        it has come back.
+        """
+        trial = SyncTrial(self)
+        while True:
+            permit = trial.admit()
+            try:
+                with probing(permit):
+                    result = _in_place(trial.scope(), function, args, kwargs)
+            except BaseException as error:
+                pause = trial.failed(error, permit)
+                if pause is None:
+                    raise
+            else:
+                trial.succeeded(permit)
+                return result
+            self.sleep(pause)
+
+    def __call__(self, function: F) -> F:
+        """Guard a function: a coroutine function, a plain one, or a generator of either kind."""
+        if inspect.isasyncgenfunction(function):
+
+            @functools.wraps(function)
+            def agenerate(*args: object, **kwargs: object) -> object:
+                return async_stream(self, function, args, kwargs)
+
+            wrapper: Callable[..., object] = agenerate
+        elif inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generate(*args: object, **kwargs: object) -> object:
+                return sync_stream(self, function, args, kwargs)
+
+            wrapper = generate
+        elif inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def acall(*args: object, **kwargs: object) -> object:
+                return await self.call(function, *args, **kwargs)
+
+            wrapper = acall
+        elif callable(function):
+
+            @functools.wraps(function)
+            def call(*args: object, **kwargs: object) -> object:
+                return self.call_sync(function, *args, **kwargs)
+
+            wrapper = call
+        else:
+            raise Refused("bad_function", f"{function!r} cannot be called, so it cannot be guarded", where="function")
+        return wrapper  # type: ignore[return-value]  # the same signature: functools.wraps
+
+    # --- blocks -------------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncAttempts:
+        return AsyncAttempts(AsyncTrial(self))
+
+    def __iter__(self) -> Attempts:
+        return Attempts(SyncTrial(self))
+
+    async def __aenter__(self) -> Attempt:
+        trial = AsyncTrial(self, single=True)
+        attempt = Attempt(trial)
+        await attempt.__aenter__()
+        _entered.set((*_entered.get(), attempt))
+        return attempt
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        *outer, attempt = _entered.get()
+        _entered.set(tuple(outer))
+        await attempt.__aexit__(kind, error, trace)
+
+    def __enter__(self) -> Attempt:
+        trial = SyncTrial(self, single=True)
+        attempt = Attempt(trial)
+        attempt.__enter__()
+        _entered.set((*_entered.get(), attempt))
+        return attempt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        *outer, attempt = _entered.get()
+        _entered.set(tuple(outer))
+        attempt.__exit__(kind, error, trace)
+
+    # --- transports ---------------------------------------------------------------------------------------------------
+
+    def transport(self, inner: T) -> T:
+        """The same httpx transport, sync or async, of `httpx` or `httpx2`, with this guard around every request."""
+        from allswell.runtime.guard.transport import guarded
+
+        return guarded(self, inner)
+
+
+def _in_place(scope: Scope, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+    """Call a function inside a scope that cannot interrupt it; what it brought late, it has brought."""
+    brought: list[T] = []
+    try:
+        with scope:
+            brought.append(function(*args, **kwargs))
+    except ScopeTimeout as late:
+        if not brought or late.scope is not scope:
+            raise
+    return brought[0]
+
+
+def guard(  # noqa: PLR0913 - each is a figure with a name
+    service: str,
+    policy: GuardPolicy | None = None,
+    *,
+    timeout: int | str | None = None,
+    attempt_timeout: int | str | None = None,
+    retries: int | Mapping[str, int] | None = None,
+    breaker: BreakerPolicy | bool | None = True,
+    budget: RetryBudget | None = None,
+    patient: bool = False,
+    classifier: Classifier | None = None,
+    on_incident: Hook | None = None,
+) -> Guard:
+    """A guard for calls to a service: with a whole policy, or with the figures that differ from the usual ones.
+
+    Lengths of time are milliseconds or text such as "30s". `retries` is a number for every class that is retried at
+    all, or one for single classes: `{"server": 5}`. `breaker=False` makes one without a breaker.
+    """
+    figures: dict[str, object] = {}
+    if timeout is not None:
+        figures["timeout"] = duration.parse(timeout, where="timeout")
+    if attempt_timeout is not None:
+        figures["attempt_timeout"] = duration.parse(attempt_timeout, where="attempt_timeout")
+    if isinstance(retries, Mapping):
+        figures["retries"] = retries
+    elif retries is not None:
+        figures["retry"] = RetryPolicy(retries=retries)
+    if not isinstance(breaker, bool):
+        figures["breaker"] = breaker
+    elif not breaker:
+        figures["breaker"] = None
+    if budget is not None:
+        figures["budget"] = budget
+    if patient:
+        figures["patient"] = True
+    if policy is not None and figures:
+        text = f"give a whole policy or single figures ({', '.join(figures)}), not both"
+        raise Refused("two_policies", text, where="policy")
+    return Guard(
+        service,
+        GuardPolicy(**figures) if policy is None else policy,  # type: ignore[arg-type]
+        classifier=classifier,
+        on_incident=on_incident,
+    )

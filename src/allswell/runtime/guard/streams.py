@@ -1,0 +1,121 @@
+"""Streams under a guard: a generator is begun again until it has yielded something, and never after that (F7).
+
+What a consumer has seen cannot be taken back: a second attempt would tell it the beginning twice, or another story. The
+outcome still counts for the breaker: a stream that breaks off is a failure of its service, one that ends is a success,
+and one that its consumer leaves in the middle was answering when it was left.
+
+The attempt's limit bounds the waits for the next item, all of them together; a consumer's own time does not count. It
+is no scope around the `yield`: that would reach out to the consumer, and end code that is none of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any
+
+from allswell.domain.breaker import Permit
+from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial, probing
+from allswell.timing.scope import Scope
+
+if TYPE_CHECKING:
+    from allswell.runtime.guard.guard import Guard
+
+Arguments = tuple[object, ...]
+Named = Mapping[str, object]
+
+
+class _Again(Exception):
+    """The stream broke before its first item, and is begun again."""
+
+    def __init__(self, pause: float) -> None:
+        self.pause = pause
+
+
+_END = object()
+
+
+async def async_stream(
+    guard: Guard, function: Callable[..., AsyncGenerator[Any, None]], args: Arguments, kwargs: Named
+) -> AsyncGenerator[Any, None]:
+    """The items of an async generator function, whose call is repeated until the first of them."""
+    trial = AsyncTrial(guard)
+    while True:
+        permit, pause = await trial.admit(), 0.0
+        limit: float | None = trial.limit()
+        async with aclosing(function(*args, **kwargs)) as items:
+            while True:
+                try:
+                    item, limit = await _anext(items, trial, limit, permit)
+                except _Again as again:
+                    pause = again.pause
+                    break
+                if item is _END:
+                    return
+                trial.no_more()
+                try:
+                    yield item
+                except BaseException:  # the consumer leaves, by whatever way; the service was answering
+                    await trial.succeeded(permit)
+                    raise
+        await asyncio.sleep(pause)
+
+
+async def _anext(
+    items: AsyncGenerator[Any, None], trial: AsyncTrial, limit: float | None, permit: Permit
+) -> tuple[Any, float | None]:
+    """The next item and the time that is left for the others; every other ending is told."""
+    time = asyncio.get_running_loop().time
+    began = time()
+    try:
+        with probing(permit):
+            async with Scope(limit, kind=ATTEMPT, name=trial.guard.service):
+                item = await anext(items, _END)
+    except BaseException as error:
+        pause = await trial.failed(error, permit)
+        if pause is None:
+            raise
+        raise _Again(pause) from None
+    if item is _END:
+        await trial.succeeded(permit)
+    return item, limit if limit is None else max(limit - (time() - began) * 1_000, 1)
+
+
+def sync_stream(
+    guard: Guard, function: Callable[..., Generator[Any, None, None]], args: Arguments, kwargs: Named
+) -> Generator[Any, None, None]:
+    """The items of a generator function, whose call is repeated until the first of them."""
+    trial = SyncTrial(guard)
+    while True:
+        permit, pause = trial.admit(), 0.0
+        with closing(function(*args, **kwargs)) as items:
+            while True:
+                try:
+                    item = _next(items, trial, permit)
+                except _Again as again:
+                    pause = again.pause
+                    break
+                if item is _END:
+                    return
+                trial.no_more()
+                try:
+                    yield item
+                except BaseException:
+                    trial.succeeded(permit)
+                    raise
+        guard.sleep(pause)
+
+
+def _next(items: Generator[Any, None, None], trial: SyncTrial, permit: Permit) -> object:
+    try:
+        with probing(permit):
+            item = next(items, _END)
+    except BaseException as error:
+        pause = trial.failed(error, permit)
+        if pause is None:
+            raise
+        raise _Again(pause) from None
+    if item is _END:
+        trial.succeeded(permit)
+    return item

@@ -1,0 +1,164 @@
+"""`flow`, `step`, `llm_call` and `tool`: scopes with a default and a hard limit (F1), around blocks and functions.
+
+    async with allswell.flow("build", timeout="20m"):    # a block of async code: interrupted at the deadline
+        ...
+
+    with allswell.step("plan"):                          # a block of sync code: checked, never interrupted by force
+        ...
+
+    @allswell.tool("grep", timeout="30s")                # a function, async or sync: its end is promised
+    def grep(pattern: str) -> list[str]: ...
+
+An async function is run as a task of its own, a sync one in a thread (or, with `on="process"`, in a process): both can
+be given up when they do not stop within the grace. Each call has a scope of its own, made when it begins.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar, cast
+
+from allswell.domain.deadline import ScopeKind, own_limit
+from allswell.errors import Refused
+from allswell.runtime.calling import call_in_thread, run_in_thread
+from allswell.runtime.limits import limits
+from allswell.timing import scope as timing
+from allswell.timing.scope import Scope
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+Place = Literal["thread", "process", "here"]
+
+
+class LimitedScope(Scope):
+    """A scope of a known kind; also a decorator, which makes a fresh one for every call."""
+
+    __slots__ = ("_given",)
+
+    def __init__(
+        self,
+        kind: ScopeKind,
+        name: str,
+        timeout: float | str | None,
+        timeout_override: float | str | None,
+        on: Place,
+    ) -> None:
+        given: object = name
+        if not isinstance(given, str):
+            text = f"the name of a {kind} must be text, not {name!r}; as a decorator, write @allswell.{kind}()"
+            raise Refused("bad_name", text, where="name")
+        if on not in ("thread", "process", "here"):
+            raise Refused("bad_place", f"on must be 'thread', 'process' or 'here', not {on!r}", where="on")
+        figures = limits()
+        own = own_limit(kind, timeout, timeout_override, limits=figures)
+        super().__init__(own, kind=kind, name=name, grace_ms=figures.grace)
+        self._given = (kind, name, timeout, timeout_override, on)
+
+    def __call__(self, function: F) -> F:
+        """The function, bounded by a scope like this one at every call."""
+        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+            text = f"{function.__qualname__} is a generator: its body runs in pieces, so put the scope inside it"
+            raise Refused("generator", text, where="function")
+        kind, name, timeout, override, on = self._given
+        name = name or getattr(function, "__qualname__", "")
+
+        def fresh() -> LimitedScope:
+            return LimitedScope(kind, name, timeout, override, on)
+
+        if inspect.iscoroutinefunction(function):
+            if on == "process":
+                text = f"{name} is async: it runs as a task of its own, and cannot run on a process"
+                raise Refused("bad_place", text, where="on")
+
+            @functools.wraps(function)
+            async def call_async(*args: object, **kwargs: object) -> object:
+                return await timing.run(fresh(), function, *args, **kwargs)
+
+            return cast("F", call_async)
+
+        @functools.wraps(function)
+        def call_sync(*args: object, **kwargs: object) -> object:
+            return _call(fresh(), on, function, args, kwargs)
+
+        if on == "process":
+            from allswell.runtime.processes import reference
+
+            reference(function)
+        return cast("F", call_sync)
+
+    @property
+    def on(self) -> Place:
+        """Where a sync function runs."""
+        return self._given[4]
+
+
+def _call(
+    scope: Scope, on: Place, function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]
+) -> T:
+    if on == "process":
+        from allswell.runtime.processes import call_in_process
+
+        return call_in_process(scope, function, args, kwargs)
+    if on == "here":
+        with scope:
+            return function(*args, **kwargs)
+    return call_in_thread(scope, functools.partial(function, *args, **kwargs))
+
+
+async def run(scope: Scope, function: Callable[..., Awaitable[T] | T], /, *args: object, **kwargs: object) -> T:
+    """Await a call inside a scope, async or sync; back at the latest when the scope's grace is over."""
+    if inspect.iscoroutinefunction(function):
+        return await timing.run(scope, cast("Callable[..., Awaitable[T]]", function), *args, **kwargs)
+    sync = cast("Callable[..., T]", function)
+    if isinstance(scope, LimitedScope) and scope.on == "process":
+        from allswell.runtime.processes import run_in_process
+
+        return await run_in_process(scope, sync, args, kwargs)
+    return await run_in_thread(scope, lambda: sync(*args, **kwargs))
+
+
+def flow(
+    name: str = "",
+    timeout: float | str | None = None,
+    *,
+    timeout_override: float | str | None = None,
+    on: Place = "thread",
+) -> LimitedScope:
+    """A whole flow with all its steps: 30 minutes unless it says otherwise, at most 45."""
+    return LimitedScope(ScopeKind.FLOW, name, timeout, timeout_override, on)
+
+
+def step(
+    name: str = "",
+    timeout: float | str | None = None,
+    *,
+    timeout_override: float | str | None = None,
+    on: Place = "thread",
+) -> LimitedScope:
+    """One step of a flow: 10 minutes unless it says otherwise, at most 15."""
+    return LimitedScope(ScopeKind.STEP, name, timeout, timeout_override, on)
+
+
+def llm_call(
+    name: str = "",
+    timeout: float | str | None = None,
+    *,
+    timeout_override: float | str | None = None,
+    on: Place = "thread",
+) -> LimitedScope:
+    """One call of a model: 2 minutes unless it says otherwise, at most 3."""
+    return LimitedScope(ScopeKind.LLM_CALL, name, timeout, timeout_override, on)
+
+
+def tool(
+    name: str = "",
+    timeout: float | str | None = None,
+    *,
+    timeout_override: float | str | None = None,
+    on: Place = "thread",
+) -> LimitedScope:
+    """One use of a tool: 5 minutes unless it says otherwise, at most 10."""
+    return LimitedScope(ScopeKind.TOOL, name, timeout, timeout_override, on)

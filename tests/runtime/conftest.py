@@ -1,0 +1,15 @@
+"""Scopes of these tests go by limits of their own, with a short grace."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from allswell.domain.deadline import Limits
+from allswell.runtime.limits import use_limits
+
+
+@pytest.fixture(autouse=True)
+def short_grace() -> Iterator[None]:
+    use_limits(Limits(grace=100))
+    yield
+    use_limits(None)

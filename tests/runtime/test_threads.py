@@ -1,0 +1,87 @@
+"""Threads that do not come back are given up, and their slots are taken by new ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from allswell.runtime.threads import Threads
+
+
+def test_a_call_gives_its_result_or_its_error() -> None:
+    threads = Threads(2)
+    assert _ended(threads, lambda: 42) == 42
+    with pytest.raises(ZeroDivisionError):
+        _ended(threads, lambda: 1 // 0)
+    assert threads.busy == 0
+
+
+def _ended(threads: Threads, function: Callable[[], object]) -> object:
+    call = threads.call(function)
+    assert call.wait(10)
+    while threads.busy:
+        threading.Event().wait(0.001)
+    return call.result()
+
+
+def test_no_more_calls_run_at_a_time_than_there_are_slots() -> None:
+    threads = Threads(2)
+    gate, begun = threading.Event(), threading.Semaphore(0)
+
+    def blocked() -> None:
+        begun.release()
+        gate.wait(10)
+
+    calls = [threads.call(blocked) for _ in range(3)]
+    assert begun.acquire(timeout=10)
+    assert begun.acquire(timeout=10)
+    assert not begun.acquire(timeout=0.05)
+    assert threads.busy == 2
+    gate.set()
+    assert all(call.wait(10) for call in calls)
+
+
+def test_the_slot_of_a_call_that_is_given_up_is_free_at_once() -> None:
+    threads = Threads(1)
+    gate = threading.Event()
+    stuck = threads.call(lambda: gate.wait(10))
+    following = threads.call(lambda: "next")
+    assert not following.wait(0.05)
+    stuck.give_up()
+    assert following.wait(10)
+    assert following.result() == "next"
+    assert threads.lost == 1
+    assert not stuck.done()
+    gate.set()
+    assert stuck.wait(10)
+    assert threads.lost == 1
+
+
+def test_a_call_that_waits_for_a_slot_can_be_withdrawn() -> None:
+    threads = Threads(1)
+    gate = threading.Event()
+    first = threads.call(lambda: gate.wait(10))
+    ran: list[int] = []
+    second = threads.call(lambda: ran.append(1))
+    assert second.never_began()
+    assert not first.never_began()
+    gate.set()
+    assert first.wait(10)
+    assert _ended(threads, lambda: "after") == "after"
+    assert ran == []
+
+
+def test_threads_are_used_again() -> None:
+    threads = Threads(1)
+    assert len({_ended(threads, threading.get_ident) for _ in range(20)}) < 20
+
+
+def test_who_is_told_of_the_end_is_told_once_even_when_it_has_come() -> None:
+    threads = Threads(1)
+    told: list[str] = []
+    call = threads.call(lambda: None)
+    assert call.wait(10)
+    call.tell(lambda: told.append("after"))
+    assert told == ["after"]

@@ -1,0 +1,53 @@
+"""Functions for other processes: they are found by name, so they stand at the top of a module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import allswell
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def fail(text: str) -> None:
+    raise LookupError(text)
+
+
+def unsendable() -> object:
+    return lambda: None
+
+
+def die() -> None:
+    os._exit(7)
+
+
+def left() -> float:
+    return allswell.remaining_ms() or 0.0
+
+
+def hang(place: str) -> None:
+    """Note our process id, and that of a child, and wait for ever; what SIGTERM raises is noted too."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(place, "pids").write_text(f"{os.getpid()} {child.pid}")
+    try:
+        time.sleep(600)
+    except allswell.ScopeTimeout as error:
+        Path(place, "told").write_text(error.scope.name)
+        raise
+
+
+def hang_and_ignore(place: str) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hang(place)
+
+
+@allswell.tool("decorated", timeout="1m", on="process")
+def decorated(number: int) -> tuple[int, int]:
+    return os.getpid(), number

@@ -1,0 +1,262 @@
+"""`run` comes back: whatever the body does, the caller goes on when the grace is over, and the rest is fenced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from allswell.testing.loop import run as run_virtual
+from allswell.testing.loop import running_loop
+from allswell.timing.nursery import Nursery
+from allswell.timing.scope import ScopeTimeout, abandoned, current, run, within
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(name="go", params=[None, 0, 1, 2], ids=lambda seed: f"seed={seed}")
+def _go(request: pytest.FixtureRequest) -> Run:
+    return lambda main: run_virtual(main, seed=request.param, max_steps=20_000)
+
+
+def now() -> float:
+    return running_loop().time()
+
+
+async def deaf(until: float, log: list[float] | None = None) -> str:
+    """A body that swallows every cancel."""
+    while now() < until:
+        try:
+            await asyncio.sleep(until - now())
+        except asyncio.CancelledError:
+            if log is not None:
+                log.append(round(now(), 3))
+    return "too late"
+
+
+def test_a_call_gives_its_result_its_error_and_its_timeout(go: Run) -> None:
+    async def double(number: int, *, slow: float = 0) -> int:
+        await asyncio.sleep(slow)
+        if number < 0:
+            raise ValueError(number)
+        return 2 * number
+
+    async def main() -> None:
+        assert await run(within(1_000), double, 21) == 42
+        with pytest.raises(ValueError, match="-1"):
+            await run(within(1_000), double, -1)
+        with pytest.raises(ScopeTimeout) as caught:
+            await run(within(1_000, kind="tool"), double, 1, slow=100)
+        assert now() == 1
+        assert not caught.value.abandoned
+        assert current() is None
+
+    go(main())
+
+
+@pytest.mark.row("F2")
+def test_a_body_that_swallows_its_cancels_is_given_up_when_the_grace_is_over(
+    go: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        log: list[float] = []
+        with pytest.raises(ScopeTimeout) as caught, caplog.at_level(logging.WARNING):
+            await run(within(1_000, kind="tool", name="deaf"), deaf, 60, log)
+        assert now() == 6
+        assert caught.value.abandoned
+        assert "was given up" in str(caught.value)
+        assert log == [1.0, 2.667, 4.333]
+        assert abandoned() == (caught.value.scope,)
+        assert caught.value.scope.fenced
+        assert "tool 'deaf' did not stop within its grace and was given up; it stands at" in caplog.text
+        await asyncio.sleep(60)
+        assert abandoned() == ()
+        assert len(log) > 10  # still told, now and then
+
+    go(main())
+
+
+@pytest.mark.row("F2")
+def test_a_group_whose_child_swallows_cancels_holds_nobody(go: Run) -> None:
+    """`async with` around such a TaskGroup hangs, however often its host is cancelled."""
+
+    async def body() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deaf(60))
+
+    async def main() -> None:
+        with pytest.raises(ScopeTimeout):
+            await run(within(1_000), body)
+        assert now() == 6
+        await asyncio.sleep(60)
+
+    go(main())
+
+
+def test_what_was_given_up_enters_no_scope_any_more(go: Run) -> None:
+    effects: list[str] = []
+
+    async def zombie() -> None:
+        await deaf(20)
+        async with within(1_000):
+            effects.append("wrote")
+
+    async def main() -> None:
+        with pytest.raises(ScopeTimeout):
+            await run(within(1_000), zombie)
+        await asyncio.sleep(60)
+        assert effects == []
+        assert abandoned() == ()
+
+    go(main())
+
+
+def test_the_clean_up_of_the_outer_levels_is_not_used_up_by_what_hangs_inside(go: Run) -> None:
+    async def main() -> None:
+        log: list[tuple[str, float]] = []
+
+        async def level(name: str, depth: int) -> None:
+            try:
+                if depth:
+                    await run(within(60_000, name=name), level, name + "'", depth - 1)
+                else:
+                    await deaf(60)
+            finally:
+                log.append((name, round(now(), 2)))
+
+        with pytest.raises(ScopeTimeout) as caught:
+            await run(within(1_000, kind="flow"), level, "a", 2)
+        assert caught.value.scope.kind == "flow"
+        assert not caught.value.abandoned
+        # 5 s of grace for the flow; a third of that for the step inside, a third of that for the call inside it.
+        assert log == [("a'", 1.56), ("a", 1.56)]
+        await asyncio.sleep(60)
+
+    go(main())
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_caller_that_is_cancelled_takes_its_body_with_it(go: Run, obeys: bool) -> None:
+    async def main() -> None:
+        log: list[float] = []
+
+        async def body() -> None:
+            if not obeys:
+                await deaf(40, log)
+            try:
+                await asyncio.sleep(100)
+            finally:
+                log.append(now())
+
+        task = asyncio.get_running_loop().create_task(run(within(60_000), body))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert now() == (1 if obeys else 6)
+        assert log[0] == 1.0
+        assert log == [1.0] if obeys else [1.0, 2.667, 4.333]
+        assert len(abandoned()) == (0 if obeys else 1)
+        await asyncio.sleep(60)
+        assert abandoned() == ()
+
+    go(main())
+
+
+def test_a_caller_that_is_cancelled_during_the_grace_tells_the_body_no_second_time(go: Run) -> None:
+    async def main() -> None:
+        log: list[str] = []
+
+        async def body() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(1)
+                log.append("cleaned up")
+
+        task = asyncio.get_running_loop().create_task(run(within(1_000), body))
+        await asyncio.sleep(1.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (log, now()) == (["cleaned up"], 2.0)
+
+    go(main())
+
+
+def test_an_impatient_caller_reaches_the_body_again(go: Run) -> None:
+    async def main() -> None:
+        log: list[float] = []
+
+        async def body() -> None:
+            for _ in range(2):
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(100)
+                log.append(now())
+
+        task = asyncio.get_running_loop().create_task(run(within(60_000), body))
+        for _ in range(2):
+            await asyncio.sleep(0.5)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert log == [0.5, 1.0]
+
+    go(main())
+
+
+def test_an_error_in_the_clean_up_of_a_cancelled_call_is_seen(go: Run) -> None:
+    async def main() -> None:
+        async def body() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                raise ValueError("could not save")
+
+        task = asyncio.get_running_loop().create_task(run(within(60_000), body))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(ValueError, match="could not save"):
+            await task
+
+    go(main())
+
+
+@pytest.mark.row("F2")
+def test_a_flow_that_times_out_ends_all_its_steps(go: Run) -> None:
+    async def main() -> None:
+        ended: list[tuple[str, float]] = []
+
+        async def call(name: str) -> None:
+            async with within(120_000, kind="llm_call"):
+                try:
+                    await asyncio.sleep(1_000)
+                finally:
+                    ended.append((name, now()))
+
+        async def flow() -> None:
+            async with Nursery() as nursery:
+                for name in ("a", "b", "c"):
+                    nursery.start(run(within(600_000, kind="step", name=name), call, name))
+
+        with pytest.raises(ScopeTimeout) as caught:
+            await run(within(5_000, kind="flow", name="build"), flow)
+        assert caught.value.scope.kind == "flow"
+        assert sorted(ended) == [("a", 5.0), ("b", 5.0), ("c", 5.0)]
+        assert now() == 5
+
+    go(main())
+
+
+def test_a_scope_runs_one_call(go: Run) -> None:
+    async def main() -> None:
+        scope = within(1_000)
+        await run(scope, asyncio.sleep, 0)
+        with pytest.raises(RuntimeError, match="entered once"):
+            await run(scope, asyncio.sleep, 0)
+
+    go(main())
