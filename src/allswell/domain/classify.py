@@ -17,7 +17,7 @@ import errno
 from collections.abc import Callable, Iterator, Mapping
 
 from allswell.domain.names import Millis
-from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.retry import RULES, ErrorClass, Failure
 from allswell.domain.retry_after import asked_wait
 from allswell.domain.status import class_of_answer
 from allswell.errors import BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
@@ -119,6 +119,8 @@ def failure_of(error: BaseException | str | Failure, *, now: int = 0) -> Failure
         if isinstance(one, BreakerOpen):
             wait = None if one.retry_after is None else Millis(one.retry_after)
             return Failure(ErrorClass.OVERLOAD, message, wait)
+    if isinstance(error, BaseExceptionGroup):
+        return min((failure_of(one, now=now) for one in error.exceptions), key=lambda one: RULES[one.error].retries)
     meant, status, wait = _meaning(error, now)
     return Failure(meant, message, wait, status=status)
 

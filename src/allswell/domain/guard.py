@@ -153,7 +153,7 @@ def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_a
 
 def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
     """Every rule, with whether it is kept; what is no number at all is told before numbers are compared."""
-    wrong = list(_wrong_kinds(policy))
+    wrong = [(False, text) for fine, text in _kinds(policy) if not fine]
     if wrong:
         yield from wrong
         return
@@ -199,8 +199,8 @@ _OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries"})
 _SHARES = frozenset({"jitter", "earn"})
 
 
-def _wrong_kinds(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
-    """What is not a number where a number belongs: a msgspec value checks kinds when it is decoded, not when made."""
+def _kinds(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
+    """Whether there is a number where one belongs: a msgspec value checks kinds when it is decoded, not when made."""
     parts: list[tuple[str, object, type]] = [("retry", policy.retry, RetryPolicy)]
     parts += [] if policy.breaker is None else [("breaker", policy.breaker, BreakerPolicy)]
     parts += [] if policy.budget is None else [("budget", policy.budget, RetryBudget)]

@@ -316,7 +316,8 @@ def test_an_open_breaker_is_waited_out_once_and_not_for_ever() -> None:
     """Without any deadline, too: when the probe fails, only the prober has a retry of its own left to wait for."""
 
     async def scene() -> None:
-        stage, ended = Stage(), []
+        stage = Stage()
+        ended: list[int] = []
 
         async def call() -> None:
             assert await outcome(stage.guard().call(service)) == "Status"

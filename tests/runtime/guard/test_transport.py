@@ -108,9 +108,11 @@ def stream_openai(provider: Provider, guard: Guard) -> str:
 
 
 def stream_anthropic(provider: Provider, guard: Guard) -> str:
-    with anthropic_client(provider, guard) as client:
-        with client.messages.stream(model="m", max_tokens=9, messages=HELLO) as events:
-            return "".join(events.text_stream)
+    with (
+        anthropic_client(provider, guard) as client,
+        client.messages.stream(model="m", max_tokens=9, messages=HELLO) as events,
+    ):
+        return "".join(events.text_stream)
 
 
 @asynccontextmanager
@@ -319,9 +321,11 @@ def test_a_stream_that_drips_ends_with_its_attempt(provider: Provider, client: s
 def test_a_stream_that_is_left_in_the_middle_was_answering(provider: Provider) -> None:
     standing = desk(GuardPolicy(retry=QUICK))
     provider.script(Fail(500))
-    with openai_client(provider, standing.guard) as client:
-        with client.chat.completions.create(model="m", messages=HELLO, stream=True) as events:
-            next(iter(events))
+    with (
+        openai_client(provider, standing.guard) as client,
+        client.chat.completions.create(model="m", messages=HELLO, stream=True) as events,
+    ):
+        next(iter(events))
     assert standing.breakers.standing("p")[1].failures == 0
 
 

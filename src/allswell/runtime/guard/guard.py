@@ -32,7 +32,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from allswell.domain import duration
 from allswell.domain.breaker import BreakerPolicy
@@ -41,6 +41,7 @@ from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
 from allswell.domain.incident import Incident
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import Refused
+from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard import breakers as memory
 from allswell.runtime.guard import budgets as purses
 from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
@@ -82,8 +83,11 @@ class Guard:
         *,
         classifier: Classifier | None = None,
         on_incident: Hook | None = None,
+        on: Literal["thread", "here"] = "thread",
         around: Surroundings | None = None,
     ) -> None:
+        if on not in ("thread", "here"):
+            raise Refused("bad_place", f"on must be 'thread' or 'here', not {on!r}", where="on")
         if not service.strip() or not service.isprintable():
             text = f"{service!r} cannot name a service; write a name such as 'anthropic'"
             raise Refused("bad_service", text, where="service")
@@ -92,6 +96,8 @@ class Guard:
         self.policy = policy
         self.classifier = classifier
         self.on_incident = on_incident
+        self.on = on
+        """Where a function that blocks runs."""
         self.breakers = around.breakers
         self.awaited: AsyncBreakers = around.async_breakers or Awaited(around.breakers)
         self.budgets = around.budgets
@@ -145,17 +151,19 @@ class Guard:
             await asyncio.sleep(pause)
 
     def call_sync(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same for a function that blocks.
+        """The same for a function that blocks: it runs in a thread that is given up at the attempt's limit.
 
-        Nothing can interrupt it here: its limit is known to what it calls (scopes, guarded transports), and counts once
-        it has come back.
+        Of a guard made with `on="here"` it runs in the caller's own thread, where nothing can interrupt it: its limit
+        is known to what it calls, and what it brings late, it has brought.
         """
         trial = SyncTrial(self)
         while True:
             permit = trial.admit()
             try:
                 with probing(permit):
-                    result = _in_place(trial.scope(), function, args, kwargs)
+                    called = functools.partial(function, *args, **kwargs)
+                    scope = trial.scope()
+                    result = _here(scope, called) if self.on == "here" else call_in_thread(scope, called)
             except BaseException as error:
                 pause = trial.failed(error, permit)
                 if pause is None:
@@ -244,12 +252,12 @@ class Guard:
         return guarded(self, inner)
 
 
-def _in_place(scope: Scope, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> T:
+def _here(scope: Scope, function: Callable[[], T]) -> T:
     """Call a function inside a scope that cannot interrupt it; what it brought late, it has brought."""
     brought: list[T] = []
     try:
         with scope:
-            brought.append(function(*args, **kwargs))
+            brought.append(function())
     except ScopeTimeout as late:
         if not brought or late.scope is not scope:
             raise
@@ -268,6 +276,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     patient: bool = False,
     classifier: Classifier | None = None,
     on_incident: Hook | None = None,
+    on: Literal["thread", "here"] = "thread",
 ) -> Guard:
     """A guard for calls to a service: with a whole policy, or with the figures that differ from the usual ones.
 
@@ -299,4 +308,5 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
         GuardPolicy(**figures) if policy is None else policy,  # type: ignore[arg-type]
         classifier=classifier,
         on_incident=on_incident,
+        on=on,
     )

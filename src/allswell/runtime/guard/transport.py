@@ -38,15 +38,18 @@ import msgspec
 
 from allswell.domain.breaker import Permit
 from allswell.errors import Refused
+from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard.answers import AsyncRest, Rest, SyncRest, Theirs, joined
 from allswell.runtime.guard.trial import ATTEMPT, HEADER, AsyncTrial, SyncTrial, probing
-from allswell.timing.scope import Scope, ScopeTimeout
+from allswell.timing.scope import Scope, ScopeTimeout, current
 
 if TYPE_CHECKING:
     from allswell.runtime.guard.guard import Guard
 
 T = TypeVar("T")
 
+FLAVOURS = ("httpx", "httpx2")
+"""What a transport can belong to. (A class's `__module__` does not say: the openai package changes it.)"""
 _LARGEST_BODY = 64 * 1024 * 1024
 """An answer that is JSON and longer than this is handed on as it comes."""
 
@@ -63,12 +66,13 @@ class Answered(Exception):
 
 def guarded(guard: Guard, inner: T) -> T:
     """The same transport with a guard around every request."""
-    for base in type(inner).__mro__:
-        if base.__name__ in ("AsyncBaseTransport", "BaseTransport"):
-            flavour = sys.modules[base.__module__.partition(".")[0]]
-            wanted = AsyncGuarded if base.__name__.startswith("Async") else SyncGuarded
-            made: T = joined(wanted, base)(guard, inner, flavour)
-            return made
+    for name in FLAVOURS:
+        flavour = sys.modules.get(name)
+        if flavour is not None:
+            for ours, theirs in ((AsyncGuarded, flavour.AsyncBaseTransport), (SyncGuarded, flavour.BaseTransport)):
+                if isinstance(inner, theirs):
+                    made: T = joined(ours, theirs)(guard, inner, flavour)
+                    return made
     text = f"{inner!r} is no httpx transport; hand in an HTTPTransport or AsyncHTTPTransport of httpx or httpx2"
     raise Refused("bad_transport", text, where="transport")
 
@@ -221,24 +225,37 @@ class SyncGuarded(_Requests):
             raise self.flavour.ReadTimeout(str(late), request=request) from late
 
     def _attempt(self, request: Theirs, trial: SyncTrial, permit: Permit) -> Theirs:
+        """One request, in a thread: per read, nothing bounds a server that drips its headers."""
         until = self._bounded(request, trial)
+        scope = trial.scope()
+        response, seen = call_in_thread(scope, lambda: self._exchange(request, until))
+        if isinstance(seen, bytes):
+            response = self._judged(response, seen)
+            trial.succeeded(permit)
+            return response
+        first, chunks = seen
+        rest = Rest(first, self._in_time(chunks, until, request), response.stream, self.flavour, trial, permit, None)
+        response.stream = joined(SyncRest, self.flavour.SyncByteStream)(rest)
+        return response
+
+    def _exchange(self, request: Theirs, until: int | None) -> tuple[Theirs, bytes | tuple[bytes, Iterator[bytes]]]:
+        """An answer with its whole body, or with its first bytes and the rest to come; given up, it decides nothing."""
         response = self.inner.handle_request(request)
+        seen: bytes | tuple[bytes, Iterator[bytes]]
         try:
             chunks = iter(response.stream)
             if self._is_whole(response):
-                raw = b"".join(self._in_time(chunks, until, request))
-                response.stream.close()
-                response = self._judged(response, raw)
-                trial.succeeded(permit)
-                return response
-            first = next(chunks, b"")
+                seen = b"".join(self._in_time(chunks, until, request))
+            else:
+                seen = (next(chunks, b""), chunks)
         except BaseException:
             with suppress(Exception):
                 response.stream.close()
             raise
-        rest = Rest(first, self._in_time(chunks, until, request), response.stream, self.flavour, trial, permit, None)
-        response.stream = joined(SyncRest, self.flavour.SyncByteStream)(rest)
-        return response
+        scope = current()
+        if isinstance(seen, bytes) or (scope is not None and scope.fenced):
+            response.stream.close()
+        return response, seen
 
     def _bounded(self, request: Theirs, trial: SyncTrial) -> int | None:
         """No single wait of this request may be longer than the whole attempt; returns when that is over."""

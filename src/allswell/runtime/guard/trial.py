@@ -107,7 +107,8 @@ class Trial:
 
     def scope(self) -> Scope:
         """The scope of the next attempt."""
-        return Scope(self.limit(), kind=ATTEMPT, name=self.guard.service)
+        # No grace: what blocks in a thread cannot be told anything, and is given up at its limit.
+        return Scope(self.limit(), kind=ATTEMPT, name=self.guard.service, grace_ms=0)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
