@@ -49,9 +49,12 @@ class Engine:
         self.store = store
         self.pace = pace
         self.draw = draw
+        self.clock = clock or SystemClock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs; None while it is not open."""
         self.ready = Signal()
         self.journal = Signal()
-        self.sweeper = Sweeper(store, clock=clock or SystemClock(), pace=pace, draw=draw, tell=self._tell)
+        self.sweeper = Sweeper(store, clock=self.clock, pace=pace, draw=draw, tell=self._tell)
         self._sweeping = sweeping
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._decisions = Batcher[Command | Claim](
@@ -76,6 +79,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         await self.store.open()
+        self.loop = asyncio.get_running_loop()
         await self._nursery.__aenter__()
         self._decisions.open()
         self._checkins.open()
@@ -89,6 +93,7 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._nursery.cancel()
+        self.loop = None
         try:
             await self._nursery.__aexit__(kind, error, trace)
         finally:

@@ -17,10 +17,11 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Answer, Cancel, CheckIn, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
@@ -303,6 +304,10 @@ class Watch:
         id_ = self._ids.command()
         await self.engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
 
+    def new_command(self) -> CommandId:
+        """An id for a command of one's own."""
+        return self._ids.command()
+
     # --- looking ----------------------------------------------------------------------------------------------------
 
     async def task(self, task: str) -> TaskRow | None:
@@ -337,6 +342,10 @@ class Watch:
     async def agents(self) -> list[Agent]:
         """Agents that have missed check-ins."""
         return await self.engine.store.view_agents()
+
+    async def services(self) -> list[ServiceRow]:
+        """Services that something is, or was, held against."""
+        return list((await self.engine.store.view_services()).values())
 
     async def unaccounted(self) -> list[TaskId]:
         """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""
