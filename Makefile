@@ -58,8 +58,8 @@ demo: $(STAMP) ## see it at work
 sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
 	$(PYTEST) -n auto tests/sim $(ARGS)
 
-chaos: $(STAMP) ## kill -9 loops, zombies, two processes for a minute and database restarts, in full
-	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 $(PYTEST) tests/crash $(ARGS)
+chaos: $(STAMP) ## kill -9 loops, zombies, two processes for a minute, 50 callers and database restarts, in full
+	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -109,7 +109,7 @@ def pause(row: ServiceRow, command: Park, now: Millis) -> Decided:
     """Everybody waits, because a caller was told to."""
     if command.delay < 0:
         raise Refused("bad_delay", f"a service cannot be parked for {command.delay} ms", where="delay")
-    parked = park(row, Millis(now + command.delay))
+    parked = row if _is_repeated(row, command.id) else park(row, Millis(now + command.delay))
     told = Told(parked.state, breaker.pause_left(parked.state, now))
     if parked is row:
         return Decided(row, told)

@@ -313,6 +313,23 @@ def test_without_the_store_a_guard_goes_by_its_own_process(caplog: pytest.LogCap
     assert "the store is back: breakers are shared again" in told
 
 
+@pytest.mark.row("F8")
+def test_a_service_that_was_shut_when_the_store_went_gets_one_probe_of_this_process() -> None:
+    weather = Weather()
+
+    async def scene(stage: Stage) -> None:
+        one = guards(stage.watch)
+        await shut(stage, one)
+        weather.down = True
+        service = Service(takes=20)
+        outcomes = await asyncio.gather(*(tries(one, service) for _ in range(50)))
+        assert Counter(outcomes) == {"answer": 1, "BreakerOpen": 49}
+        assert await tries(one, service) == "answer"
+        weather.down = False
+
+    play(scene, faults=weather)
+
+
 def test_a_store_that_hangs_holds_up_a_call_for_its_patience_only() -> None:
     weather = Weather()
 

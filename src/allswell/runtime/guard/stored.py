@@ -13,8 +13,8 @@ against a service, every call asks, and every result is told. A failure is alway
 its caller, cancelled or not: a report is not lost, and a probe that was given to somebody who has gone is given back.
 
 **Without the store it goes on.** While the store cannot be reached, guards go by breakers of this process (fail open,
-logged once): each process then finds out for itself, and sends a probe of its own. What happened meanwhile is not told
-to the store afterwards: it would be old news.
+logged once): each process then finds out for itself. One that knew a service to be shut begins half-open, with a probe
+of its own. What happened meanwhile is not told to the store afterwards: it would be old news.
 
 All of it runs in the watch's own loop. Callers in other loops and threads are carried there; a function that blocks the
 watch's own loop cannot be, and goes by this process's breakers.
@@ -174,6 +174,9 @@ class StoredBreakers:
     def _gone(self, error: Unavailable | Bug) -> None:
         if self._away_until is None:
             log.warning("breakers are this process's own until the store is back: %s", error)
+            for service, known in self._known.items():
+                if known.state.open_until is not None:
+                    self.own.adopt(service, known.state.failures)
         self._away_until = self._clock.monotonic() + LOOK_AGAIN
 
     def admit_alone(self, service: str, policy: BreakerPolicy) -> Admission:
