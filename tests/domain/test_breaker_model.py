@@ -28,6 +28,7 @@ from allswell.domain.breaker import (
     Refusal,
     Service,
     Stand,
+    acknowledged,
     admit,
     answered,
     park,
@@ -72,6 +73,7 @@ class Model(RuleBasedStateMachine):
         self.probe: tuple[Call, int] | None = None
         self.waits_for_human = False
         self.question_open = False
+        self.knows = False
         self.parked_until = 0
 
     # -- the model ----------------------------------------------------------------------------------------------
@@ -90,10 +92,10 @@ class Model(RuleBasedStateMachine):
         if self.probe is not None or self.failures >= self.policy.open_after:
             self.shut(at)
         if self.failures >= self.policy.escalate_after:
-            if not self.question_open:
+            if not self.question_open and not self.knows:
                 self.question_open = True
                 self.expected_effects.append(Effect.ASK)
-            self.waits_for_human = self.policy.then == "wait"
+            self.waits_for_human = self.policy.then == "wait" and not self.knows
 
     def shut(self, at: int) -> None:
         if self.shut_until is None:
@@ -109,6 +111,7 @@ class Model(RuleBasedStateMachine):
 
     def becomes(self, service: Service, effects: tuple[Effect, ...]) -> None:
         assert list(effects) == self.expected_effects
+        self.expected_effects = []
         before, after = stand(self.service, self.now), stand(service, self.now)
         # One decision may settle an expired probe and then move on: each move by itself is in the table.
         assert before == after or (before, after) in EDGES or (before, after) in two_moves(), (before, after)
@@ -172,6 +175,7 @@ class Model(RuleBasedStateMachine):
                 if self.question_open:
                     self.expected_effects.append(Effect.WITHDRAW)
                 self.shut_until, self.probe, self.question_open, self.waits_for_human = None, None, False, False
+                self.knows = False
                 self.counted.clear()
         elif counts and probed:
             self.shut(self.now)
@@ -190,17 +194,22 @@ class Model(RuleBasedStateMachine):
         self.parked_until = max(self.parked_until, self.now + length)
         self.service = park(self.service, self.now + length)
 
-    @rule()
-    def human(self) -> None:
+    @rule(patient=st.booleans())
+    def human(self, patient: bool) -> None:
+        """Says: try it now, or, patient: go on by yourself."""
         self.time_has_passed()
         settled = settle(self.service, self.policy, self.now)
         self.becomes(settled.service, settled.effects)
-        self.service = answered(self.service, self.now)
+        after = (acknowledged if patient else answered)(self.service, self.now)
+        tries = not patient or self.waits_for_human
         self.questions = 0
         self.question_open = self.waits_for_human = False
-        if self.shut_until is not None and self.probe is None:
-            self.shut_until = min(self.shut_until, self.now)
-            self.counted.clear()
+        if self.shut_until is not None:
+            self.knows = patient or self.knows
+            if tries and self.probe is None:
+                self.shut_until = min(self.shut_until, self.now)
+                self.counted.clear()
+        self.becomes(after, ())
 
     # -- what always holds --------------------------------------------------------------------------------------
 

@@ -2,10 +2,12 @@
 
 import pytest
 
+from allswell.domain.breaker import Service
 from allswell.domain.command import EndRun, OpenRun
 from allswell.domain.ending import end_run, open_run, tick_run
 from allswell.domain.names import CommandId, Millis, RunId
-from allswell.domain.run import Run, Service, Spread, park
+from allswell.domain.run import Run, Spread
+from allswell.domain.service import ServiceRow, park
 from allswell.errors import Refused
 from tests.domain.life import MINUTE, START, at
 
@@ -58,6 +60,9 @@ def test_a_reason_that_no_store_can_hold_is_refused(reason: str, code: str) -> N
 
 @pytest.mark.row("F5")
 def test_a_parked_service_is_never_released_early() -> None:
-    assert park("api", None, at(5)) == Service("api", at(5))
-    assert park("api", Service("api", at(9)), at(5)) == Service("api", at(9))
-    assert park("api", Service("api", at(3)), at(5)) == Service("api", at(5))
+    def parked(moment: int) -> ServiceRow:
+        return ServiceRow("api", Service(parked_until=at(moment)))
+
+    assert park(ServiceRow("api"), at(5)) == parked(5)
+    assert park(parked(9), at(5)) == parked(9)
+    assert park(parked(3), at(5)) == parked(5)

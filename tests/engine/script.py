@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import (
+    Admit,
     Answer,
     Ask,
     Cancel,
@@ -24,8 +26,10 @@ from allswell.domain.command import (
     Fail,
     NewTask,
     OpenRun,
+    Park,
     Recover,
     Release,
+    Report,
     Submit,
 )
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
@@ -39,7 +43,7 @@ from allswell.store.port import Position, TaskFilter
 
 AGENTS = [AgentId(name) for name in ("ann", "bob", "cy")]
 ROLES = ("", "builder", "auditor")
-TIMES = ("_at", "deadline", "until", "elapsed_ms", "due", "remaining_ms", "limit_at")
+TIMES = ("_at", "deadline", "until", "elapsed_ms", "due", "remaining_ms", "limit_at", "wait", "since", "shut_ms")
 """Fields that tell a moment or a length that was measured."""
 MEASURED = re.compile(r"\d+ ms (are )?left")
 PATIENT = Policy(
@@ -144,6 +148,8 @@ class Author:
         draw, id_ = self._draw, self._id()
         if self._said and draw.random() < 0.08:
             return draw.choice(self._said)
+        if draw.random() < 0.15:
+            return self._about_service(id_)
         verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel"]
         if self._leases:
             verbs += ["complete", "complete", "fail", "fail", "fail", "release", "ask", "ask", "recover"]
@@ -170,6 +176,18 @@ class Author:
                 )
             case _:
                 return Recover(id_, task, token, who)
+
+    def _about_service(self, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
+        """With pauses so long that no real clock reaches their ends while a script is performed."""
+        draw, name = self._draw, self._draw.choice(["api", "api", "api", "b\0"])
+        policy = BreakerPolicy(pause=3_600_000, probe_lease=7_200_000, then=draw.choice(["probe", "wait"]))
+        kind = draw.random()
+        if kind < 0.2 and self._timed:  # how long counts from when it is said
+            return Park(id_, name, draw.choice([90_000_000, -1]))
+        if kind < 0.5:
+            return Admit(id_, name, policy)
+        permit = Permit(name, draw.choice([0, 0, 0, 1, 2, 3]), draw.random() < 0.3)
+        return Report(id_, permit, draw.choice([*Outcome, Outcome.FAILED, Outcome.FAILED]), policy)
 
     def _outside(self, verb: str, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
         draw = self._draw
@@ -222,6 +240,7 @@ async def stands(engine: Engine) -> dict[str, object]:
         "questions": sorted(await store.view_questions(open_only=False), key=lambda question: question.id),
         "runs": sorted(await store.view_runs(), key=lambda run: run.id),
         "agents": await store.view_agents(),
+        "services": sorted((await store.view_services()).items()),
         "counts": sorted((await store.view_counts()).items()),
         "unaccounted": await store.view_unaccounted(),
         "journal": [entry.event for entry in await store.journal(Position(), 100_000)],

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from allswell import Lease, Watch
-from allswell.domain.command import Claim
+from allswell.domain.command import Claim, Park
 from allswell.domain.names import AgentId, CommandId
+from allswell.domain.service import REOPENING
 from tests.engine.stage import Stage, play
 
 
@@ -127,8 +128,29 @@ def test_a_parked_service_closes_its_lanes_for_everybody_until_its_time() -> Non
         waiting = asyncio.ensure_future(watch.claim_many(2, agent="ann", wait="1h"))
         got = await waiting
         assert [one.name for one in got] == ["a", "b"]
-        assert 600 <= stage.seconds <= 600.5
+        assert 600 <= stage.seconds <= 600.5 + REOPENING / 1_000  # agents come back one after the other
         assert (await watch.task(lease.task)).task.record.failures == {}  # type: ignore[union-attr]
+
+    play(scene)
+
+
+@pytest.mark.row("F5")
+def test_those_who_wait_for_a_service_come_back_a_few_at_a_time() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        await watch.submit_many([{"name": str(number), "services": ["api"]} for number in range(50)])
+        await watch.engine.do(Park(CommandId("p"), "api", 600_000))
+        came: list[float] = []
+
+        async def agent(name: str) -> None:
+            assert await watch.claim(agent=name, wait="1h") is not None
+            came.append(stage.seconds)
+
+        await asyncio.gather(*(agent(f"agent {number}") for number in range(50)))
+        assert min(came) >= 600
+        assert max(came) <= 600.5 + REOPENING / 1_000
+        busiest = max(sum(start <= moment < start + 1 for moment in came) for start in came)
+        assert busiest <= 20  # 50 agents over 5 s are 10 in a second, more or less
 
     play(scene)
 

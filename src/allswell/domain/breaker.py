@@ -23,7 +23,8 @@ count as success here: they reset the count and close a half-open breaker.
 
 **A human is asked once.** At five failures in a row `asked` is set, with the effect `ASK`; it is unset by recovery,
 with the effect `WITHDRAW`, or by the answer. In between the service is tried by one probe per pause, or, if the policy
-says `wait`, not at all until the human has answered (`answered`).
+says `wait`, not at all until the human has answered. There are two answers: try it now (`answered`), after which a
+failing probe asks anew, or go on by yourself (`acknowledged`), after which nobody is asked before the service recovers.
 
 The rate-limit pause (`parked_until`, F5) is part of the same row, for it is the same question: may this service be
 called now? It is no failure, and changes no count.
@@ -110,7 +111,8 @@ class Cause(StrEnum):
     PROBE_FAILED = "the probe fails or its lease runs out"
     PROBE_UNTOLD = "the probe is cancelled"
     HUMAN_AWAITED = "the probe fails, and a human is waited for"
-    ANSWERED = "a human has answered"
+    ANSWERED = "a human says: try it now"
+    ACKNOWLEDGED = "a human says: go on by yourself"
 
 
 MOVES: Mapping[tuple[Stand, Cause], Stand] = {
@@ -126,6 +128,7 @@ MOVES: Mapping[tuple[Stand, Cause], Stand] = {
     (Stand.PROBING, Cause.PROBE_UNTOLD): Stand.OPEN,
     (Stand.PROBING, Cause.HUMAN_AWAITED): Stand.HELD,
     (Stand.HELD, Cause.ANSWERED): Stand.HALF_OPEN,
+    (Stand.HELD, Cause.ACKNOWLEDGED): Stand.HALF_OPEN,
 }
 """Every move there is. The diagram in docs/ is drawn from this table, and every step of the model is held to it."""
 
@@ -144,6 +147,8 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     """A human is waited for."""
     asked: bool = False
     """A question about this service is open."""
+    acknowledged: bool = False
+    """A human knows that it fails, and is not asked again before it has recovered."""
     parked_until: Millis | None = None
     """The end of the rate-limit pause."""
 
@@ -311,10 +316,16 @@ def answered(service: Service, now: int) -> Service:
     return replace(
         service,
         generation=service.generation + 1,
-        open_until=Millis(min(now, service.open_until)),
+        open_until=Millis(now),
         held=False,
         asked=False,
     )
+
+
+def acknowledged(service: Service, now: int) -> Service:
+    """A human says: go on by yourself. Who was waited for is waited for no longer."""
+    released = answered(service, now) if service.held else replace(service, asked=False)
+    return replace(released, acknowledged=service.open_until is not None)
 
 
 def _recover(service: Service) -> tuple[Service, tuple[Effect, ...]]:
@@ -332,7 +343,7 @@ def _fail(service: Service, policy: BreakerPolicy, now: int) -> tuple[Service, t
     if was_open or service.failures >= policy.open_after:
         service = _reopened(service, policy, now)
         effects = () if was_open else (Effect.OPENED,)
-    if service.failures >= policy.escalate_after and not service.asked:
+    if service.failures >= policy.escalate_after and not (service.asked or service.acknowledged):
         service = replace(service, asked=True)
         effects = (*effects, Effect.ASK)
     if service.asked and policy.then == "wait":

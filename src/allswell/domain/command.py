@@ -2,7 +2,7 @@
 
 Every command has an id of its caller's. The id lives in the row the command made (the task, the lease, the end of the
 attempt, the answer), so a repeated command is recognised and answered as the first time.
-Check-ins have none: repeating one is harmless.
+Check-ins have none: repeating one is harmless. Of a service's commands the last one that changed its row is known.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
@@ -143,6 +144,32 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
     reason: str = "ended"
 
 
+class Admit(msgspec.Struct, frozen=True, gc=False):
+    """May this service be called now? Whoever finds its breaker half-open is the probe (F8)."""
+
+    id: CommandId
+    service: str
+    policy: BreakerPolicy
+
+
+class Report(msgspec.Struct, frozen=True, gc=False):
+    """What came of a call that was let through."""
+
+    id: CommandId
+    permit: Permit
+    outcome: Outcome
+    policy: BreakerPolicy
+
+
+class Park(msgspec.Struct, frozen=True, gc=False):
+    """Nobody calls this service for so many milliseconds (F5)."""
+
+    id: CommandId
+    service: str
+    delay: int
+
+
 HolderCommand = Complete | Fail | Release | Recover | Ask
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun
+ServiceCommand = Admit | Report | Park
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand
 """What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""

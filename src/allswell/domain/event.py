@@ -57,9 +57,15 @@ KINDS: Mapping[str, Kind] = {
     "late_result": Kind("A holder brought a result after its lease had ended; refused and kept.", ("verb",)),
     "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
-    "question_withdrawn": Kind("A question's task ended before it was answered.", ("question",)),
+    "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
     "run_opened": Kind("A run was opened.", ("name", "deadline")),
     "run_ended": Kind("A run was ended as a whole.", ("reason",)),
     "service_parked": Kind("A service asked everybody to wait.", ("service", "until")),
+    "breaker_opened": Kind(
+        "A service failed too often in a row and is left alone.", ("service", "failures", "pause_ms")
+    ),
+    "breaker_probe": Kind("One call is let through to try a service that is shut.", ("service", "lease_ms")),
+    "breaker_escalated": Kind("A service goes on failing; a human is asked.", ("service", "failures", "question")),
+    "breaker_closed": Kind("A service works again and is open to everybody.", ("service", "shut_ms")),
     "clock_jumped": Kind("The machine slept or its clock was set; leases got one more window.", ("by_ms",)),
 }

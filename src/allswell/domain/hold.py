@@ -17,7 +17,7 @@ from allswell.domain.command import Ask, CheckIn, Complete, Fail, HolderCommand,
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
-from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, Option
+from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
@@ -204,6 +204,9 @@ def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
     for option in options:
         check_name(option.key, "option")
         check_name(option.label, f"label of {option.key}")
+        if option.act in SERVICE_ACTS:
+            text = f"{option.key} acts on a service ({option.act}), and this question is about a task"
+            raise Refused("bad_question", text, where="options")
     if len(set(keys)) != len(keys):
         raise Refused("bad_question", "two options have the same key", where="options")
     if not command.hold:

@@ -1,7 +1,8 @@
 """The ids and small scalar types that every other module speaks in.
 
 Ids are prefixed, so that one command line argument can name any of them: `t_` task, `r_` run, `q_` question.
-A question's id contains its task's, so that the rows an answer needs are known before anything is locked.
+A question's id contains its task's, or its service's after an `@`, so that the rows an answer needs are known before
+anything is locked.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ def question_id(task: TaskId, number: int) -> QuestionId:
     return QuestionId(f"q_{task[2:]}.{number}")
 
 
+def service_question_id(service: str, number: int) -> QuestionId:
+    """The id of the n-th question about a service."""
+    return QuestionId(f"q_@{service}.{number}")
+
+
 def task_of_question(question: QuestionId) -> TaskId:
     """The task that a question is about, read off its id."""
     return TaskId(f"t_{question[2:].rpartition('.')[0]}")
+
+
+def service_of_question(question: QuestionId) -> str | None:
+    """The service that a question is about, read off its id; None if it is about a task."""
+    return question[3:].rpartition(".")[0] if question.startswith("q_@") else None

@@ -1,4 +1,8 @@
-"""A question: what only a human can decide. It never expires, and each of its options acts (O9)."""
+"""A question: what only a human can decide. It never expires, and each of its options acts (O9).
+
+Most are about a task, which waits for the answer. One about a service (F8) belongs to no task and no run: what waits
+for it are the lanes that need the service.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ from enum import StrEnum
 
 import msgspec
 
-from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId, service_of_question
 from allswell.errors import Refused
 
 
 class Act(StrEnum):
-    """What choosing an option does to the task."""
+    """What choosing an option does to the task, or to the service."""
 
     SPLIT = "split"
     """New subtasks replace the task; dependents wait for all of them."""
@@ -25,6 +29,14 @@ class Act(StrEnum):
     """The task goes back to the pool as it is."""
     REPLY = "reply"
     """The text is the answer to what an agent asked."""
+    PROBE = "probe"
+    """The service is tried again now."""
+    WAIT = "wait"
+    """The service is tried once per pause, and nobody is asked again before it has recovered."""
+
+
+SERVICE_ACTS = (Act.PROBE, Act.WAIT)
+"""What only a question about a service can offer."""
 
 
 class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -39,7 +51,8 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     """One question, open until it is answered or withdrawn."""
 
     id: QuestionId
-    task: TaskId
+    task: TaskId | None
+    """None where it is about a service."""
     run: RunId | None
     kind: str
     text: str
@@ -48,10 +61,15 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     asked_by: str
     closed_at: Millis | None = None
     choice: str | None = None
-    """The option chosen, or `withdrawn` when its task ended without an answer."""
+    """The option chosen, or `withdrawn` when its task ended, or its service recovered, without an answer."""
     answer: str = ""
     answered_by: str = ""
     command: CommandId = NO_COMMAND
+
+    @property
+    def service(self) -> str | None:
+        """The service it is about, if it is about one."""
+        return service_of_question(self.id)
 
 
 WITHDRAWN = "withdrawn"
@@ -71,6 +89,10 @@ REPEATED_TIMEOUT_OPTIONS = (
 )
 ESCALATION_OPTIONS = (RETRY, CLARIFY, SKIP)
 REPLY = Option("reply", "Answer in words", Act.REPLY)
+SERVICE_OPTIONS = (
+    Option("probe", "Try it again now", Act.PROBE),
+    Option("wait", "Go on with one try per pause, and ask no more until it has recovered", Act.WAIT),
+)
 
 _WHAT_HAPPENED = {
     "timeout": "timed out",

@@ -19,18 +19,6 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     command: CommandId = NO_COMMAND
 
 
-class Service(msgspec.Struct, frozen=True, gc=False):
-    """What tasks call; while it is parked, no task that needs it is handed out."""
-
-    id: str
-    parked_until: Millis
-
-
-def park(service: str, before: Service | None, until: Millis) -> Service:
-    """The service parked until then, or longer where it already was."""
-    return Service(service, until if before is None else max(before.parked_until, until))
-
-
 class Spread(msgspec.Struct, frozen=True, gc=False):
     """A consequence that is worked off in chunks: telling a task's dependents, or ending a run's tasks.
 

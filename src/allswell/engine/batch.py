@@ -15,10 +15,12 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain import service
 from allswell.domain.answer import answer
 from allswell.domain.case import Case, Outcome
 from allswell.domain.claim import check_claim
 from allswell.domain.command import (
+    Admit,
     Answer,
     Cancel,
     Claim,
@@ -28,12 +30,16 @@ from allswell.domain.command import (
     HolderCommand,
     NewTask,
     OpenRun,
+    Park,
+    Report,
+    ServiceCommand,
     Submit,
     Word,
 )
 from allswell.domain.decide import decide, held_to_table
 from allswell.domain.ending import end_run, open_run
 from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, can_name
+from allswell.domain.question import Question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
 from allswell.domain.task import rank
 from allswell.engine.book import Book, News
@@ -60,7 +66,7 @@ async def perform(
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
     now, rows = await plan.take(tx, [id_ for tasks in claimed_before.values() for id_ in tasks])
-    await _read_past(tx, commands, rows)
+    await _read_more(tx, commands, rows)
     book = Book(rows, now)
     answers: list[object] = [None] * len(commands)
     claims: list[tuple[int, Claim]] = []
@@ -97,8 +103,11 @@ async def perform(
     return Performed(answers, book.news)
 
 
-async def _read_past(tx: Transaction, commands: Sequence[Command | Claim], rows: Rows) -> None:
-    """Commands whose token is not the current one may be repetitions, or late: look their attempts up."""
+async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], rows: Rows) -> None:
+    """What only the rows themselves name: attempts that are over, and the open questions about services.
+
+    Commands whose token is not the current one may be repetitions, or late. A service's lock covers its questions.
+    """
     past = []
     for command in commands:
         if isinstance(command, Word) and command.task in rows.tasks:
@@ -106,8 +115,11 @@ async def _read_past(tx: Transaction, commands: Sequence[Command | Claim], rows:
             # A token that no column can hold was never given out, and must reach no store.
             if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
                 past.append((command.task, command.token))
-    if past:
-        rows.attempts.update((await tx.read(Wanted(attempts=past))).attempts)
+    asked = [id_ for row in rows.services.values() if (id_ := service.open_question(row)) is not None]
+    if past or asked:
+        found = await tx.read(Wanted(attempts=past, questions=asked))
+        rows.attempts.update(found.attempts)
+        rows.questions.update(found.questions)
 
 
 async def _claimed_before(
@@ -140,6 +152,8 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
             return _open_run(book, command)
         case EndRun():
             return _end_run(book, command)
+        case Admit() | Report() | Park():
+            return _serve(book, command)
         case _:
             assert_never(command)
 
@@ -201,6 +215,8 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
     question = book.rows.questions.get(command.question)
     if question is None:
         raise Refused("unknown_question", f"there is no question {command.question}", where="question")
+    if question.task is None:
+        return _answer_about_service(book, question, command)
     case = _case(book, question.task)
     out, closed = answer(case, question, command, book.now)
     held_to_table(case, out)
@@ -220,9 +236,33 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
     book.apply(out)
     for made, new in subtasks:
         book.accept(made, new.payload, new.barred)
-    book.rows.questions[question.id] = closed
-    book.changes.questions.append(closed)
+    book.close(closed)
     return out.answer
+
+
+def _answer_about_service(book: Book, question: Question, command: Answer) -> object:
+    if question.service is None:
+        raise Bug(f"question {question.id} is about nothing")
+    decided = service.answer(book.service(question.service), question, command, book.now)
+    book.enter(decided)
+    return decided.answer
+
+
+def _serve(book: Book, command: ServiceCommand) -> object:
+    """A word about a service: decided by its machine, on the row as this batch has left it."""
+    name = command.permit.service if isinstance(command, Report) else command.service
+    check_name(name, "service")
+    row = book.service(name)
+    asked = service.open_question(row)
+    question = None if asked is None else book.rows.questions.get(asked)
+    if isinstance(command, Admit):
+        decided = service.admit(row, question, command, book.now)
+    elif isinstance(command, Report):
+        decided = service.report(row, question, command, book.now)
+    else:
+        decided = service.pause(row, command, book.now)
+    book.enter(decided)
+    return decided.answer
 
 
 def _open_run(book: Book, command: OpenRun) -> RunId:

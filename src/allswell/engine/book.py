@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.question import Question
 from allswell.domain.retry import Failure
-from allswell.domain.run import Service, park
+from allswell.domain.service import Decided, ServiceRow, park
 from allswell.domain.task import Attempt, Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
@@ -54,8 +55,8 @@ class Book:
         self._payloads: dict[TaskId, str] = {}
         self._results: dict[TaskId, str] = {}
         self._ended: dict[tuple[TaskId, Token], Attempt] = {}
-        self._parked: dict[str, Service] = {}
-        """Each once, however many failures of one batch report its limit."""
+        self._services: dict[str, ServiceRow] = {}
+        """As they stand now, those that have changed."""
         self.take(rows)
 
     def take(self, rows: Rows) -> None:
@@ -114,9 +115,35 @@ class Book:
     def park(self, failure: Failure, until: Millis) -> None:
         """Park the services whose limit a failure reported."""
         for name in failure.services:
-            parked: Service = park(name, self.rows.services.get(name), until)
-            self.rows.services[name] = parked
-            self._parked[name] = parked
+            before = self.service(name)
+            parked = park(before, until)
+            if parked is not before:
+                self._services[name] = parked
+
+    def service(self, name: str) -> ServiceRow:
+        """A service as it stands now; one that nothing was ever held against has no row yet."""
+        return self._services.get(name) or self.rows.services.get(name) or ServiceRow(name)
+
+    def enter(self, decided: Decided) -> None:
+        """Enter what a command made of a service."""
+        row = decided.row
+        if row is not self.service(row.id):
+            self._services[row.id] = row
+        self.changes.events += decided.events
+        if decided.asked is not None:
+            self.changes.new_questions.append(decided.asked)
+            self.rows.questions[decided.asked.id] = decided.asked
+        if decided.closed is not None:
+            self.close(decided.closed)
+
+    def close(self, question: Question) -> None:
+        """Enter a question that was answered or withdrawn, be it that this batch has asked it."""
+        self.rows.questions[question.id] = question
+        for place, asked in enumerate(self.changes.new_questions):
+            if asked.id == question.id:
+                self.changes.new_questions[place] = question
+                return
+        self.changes.questions.append(question)
 
     def accept(self, out: Outcome, payload: str, barred: tuple[AgentId, ...]) -> None:
         """Enter a new task."""
@@ -153,8 +180,11 @@ class Book:
             self._flush_place(before, after)
             self._flush_lease(before, after)
             self._before[id_] = after
-        changes.services += self._parked.values()
-        self._parked.clear()
+        # In one order, as new tasks are.
+        for name, row in sorted(self._services.items()):
+            (changes.services if name in self.rows.services else changes.new_services).append(row)
+            self.rows.services[name] = row
+        self._services.clear()
         for agent, record in self.agents.items():
             known = self.rows.agents.get(agent)
             if record is known:

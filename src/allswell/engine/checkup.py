@@ -17,7 +17,9 @@ import msgspec
 
 from allswell.domain.lease import ends_at
 from allswell.domain.names import Millis, question_id
+from allswell.domain.service import ServiceRow, open_question, shut
 from allswell.domain.task import Lane
+from allswell.engine.explaining.services import in_short
 from allswell.engine.explaining.words import ago, clean, listed, many, rough, typed, within
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused, Unavailable
@@ -105,6 +107,7 @@ async def _look(patient: Patient, agenda: Agenda) -> list[Finding]:
         await _agents(store),
         await _clocks(patient),
         await _pool(patient, held, counts.get("ready", 0), agenda.now),
+        await _services(patient, agenda.now),
         await _questions(store, agenda.now),
         await _followers(patient, agenda.now),
         *([] if patient.database is None else [_disk(patient.database, patient.tolerance)]),
@@ -206,10 +209,10 @@ async def _clocks(patient: Patient) -> Finding:
 async def _pool(patient: Patient, held: Sequence[TaskRow], count: int, now: Millis) -> Finding:
     """Tasks that have been ready for long while nobody works on anything of their role.
 
-    A long queue before busy agents is no trouble, and a task whose service is parked waits for the weather.
+    A long queue before busy agents is no trouble, and a task whose service is shut waits for the weather.
     """
-    lanes, parked = await patient.store.transact(_lanes, durable=False)
-    away = {service for service, until in parked.items() if until > now}
+    lanes, services = await patient.store.transact(_lanes, durable=False)
+    away = {name for name, row in services.items() if shut(row, now) is not None}
     weather = {lane.id for lane in lanes if away & set(lane.services)}
     busy = {row.task.role for row in held if row.lease is not None and ends_at(row.lease) > now}
     ready = await _pages(patient.store, "ready")
@@ -224,7 +227,7 @@ async def _pool(patient: Patient, held: Sequence[TaskRow], count: int, now: Mill
     long = [(moment, row) for moment, row in since if now - moment > patient.tolerance.unclaimed]
     if not long:
         at_weather = sum(row.task.lane in weather for row in ready)
-        rest = f", {at_weather} of them for a parked service ({_some(sorted(away))})" if at_weather else ""
+        rest = f", {at_weather} of them for a service that is shut ({_some(sorted(away))})" if at_weather else ""
         return Finding("pool", "ok", f"{many(count, 'task')} ready{rest}, none forgotten", data={"ready": count})
     first = min(moment for moment, _ in long)
     roles = sorted({row.task.role for _, row in long})
@@ -237,8 +240,28 @@ async def _pool(patient: Patient, held: Sequence[TaskRow], count: int, now: Mill
     return Finding("pool", "warn", says, typed(*command), data)
 
 
-async def _lanes(tx: Transaction) -> tuple[Sequence[Lane], dict[str, Millis]]:
+async def _lanes(tx: Transaction) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
     return await tx.lanes()
+
+
+async def _services(patient: Patient, now: Millis) -> Finding:
+    """Breakers that have not been closed for long. A parked service said itself when it is back."""
+    rows = await patient.store.view_services()
+    away = [row for row in rows.values() if shut(row, now) is not None]
+    long = sorted(
+        (row for row in rows.values() if row.state.open_until is not None and now - row.since > patient.tolerance.shut),
+        key=lambda row: row.since,
+    )
+    if not long:
+        says = f"{_some([row.id for row in away])} left alone for now" if away else "no service is shut"
+        return Finding("services", "ok", says, data={"shut": [row.id for row in away]})
+    first = long[0]
+    says = f"{clean(first.id, 40)} {in_short(first, now)}"
+    if len(long) > 1:
+        says += f"; so are {_some([row.id for row in long[1:]])}"
+    asked = open_question(first)
+    command = None if asked is None else typed("why", asked)
+    return Finding("services", "warn", says, command, {"shut": [row.id for row in long], "since": first.since})
 
 
 async def _ready_since(store: Store, row: TaskRow) -> int:

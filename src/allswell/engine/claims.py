@@ -12,6 +12,7 @@ from allswell.domain.command import Claim
 from allswell.domain.decide import held_to_table
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.service import ServiceRow, lets_in
 from allswell.domain.task import Lane, Task
 from allswell.engine.book import Book
 from allswell.store.port import Transaction, Wanted
@@ -27,23 +28,23 @@ class Granted(msgspec.Struct, frozen=True, gc=False):
     """The store's clock when this was said: after the lease was granted, where a claim is repeated."""
 
 
-def open_lanes(claim: Claim, lanes: Sequence[Lane], parked: Mapping[str, Millis], now: Millis) -> list[int]:
-    """The lanes a claimer may be served from: its roles fit, and nothing they need is parked."""
+def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, ServiceRow], now: Millis) -> list[int]:
+    """The lanes a claimer may be served from: its roles fit, and every service they need lets it in."""
+    closed = {name for name, row in services.items() if not lets_in(row, claim.agent, now)}
     return [
         lane.id
         for lane in lanes
-        if (claim.roles is None or lane.role in claim.roles)
-        and not any(parked.get(service, 0) > now for service in lane.services)
+        if (claim.roles is None or lane.role in claim.roles) and closed.isdisjoint(lane.services)
     ]
 
 
 async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
-    lanes, parked = await tx.lanes()
+    lanes, services = await tx.lanes()
     groups: dict[tuple[int, ...], list[tuple[int, Claim]]] = {}
     for place, claim in claims:
         answers[place] = []
-        groups.setdefault(tuple(open_lanes(claim, lanes, parked, book.now)), []).append((place, claim))
+        groups.setdefault(tuple(open_lanes(claim, lanes, services, book.now)), []).append((place, claim))
     given: dict[int, list[Case]] = {place: [] for place, _ in claims}
     for among, members in groups.items():
         if not among:

@@ -61,11 +61,12 @@ class Engine:
         self.store = store
         self.pace = pace
         self.draw = draw
+        self.clock = clock or SystemClock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it runs; None while it is not open."""
         self.ready = Signal()
         self.journal = Signal()
-        self.sweeper = Sweeper(
-            store, clock=clock or SystemClock(), pace=pace, draw=draw, tell=self._tell, machine=machine
-        )
+        self.sweeper = Sweeper(store, clock=self.clock, pace=pace, draw=draw, tell=self._tell, machine=machine)
         self._sweeping = sweeping
         self._hearing = False
         self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
@@ -94,6 +95,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         await self.store.open()
+        self.loop = asyncio.get_running_loop()
         with contextlib.suppress(Unavailable):  # a store that is away now may be back for the first command
             await self.sweeper.look_back()
         await self._nursery.__aenter__()
@@ -110,6 +112,7 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._nursery.cancel()
+        self.loop = None
         try:
             await self._nursery.__aexit__(kind, error, trace)
         finally:

@@ -22,6 +22,10 @@ class Pace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     set_aside: float = 30.0
     """How long a timer that could not be handled is left alone before it is tried again."""
     follow_poll: float = 0.25
+    service_trust: float = 1.0
+    """How long a guard goes by what it last heard of a service that nothing is held against."""
+    service_patience: float = 2.0
+    """How long a guard waits for the store; after that it goes by this process's own breakers."""
     clock_jump: float = 5.0
     """Wall clock and monotonic clock drifting apart by more than this is a jump: the machine slept."""
 

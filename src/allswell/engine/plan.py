@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from allswell.domain.command import (
+    Admit,
     Answer,
     Cancel,
     Claim,
@@ -14,10 +15,21 @@ from allswell.domain.command import (
     Fail,
     NewTask,
     OpenRun,
+    Park,
+    Report,
     Submit,
     Word,
 )
-from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, can_name, task_of_question
+from allswell.domain.names import (
+    AgentId,
+    Millis,
+    QuestionId,
+    RunId,
+    TaskId,
+    can_name,
+    service_of_question,
+    task_of_question,
+)
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
@@ -60,11 +72,19 @@ class Plan:
             self._hold(command.task)
         elif isinstance(command, Answer):
             self.questions[command.question] = None
-            self._hold(task_of_question(command.question))
+            service = service_of_question(command.question)
+            if service is None:
+                self._hold(task_of_question(command.question))
+            else:
+                self.services[service] = None
             self._submit(command.subtasks)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
             self.runs_shared = False
+        elif isinstance(command, Admit | Park):
+            self.services[command.service] = None
+        elif isinstance(command, Report):
+            self.services[command.permit.service] = None
 
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None

@@ -140,6 +140,11 @@ class SyncWatch:
             raise Unavailable("the watch was closed before the store answered") from None
 
     @property
+    def inner(self) -> Watch:
+        """The watch behind it, which lives in a loop and a thread of its own; for what carries its calls there."""
+        return self._open
+
+    @property
     def _open(self) -> Watch:
         if self._watch is None:
             raise Unavailable("the watch is closed")

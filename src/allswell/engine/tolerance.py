@@ -14,6 +14,8 @@ class Tolerance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a task may be ready with nobody at work on its role."""
     behind: int = 300_000
     """How old the first event that a follower has not read yet may be."""
+    shut: int = 900_000
+    """How long a service's breaker may stay open."""
     clock_skew: int = 5_000
     """How far the store's clock and this machine's may differ."""
     disk_free: int = 500_000_000

@@ -21,6 +21,7 @@ from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, Run
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
@@ -305,6 +306,10 @@ class Watch:
         id_ = self._ids.command()
         await self.engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
 
+    def new_command(self) -> CommandId:
+        """An id for a command of one's own."""
+        return self._ids.command()
+
     # --- looking ----------------------------------------------------------------------------------------------------
 
     async def task(self, task: str) -> TaskRow | None:
@@ -339,6 +344,10 @@ class Watch:
     async def agents(self) -> list[Agent]:
         """Agents that have missed check-ins."""
         return await self.engine.store.view_agents()
+
+    async def services(self) -> list[ServiceRow]:
+        """Services that something is, or was, held against."""
+        return list((await self.engine.store.view_services()).values())
 
     async def unaccounted(self) -> list[TaskId]:
         """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""

@@ -206,11 +206,14 @@ _ALL = (
     _pace("sweep_busy", "A sweeper's pause when what is due is locked by another one."),
     _pace("set_aside", "How long a timer that could not be handled is left alone."),
     _pace("follow_poll", "How often a follower of the journal looks again by itself."),
+    _pace("service_trust", "How long a guard goes by what it last heard of a service that nothing is held against."),
+    _pace("service_patience", "How long a guard waits for the store before it goes by its own process's breakers."),
     _pace("clock_jump", "Clocks drifting apart by more than this is a jump: the machine slept, or its clock was set."),
     # Where `allswell doctor` draws the line.
     _doctor("overdue", Kind.DURATION, "How long something may be due before the doctor says that nobody sweeps."),
     _doctor("unclaimed", Kind.DURATION, "How long a task may be ready with nobody at work on its role."),
     _doctor("behind", Kind.DURATION, "How old the first event that a follower has not read may be."),
+    _doctor("shut", Kind.DURATION, "How long a service's breaker may stay open."),
     _doctor("clock_skew", Kind.DURATION, "How far the store's clock and this machine's may differ."),
     _doctor("disk_free", Kind.SIZE, "What should be free on the disk of an SQLite store."),
 )

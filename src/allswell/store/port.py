@@ -12,7 +12,8 @@ The protocol, which the memory store enforces with `Bug` (each rule answers a fa
     and never waits; after it only what it returned may be read and written.
 3.  `now` is read after the locks: a clock read before a wait for a lock is stale by that wait.
 4.  A row is written only under its lock. A task's lock covers its `ready`, timer, `wait` and `bar` rows, its attempts
-    and questions made by it; a lease also has a lock of its own, so that check-ins need not touch the task. A wait
+    and questions made by it; a service's lock covers the questions about it; a lease also has a lock of its own, so
+    that check-ins need not touch the task. A wait
     row is written under the lock of the task it belongs to and appears only under the lock of the one it targets
     (so that whether a task is awaited is exact under its lock). New rows need no lock.
 5.  `find_*` look without locks, and what they return is a hint: it is locked and read again before it is used.
@@ -35,7 +36,8 @@ from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
-from allswell.domain.run import Run, Service, Spread
+from allswell.domain.run import Run, Spread
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls
@@ -90,7 +92,7 @@ class Rows(msgspec.Struct):
 
     spreads: dict[str, Spread] = msgspec.field(default_factory=dict)
     runs: dict[RunId, Run] = msgspec.field(default_factory=dict)
-    services: dict[str, Service] = msgspec.field(default_factory=dict)
+    services: dict[str, ServiceRow] = msgspec.field(default_factory=dict)
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
     questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
     tasks: dict[TaskId, Task] = msgspec.field(default_factory=dict)
@@ -113,8 +115,8 @@ class Changes(msgspec.Struct):
 
     new_runs: list[Run] = msgspec.field(default_factory=list)
     runs: list[Run] = msgspec.field(default_factory=list)
-    services: list[Service] = msgspec.field(default_factory=list)
-    """Put: made or replaced."""
+    new_services: list[ServiceRow] = msgspec.field(default_factory=list)
+    services: list[ServiceRow] = msgspec.field(default_factory=list)
     new_agents: list[Agent] = msgspec.field(default_factory=list)
     """Of agents that had no record: two that count a first miss at once must not both begin at one."""
     agents: list[Agent] = msgspec.field(default_factory=list)
@@ -198,8 +200,8 @@ class Transaction(Protocol):
         """Write every table once."""
         ...
 
-    async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
-        """All lanes, and until when each parked service is parked. Both change rarely; read without locks."""
+    async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
+        """All lanes, and the services that something is or was held against. Both change rarely; read without locks."""
         ...
 
     async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
@@ -326,8 +328,8 @@ class Views(Protocol):
         """Agents that something is held against."""
         ...
 
-    async def view_parked(self) -> dict[str, Millis]:
-        """Until when services are parked; one whose time has passed may still be named."""
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
         ...
 
     async def view_counts(self) -> dict[str, int]:

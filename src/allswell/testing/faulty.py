@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
 from allswell.store.call import Call, Hearer
@@ -151,9 +152,9 @@ class FaultyStore:
         """Agents that something is held against."""
         return await self._reach().view_agents()
 
-    async def view_parked(self) -> dict[str, Millis]:
-        """Until when services are parked."""
-        return await self._reach().view_parked()
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
+        return await self._reach().view_services()
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

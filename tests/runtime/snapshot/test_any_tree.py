@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from allswell.domain.snapshot import spell, unspell
 from allswell.runtime.snapshot import recover, take
-
 from tests.runtime.snapshot.repository import files_in, git, make, picture, write
 
 NAMES = st.sampled_from([b"a", b"b", b"A", b"x y", b"n\nl", b"\xff", b"\\", b'"', b"e.txt", b"\xc3\xa9"])

@@ -13,7 +13,6 @@ import pytest
 from allswell.domain.snapshot import Why
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.snapshot import Limits, list_snapshots, reading, recover, take
-
 from tests.runtime.snapshot.repository import files_in, git, git_files, make, picture, write
 
 NOBODY = 65_534

@@ -27,7 +27,7 @@ def perform(work: Work, *, strict: bool = True) -> None:
         changes.new_questions = [rows.question("q_1.1", "t_1")]
         changes.new_leases = [rows.lease("t_1"), rows.lease("t_2")]
         changes.new_ready = [rows.ready("t_3")]
-        changes.agents, changes.services = [rows.agent("alice")], [rows.service("s")]
+        changes.agents, changes.new_services = [rows.agent("alice")], [rows.service("s")]
         changes.new_spreads = [rows.spread("t_1")]
         await write(store, changes, {Kind.SERVICE: ["s"], Kind.AGENT: ["alice"]})
         await store.transact(work)
@@ -100,7 +100,7 @@ ended = rows.task("t_1", state="done")
     [
         Changes(runs=[rows.run("r_1")]),
         Changes(services=[rows.service("s")]),
-        Changes(services=[rows.service("new")]),
+        Changes(new_services=[rows.service("new")]),
         Changes(agents=[rows.agent("alice")]),
         Changes(drop_agents=[AgentId("alice")]),
         Changes(questions=[rows.question("q_1.1", "t_1")]),

@@ -81,13 +81,14 @@ def ask(
 
 
 def _option(given: str) -> Choice:
-    from allswell.domain.question import Act
+    from allswell.domain.question import SERVICE_ACTS, Act
     from allswell.domain.question import Option as Choice
 
     key, sign, label = given.partition("=")
     if not sign or not key.strip() or not label.strip():
         raise Refused("bad_option", f"--option {given!r} must be KEY=LABEL, such as yes='Go ahead'", where="--option")
-    return Choice(key.strip(), label.strip(), Act(key.strip()) if key.strip() in list(Act) else Act.RETRY)
+    known = [act for act in Act if act not in SERVICE_ACTS]
+    return Choice(key.strip(), label.strip(), Act(key.strip()) if key.strip() in known else Act.RETRY)
 
 
 async def _ask(watch: Watch, held: Held, text: str, options: tuple[Choice, ...], *, hold: bool) -> QuestionId:

@@ -75,11 +75,14 @@ async def find_run(views: Views, text: str, where: str = "run") -> RunId:
 
 
 async def find_question(views: Views, text: str) -> QuestionId:
-    """The question with this id, or the only open one about the task that is meant."""
+    """The question with this id, or the only open one about the service or the task that is meant."""
     if can_name(text) and text.startswith("q_") and await views.view_question(QuestionId(text)) is not None:
         return QuestionId(text)
     unanswered = await views.view_questions()
     if not text.startswith("q_"):
+        services = [question.id for question in unanswered if question.service == text]
+        if services:
+            return services[0]
         task = await find_task(views, text, "question")
         about = [question.id for question in unanswered if question.task == task]
         if len(about) == 1:

@@ -221,22 +221,25 @@ def questions(
 ) -> None:
     """List what waits for a human, the oldest first."""
     from allswell.doors.cli import shapes
-    from allswell.store.port import TaskFilter
 
     frame = Frame(store, json=json)
 
     async def work(views: Views) -> tuple[list[Question], dict[str, str], int]:
         found = await views.view_questions(open_only=not all_, limit=limit)
-        names: dict[str, str] = {}
-        about = tuple(dict.fromkeys(question.task for question in found))
-        if about and not json:
-            rows = await views.view_tasks(TaskFilter(ids=about, limit=len(about)))
-            names = {str(row.task.id): row.task.name for row in rows}
+        names = {} if json else {str(question.id): await subject(views, question) for question in found}
         return found, names, (await views.view_agenda()).now
 
     found, names, now = frame.look(work)
-    words = "\n\n".join(told_question(question, names.get(question.task, ""), now) for question in found)
+    words = "\n\n".join(told_question(question, names.get(question.id, ""), now) for question in found)
     frame.say({"questions": [shapes.question(question) for question in found]}, words or "Nothing waits for you.")
+
+
+async def subject(views: Views, question: Question) -> str:
+    """The name of what a question is about."""
+    if question.task is None:
+        return f"service {question.service}"
+    row = await views.view_task(question.task)
+    return question.task if row is None else row.task.name
 
 
 def told_question(question: Question, name: str, now: int) -> str:
@@ -267,7 +270,7 @@ def _closed(question: Question, now: int) -> str:
 
 
 def answer(
-    question: Annotated[str, Argument(metavar="QID", help="The question, or the task it is about.")],
+    question: Annotated[str, Argument(metavar="QID", help="The question, or the task or service it is about.")],
     option: Annotated[str, Argument(metavar="OPTION", help="One of the question's options.")],
     text: Annotated[str, Argument(metavar="[TEXT]", help="What the next holder should know.", show_default=False)] = "",
     subtasks: Annotated[
@@ -290,18 +293,29 @@ def answer(
 
     async def work(watch: Watch) -> tuple[str, str, str]:
         from allswell.doors.cli.ids import find_question
-        from allswell.doors.cli.shapes import stands
 
         views = watch.engine.store
         id_ = await find_question(views, question)
         await watch.answer(id_, option, text, subtasks=parts, timeout=timeout, by=who)
         closed = await views.view_question(id_)
-        row = None if closed is None else await views.view_task(closed.task)
-        return id_, closed.choice or "" if closed else "", "" if row is None else f"{row.task.name} is {stands(row)}"
+        return id_, closed.choice or "" if closed else "", "" if closed is None else await _stands(views, closed)
 
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
     frame.say({"question": id_, "choice": choice}, sentence(words))
+
+
+async def _stands(views: Views, question: Question) -> str:
+    """What an answer has come to so far."""
+    from allswell.doors.cli.shapes import stands
+    from allswell.engine.explaining.services import in_short
+
+    if question.service is not None:
+        row = (await views.view_services()).get(question.service)
+        now = (await views.view_agenda()).now
+        return "" if row is None else f"service {question.service} {in_short(row, now)}"
+    task = None if question.task is None else await views.view_task(question.task)
+    return "" if task is None else f"{task.task.name} is {stands(task)}"
 
 
 def cancel(

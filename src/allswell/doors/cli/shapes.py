@@ -109,6 +109,7 @@ def question(asked: Question) -> Shape:
     return {
         "id": asked.id,
         "task": asked.task,
+        "service": asked.service,
         "run": asked.run,
         "kind": asked.kind,
         "text": asked.text,

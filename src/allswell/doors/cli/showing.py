@@ -130,13 +130,11 @@ def _facts(row: TaskRow, now: int) -> str:
 
 async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, object], str]:
     from allswell.doors.cli import shapes
-    from allswell.doors.cli.people import told_question
+    from allswell.doors.cli.people import subject, told_question
 
     question = await views.view_question(id_)
     assert question is not None  # noqa: S101 - it was just found, and questions are never deleted
-    row = await views.view_task(question.task)
-    name = question.task if row is None else row.task.name
-    return {"question": shapes.question(question)}, told_question(question, name, now)
+    return {"question": shapes.question(question)}, told_question(question, await subject(views, question), now)
 
 
 async def _run(views: Views, id_: RunId, now: int) -> tuple[dict[str, object], str]:

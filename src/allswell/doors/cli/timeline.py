@@ -136,7 +136,7 @@ def _lanes(night: Night, start: int, end: int) -> Iterable[str]:
                 one.asked_at,
                 one.closed_at or end,
                 "asked",
-                names.get(one.task, one.task),
+                one.service or "" if one.task is None else names.get(one.task, one.task),
                 f"{one.asked_by} asked: {one.text} {_answer(one)}",
             )
             for one in night.questions

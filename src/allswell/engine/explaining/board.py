@@ -45,7 +45,7 @@ async def board(views: Views) -> Board:
     overview = await look(views)
     facts = Facts(overview.now)
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
-    facts.parked = await views.view_parked()
+    facts.services = await views.view_services()
     rows: list[TaskRow] = []
     for state in _SHOWN:
         if overview.counts.get(state):

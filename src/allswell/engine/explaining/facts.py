@@ -12,6 +12,7 @@ import msgspec
 from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, question_id
 from allswell.domain.question import Question
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, State
 from allswell.store.port import TaskFilter, TaskRow, Views
 
@@ -30,7 +31,7 @@ class Facts(msgspec.Struct):
     rows: dict[TaskId, TaskRow] = msgspec.field(default_factory=dict)
     questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
-    parked: dict[str, Millis] = msgspec.field(default_factory=dict)
+    services: dict[str, ServiceRow] = msgspec.field(default_factory=dict)
     missing: set[str] = msgspec.field(default_factory=set)
     """What is waited for and does not exist."""
     awaited: set[str] = msgspec.field(default_factory=set)
@@ -56,7 +57,7 @@ async def gather(store: Views, root: TaskRow) -> Facts:
     if any(row.lease is not None for row in open_rows):
         facts.agents = {agent.id: agent for agent in await store.view_agents()}
     if any(row.ready and row.task.spec.services for row in open_rows):
-        facts.parked = await store.view_parked()
+        facts.services = await store.view_services()
     task = root.task
     facts.attempts = await store.view_attempts(task.id)
     for number in range(1, min(task.record.questions, NEEDS_MOST) + 1):

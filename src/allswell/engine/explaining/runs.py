@@ -7,9 +7,11 @@ from collections import Counter
 from allswell.domain.names import Millis
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, State
 from allswell.engine.explaining.chain import explain
 from allswell.engine.explaining.facts import Facts, gather
+from allswell.engine.explaining.services import in_short
 from allswell.engine.explaining.shapes import Explanation, Link, Next, Todo
 from allswell.engine.explaining.standing import NO_SWEEPER, SWEEP, is_late, stand, stand_question
 from allswell.engine.explaining.words import ago, clean, listed, many, quoted, rough, typed
@@ -21,11 +23,15 @@ TASKS_MOST = 10_000
 
 
 async def explain_question(store: Views, question: Question) -> Explanation:
-    """Why a question is there, and what its task would do with an answer."""
-    row = await store.view_task(question.task)
+    """Why a question is there, and what its task or service would do with an answer."""
+    row = None if question.task is None else await store.view_task(question.task)
     now = (await store.view_agenda()).now
     standing = stand_question(question, now)
     link = Link(question.id, "question", clean(question.text, 60), standing.state, standing.says, question.asked_at)
+    if question.service is not None:
+        service = (await store.view_services()).get(question.service, ServiceRow(question.service))
+        says = f"It is about the service {quoted(service.id)}, which {in_short(service, now)}."
+        link = Link(link.id, link.kind, link.name, link.state, (*link.says, says), link.since)
     if row is None:
         return Explanation(question.id, "question", link.name, standing.state, now, (link,), (), (), standing.todo)
     task = explain(row, await gather(store, row))
@@ -57,7 +63,7 @@ async def explain_run(store: Views, run: Run) -> Explanation:
             break
     facts = Facts(now)
     facts.agents = {agent.id: agent for agent in await store.view_agents()}
-    facts.parked = await store.view_parked()
+    facts.services = await store.view_services()
     counted = Counter(stand(row, facts).state for row in rows)
     still = [row for row in rows if row.task.state == OPEN]
     name = quoted(run.name)

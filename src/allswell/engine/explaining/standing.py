@@ -20,8 +20,9 @@ from allswell.domain.names import Millis, TaskId
 from allswell.domain.question import Act, Option, Question
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
 from allswell.engine.explaining.facts import Facts
+from allswell.engine.explaining.services import held_up
 from allswell.engine.explaining.shapes import Next, Standing, Todo
-from allswell.engine.explaining.words import ago, clean, length, listed, many, quoted, rough, typed
+from allswell.engine.explaining.words import ago, clean, length, many, quoted, rough, typed
 from allswell.store.port import TaskRow
 
 LATE = 5_000
@@ -200,16 +201,13 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
             f"{NO_SWEEPER}: nobody has ended it yet.",
         )
         return Standing(State.READY, says, OVERDUE, since, (), (SWEEP,))
-    closed = {service: facts.parked[service] for service in task.spec.services if facts.parked.get(service, 0) > now}
-    if closed:
-        until = max(closed.values())
-        named = listed([quoted(service) for service in closed])
-        says_parked = (
-            f"{quoted(task.name)} is ready, but cannot be claimed: it needs {named},"
-            f" which asked everybody to wait. It is parked for another {rough(until - now)}."
-        )
-        opens = Next(until, f"{named} can be used again, and the task can be claimed")
-        return Standing(State.READY, _some(says_parked, before), PARKED, since, (opens, *ahead), (cancel,))
+    closed = held_up(task, facts.services, now)
+    if closed is not None:
+        says_closed = f"{quoted(task.name)} is ready, but cannot be claimed: {closed.says}"
+        opens = () if closed.next is None else (closed.next,)
+        trouble = ASKING if closed.asking else PARKED
+        todo = (*closed.todo, cancel)
+        return Standing(State.READY, _some(says_closed, before), trouble, since, (*opens, *ahead), todo)
     stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
     says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
     todo = (Todo("Start an agent, or take it yourself", claim), cancel)
@@ -353,12 +351,16 @@ def stand_question(question: Question, now: int) -> Standing:
     if question.choice == "withdrawn":
         return Standing(
             "withdrawn",
-            (text, f"It was withdrawn {ago(question.closed_at, now)}: its task ended without an answer."),
+            (text, f"It was withdrawn {ago(question.closed_at, now)}: {_why_withdrawn(question)}."),
             FINE,
         )
     said = f", {quoted(question.answer)}" if question.answer else ""
     closed = f"It was answered {ago(question.closed_at, now)}{by}: {clean(question.choice or '')}{said}."
     return Standing("answered", (text, closed), FINE, question.asked_at)
+
+
+def _why_withdrawn(question: Question) -> str:
+    return "its task ended without an answer" if question.service is None else "the service works again"
 
 
 def _answer(question: Question, option: Option) -> str:

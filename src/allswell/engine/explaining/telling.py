@@ -33,6 +33,10 @@ SENTENCES: Mapping[str, str] = {
     "run_opened": "run {name} was opened",
     "run_ended": "the run has ended: {reason}",
     "service_parked": "{service} asked everybody to wait",
+    "breaker_opened": "{service} failed {failures} times in a row: it is left alone for {pause_ms}",
+    "breaker_probe": "{service} is tried by one call",
+    "breaker_escalated": "{service} has failed {failures} times in a row: a human is asked ({question})",
+    "breaker_closed": "{service} works again, after {shut_ms}",
     "clock_jumped": "the clock jumped by {by_ms}: every holder gets one more window",
 }
 MARKS: Mapping[str, str] = {
@@ -44,6 +48,8 @@ MARKS: Mapping[str, str] = {
     "agent_idle": "✗",
     "agent_stalled": "✗",
     "late_result": "✋",
+    "breaker_opened": "✗",
+    "breaker_closed": "✓",
     "question_asked": "?",
     "task_repeated_timeout": "?",
 }

@@ -1,4 +1,4 @@
-"""Guards: retries, breakers and limits around calls to services, in memory and without a store.
+"""Guards: retries, breakers and limits around calls to services, in memory or with a store behind them.
 
 `guard` is what users meet, `trial` one call as it is lived through, `attempts` and `streams` blocks and generators,
 `transport` the guard under an SDK, `breakers` where breakers live. The rules stand in `allswell.domain`.

@@ -167,6 +167,13 @@ class MemoryBreakers:
             cell = self._cell(service)
             cell.become(service, breaker.answered(cell.service, self._clock.monotonic()))
 
+    def adopt(self, service: str, failures: int) -> None:
+        """Go on with a service that is known to be shut elsewhere: its next caller here is the probe."""
+        with self._lock:
+            cell = self._cell(service)
+            now = Millis(self._clock.monotonic())
+            cell.become(service, Service(failures, cell.service.generation + 1, open_until=now))
+
     def standing(self, service: str) -> tuple[breaker.Stand, Service]:
         """Where a service's breaker stands now, and the row behind it: for whoever wants to see."""
         found = self._cell(service).service

@@ -32,7 +32,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -53,6 +53,10 @@ from allswell.runtime.guard.streams import async_stream, sync_stream
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.scope import Scope, ScopeTimeout
+
+if TYPE_CHECKING:
+    from allswell.engine.sync import SyncWatch
+    from allswell.engine.watch import Watch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -280,11 +284,13 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     classifier: Classifier | None = None,
     on_incident: Hook | None = None,
     on: Literal["thread", "here"] = "thread",
+    watch: Watch | SyncWatch | None = None,
 ) -> Guard:
     """A guard for calls to a service: with a whole policy, or with the figures that differ from the settings.
 
     Lengths of time are milliseconds or text such as "30s". `retries` is a number for every class that is retried at
-    all, or one for single classes: `{"server": 5}`. `breaker=False` makes one without a breaker.
+    all, or one for single classes: `{"server": 5}`. `breaker=False` makes one without a breaker. With a `watch` that is
+    open, breaker and rate-limit pause are shared by every process on its store.
     """
     figures: dict[str, object] = {}
     if timeout is not None:
@@ -312,4 +318,13 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
         classifier=classifier,
         on_incident=on_incident,
         on=on,
+        around=None if watch is None else _around(watch),
     )
+
+
+def _around(watch: Watch | SyncWatch) -> Surroundings:
+    """The world as the guards of a watch have it."""
+    from allswell.runtime.guard.reaching import breakers_of, inner_of
+
+    engine = inner_of(watch).engine
+    return Surroundings(*breakers_of(watch), clock=engine.clock, draw=engine.draw)

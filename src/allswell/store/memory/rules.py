@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from allswell.domain.question import Question
 from allswell.errors import Bug
 from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.tables import Draft
@@ -67,7 +68,7 @@ class Rules:
                 self._must_be_locked(kind, id_, exists=draft.exists(kind, id_))
         for question in wanted.questions:
             row = draft.questions.get(question)
-            if row is None or (Kind.TASK, row.task) not in self._held:
+            if row is None or _cover(row) not in self._held:
                 self._must_be_locked(Kind.QUESTION, question, exists=row is not None)
         for task in wanted.leases:
             exists = draft.leases.get(task) is not None
@@ -85,7 +86,7 @@ class Rules:
     def check_put(self, changes: Changes) -> None:
         """What is made or replaced was to be locked, so that whoever has it is waited for in the order of locks."""
         for kind, ids in (
-            (Kind.SERVICE, [service.id for service in changes.services]),
+            (Kind.SERVICE, [service.id for service in changes.new_services]),
             (Kind.AGENT, [agent.id for agent in (*changes.new_agents, *changes.agents)]),
             (Kind.AGENT, changes.drop_agents),
         ):
@@ -99,6 +100,7 @@ class Rules:
             raise Bug("write after a lock that came after now: the time of the decision is stale")
         for kind, ids in (
             (Kind.RUN, [run.id for run in changes.runs]),
+            (Kind.SERVICE, [service.id for service in changes.services]),
             (Kind.TASK, [task.id for task, _ in changes.tasks]),
             (Kind.LEASE, [lease.task for lease in changes.leases]),
             (Kind.LEASE, [task for task, _ in changes.drop_leases]),
@@ -107,8 +109,10 @@ class Rules:
             for id_ in ids:
                 self._must_be_alone((kind, id_))
         for question in changes.questions:
-            if not self._is_alone((Kind.TASK, question.task)):
+            if not self._is_alone(_cover(question)):
                 self._must_be_alone((Kind.QUESTION, question.id))
+        for question in changes.new_questions:
+            self._must_be_alone(_cover(question))
         for task in _covered(changes):
             self._must_be_alone((Kind.TASK, task))
         for owner in (*(owner for owner, _ in changes.timers), *changes.drop_timers):
@@ -128,9 +132,14 @@ class Rules:
             raise Bug(f"a transaction writes {key[0]} {key[1]}, which is {how}")
 
 
+def _cover(question: Question) -> Key:
+    """The lock that covers a question: that of what it is about."""
+    service = question.service
+    return (Kind.TASK, str(question.task)) if service is None else (Kind.SERVICE, service)
+
+
 def _covered(changes: Changes) -> Iterable[str]:
     """The tasks whose own lock covers what is written."""
-    yield from (question.task for question in changes.new_questions)
     yield from (ready.task for ready in changes.new_ready)
     yield from (ready.task for ready in changes.drop_ready)
     yield from (wait.task for wait in changes.new_waits)

@@ -14,7 +14,8 @@ from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
-from allswell.domain.run import Run, Service, Spread
+from allswell.domain.run import Run, Spread
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, Ready, State, Task, Wait
 from allswell.store.port import Kind
 
@@ -66,7 +67,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.runs: dict[RunId, Run] = {}
-        self.services: dict[str, Service] = {}
+        self.services: dict[str, ServiceRow] = {}
         self.agents: dict[AgentId, Agent] = {}
         self.questions: dict[QuestionId, Question] = {}
         self.tasks: dict[TaskId, Task] = {}
@@ -140,6 +141,8 @@ class Tables:
                 (_join if task.state == OPEN else _leave)(self.open_by_run, task.run, id_)
         for asked, question in draft.questions.made():
             self.questions[asked] = question
+            if question.task is None:
+                continue
             (_join if question.closed_at is None else _leave)(self.open_questions, question.task, asked)
 
     def _apply_leases(self, draft: Draft) -> None:

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
 from allswell.store.memory.database import Looking
@@ -30,7 +31,7 @@ from allswell.store.taking import take_in_turn
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
 
-_MADE_UNSEEN = (Kind.RUN, Kind.TASK, Kind.AGENT)
+_MADE_UNSEEN = (Kind.RUN, Kind.SERVICE, Kind.TASK, Kind.AGENT)
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
 
 
@@ -157,12 +158,11 @@ class MemoryTransaction:
             self.entries += enter(changes, self.draft, self._base, self.xid)
             self.written.append(changes)
 
-    async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
-        """All lanes, and until when each parked service is parked."""
+    async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
+        """All lanes, and the services that something is or was held against."""
         async with self._statement("lanes"):
             services = {**self._base.tables.services, **dict(self.draft.services.made())}
-            parked = {id_: service.parked_until for id_, service in services.items()}
-            return list(self._base.lanes.values()), parked
+            return list(self._base.lanes.values()), services
 
     async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
         """Lock up to `count` claimable tasks of these lanes, best rank first, skipping locked ones.

@@ -6,9 +6,10 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 
@@ -105,10 +106,10 @@ class MemoryViews:
         await self.give_way("view_agents")
         return sorted(self.database.tables.agents.values(), key=lambda agent: agent.id)
 
-    async def view_parked(self) -> dict[str, Millis]:
-        """Until when services are parked."""
-        await self.give_way("view_parked")
-        return {id_: service.parked_until for id_, service in self.database.tables.services.items()}
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
+        await self.give_way("view_services")
+        return dict(self.database.tables.services)
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

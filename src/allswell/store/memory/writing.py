@@ -26,7 +26,7 @@ V = TypeVar("V")
 def insertions(changes: Changes) -> Iterator[tuple[Key, bool]]:
     """The keys that these changes make, each with whether it must be new."""
     yield from (((Kind.RUN, run.id), True) for run in changes.new_runs)
-    yield from (((Kind.SERVICE, service.id), False) for service in changes.services)
+    yield from (((Kind.SERVICE, service.id), True) for service in changes.new_services)
     dropped_agents = frozenset(changes.drop_agents)
     yield from (((Kind.AGENT, agent.id), agent.id not in dropped_agents) for agent in changes.new_agents)
     yield from (((Kind.AGENT, agent.id), False) for agent in changes.agents)
@@ -53,8 +53,10 @@ def _enter_around(changes: Changes, draft: Draft, base: Database) -> None:
         _insert(draft.runs, run.id, run)
     for run in changes.runs:
         _update(draft.runs, run.id, run)
+    for service in changes.new_services:
+        _insert(draft.services, service.id, service)
     for service in changes.services:
-        draft.services.put(service.id, service)
+        _update(draft.services, service.id, service)
     for id_ in changes.drop_agents:
         _drop(draft, draft.agents, Kind.AGENT, id_)
     for agent in changes.new_agents:

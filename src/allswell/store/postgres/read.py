@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
 from allswell.domain.names import Token
-from allswell.domain.run import Run, Service
+from allswell.domain.run import Run
 from allswell.domain.task import Attempt, Ready, Wait
 from allswell.store.port import Kind, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
@@ -17,6 +17,7 @@ from allswell.store.postgres.values import (
     first_attempt_of,
     integers,
     question_of,
+    services_of,
     spread_of,
     task_of,
     texts,
@@ -130,7 +131,7 @@ def _fill_runs(rows: Rows, answer: Answer) -> None:
 
 
 def _fill_services(rows: Rows, answer: Answer) -> None:
-    rows.services = {row[0]: Service(*row) for row in answer.fetchall()}
+    rows.services = services_of(answer.fetchall())
 
 
 def _fill_agents(rows: Rows, answer: Answer) -> None:

@@ -179,7 +179,7 @@ SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::
 SELECT id, name, created_at, deadline, ended_at, reason, command FROM allswell.run WHERE id = ANY($1::text[])
 
 -- name: read_services
-SELECT id, parked_until FROM allswell.service WHERE id = ANY($1::text[])
+SELECT state FROM allswell.service WHERE id = ANY($1::text[])
 
 -- name: read_agents
 SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::text[])
@@ -191,8 +191,8 @@ FROM allswell.question WHERE id = ANY($1::text[])
 -- name: lanes
 SELECT id, role, services FROM allswell.lane ORDER BY id
 
--- name: parked
-SELECT id, parked_until FROM allswell.service ORDER BY id
+-- name: services
+SELECT state FROM allswell.service ORDER BY id
 
 -- Hints, found without locks ------------------------------------------------------------------------------------------
 
@@ -241,10 +241,12 @@ SET name = x.name, deadline = x.deadline, ended_at = x.ended_at, reason = x.reas
 FROM json_to_recordset($1::json) AS x(id text, name text, deadline bigint, ended_at bigint, reason text, command text)
 WHERE r.id = x.id
 
--- name: put_services
-INSERT INTO allswell.service (id, parked_until)
-SELECT id, parked_until FROM json_to_recordset($1::json) AS x(id text, parked_until bigint)
-ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until
+-- name: insert_services
+-- Each row is kept whole.
+INSERT INTO allswell.service (id, state) SELECT x ->> 'id', x::text FROM json_array_elements($1::json) AS x
+
+-- name: update_services
+UPDATE allswell.service AS s SET state = x::text FROM json_array_elements($1::json) AS x WHERE s.id = x ->> 'id'
 
 -- name: insert_agents
 INSERT INTO allswell.agent (id, misses, missed_at, stalled)
@@ -264,7 +266,8 @@ DELETE FROM allswell.agent WHERE id = ANY($1::text[])
 -- name: insert_questions
 INSERT INTO allswell.question (id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer,
                                answered_by, command)
-SELECT id, task, run, kind, text, options::text, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+SELECT id, coalesce(task, ''), run, kind, text, options::text, asked_at, asked_by, closed_at, choice, answer, answered_by,
+       command
 FROM json_to_recordset($1::json) AS x(id text, task text, run text, kind text, text text, options json,
                                       asked_at bigint, asked_by text, closed_at bigint, choice text, answer text,
                                       answered_by text, command text)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
 from allswell.store.postgres.read import Reading, covers
 from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.values import integers, lane_of, texts
+from allswell.store.postgres.values import integers, lane_of, services_of, texts
 from allswell.store.postgres.write import writes
 
 _PICK_WIDTH = 2
@@ -106,10 +107,10 @@ class PostgresTransaction:
         self.wrote = True
         self._ahead = None
 
-    async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
-        """All lanes, and until when each parked service is parked."""
-        lanes, parked = self._ask_all((SQL["lanes"], ()), (SQL["parked"], ()))
-        return [lane_of(row) for row in lanes.fetchall()], dict(parked.fetchall())
+    async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
+        """All lanes, and the services that something is or was held against."""
+        lanes, services = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()))
+        return [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
 
     async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""

@@ -15,6 +15,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Lane, Record, Spec, Task, Wait
 from allswell.store.port import Entry, Position, TaskRow
 
@@ -25,6 +26,7 @@ _RECORD = msgspec.json.Decoder(Record)
 _OPTIONS = msgspec.json.Decoder(tuple[Option, ...])
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _EVENTS = msgspec.json.Decoder(list[Event])
+_SERVICE = msgspec.json.Decoder(ServiceRow)
 _KEPT = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
 _NEW_SPEC = Spec()
 _NEW_RECORD = Record()
@@ -82,8 +84,13 @@ def task_row_of(row: Row) -> TaskRow:
 
 
 def question_of(row: Row) -> Question:
-    """A question, its options decoded."""
-    return Question(*(*row[:5], _OPTIONS.decode(row[5]), *row[6:]))
+    """A question, its options decoded; one about a service has no task."""
+    return Question(*(row[0], row[1] or None, *row[2:5], _OPTIONS.decode(row[5]), *row[6:]))
+
+
+def services_of(rows: Iterable[Row]) -> dict[str, ServiceRow]:
+    """Services by id."""
+    return {service.id: service for service in (_SERVICE.decode(row[0]) for row in rows)}
 
 
 def spread_of(row: Row) -> Spread:

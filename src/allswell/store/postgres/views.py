@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.postgres.connection import Statement
@@ -18,6 +19,7 @@ from allswell.store.postgres.values import (
     entries_of,
     first_attempt_of,
     question_of,
+    services_of,
     task_row_of,
     texts,
 )
@@ -88,9 +90,9 @@ class PostgresViews:
         """Agents that something is held against."""
         return [Agent(*row) for row in await self._rows("view_agents")]
 
-    async def view_parked(self) -> dict[str, Millis]:
-        """Until when services are parked."""
-        return dict(await self._rows("parked"))
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
+        return services_of(await self._rows("services"))
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

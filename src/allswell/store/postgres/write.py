@@ -101,6 +101,7 @@ def _updates(changes: Changes) -> list[Statement]:
         made.append(_checked("update_leases", len(changes.leases), json([_renewal(lease) for lease in changes.leases])))
     for name, rows in (
         ("update_runs", changes.runs),
+        ("update_services", changes.services),
         ("update_questions", changes.questions),
         ("keep_late", changes.late_attempts),
     ):
@@ -130,7 +131,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     rows: Sequence[object]
     for name, rows in (
         ("insert_runs", changes.new_runs),
-        ("put_services", changes.services),
+        ("insert_services", changes.new_services),
         ("insert_agents", changes.new_agents),
         ("put_agents", changes.agents),
         ("insert_questions", changes.new_questions),

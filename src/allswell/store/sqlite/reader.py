@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
@@ -103,9 +104,9 @@ class SqliteReader:
         """What is held against agents."""
         return self._look(views.agents)
 
-    async def view_parked(self) -> dict[str, Millis]:
-        """Until when services are parked."""
-        return self._look(views.parked)
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
+        return self._look(views.services)
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

@@ -6,7 +6,7 @@ statement: sqlite3 asks every None whether it wants to be adapted, which costs h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +18,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Lane, Record, Spec, Task, rank
 
 Row = tuple[Any, ...]
@@ -33,6 +34,7 @@ _options = msgspec.json.Decoder(tuple[Option, ...])
 _names = msgspec.json.Decoder(tuple[str, ...])
 _tasks = msgspec.json.Decoder(tuple[TaskId, ...])
 _events = msgspec.json.Decoder(list[Event])
+_service = msgspec.json.Decoder(ServiceRow)
 _kept = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
 
 EVENTS_MOST = 250
@@ -136,14 +138,19 @@ def task(row: Row) -> Task:
 
 
 def new_question(question: Question) -> Row:
-    """A question as `insert_question` takes it."""
+    """A question as `insert_question` takes it; one about a service has no task."""
     row = msgspec.structs.astuple(question)
-    return (*row[:5], text(question.options), *row[6:])
+    return (row[0], row[1] or "", *row[2:5], text(question.options), *row[6:])
 
 
 def question(row: Row) -> Question:
     """A question from a row."""
-    return Question(*(*row[:5], _options.decode(row[5]), *row[6:]))
+    return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:]))
+
+
+def services(found: Iterable[Row]) -> dict[str, ServiceRow]:
+    """Services from rows, by id."""
+    return {service.id: service for service in (_service.decode(row[0]) for row in found)}
 
 
 def agent(row: Row) -> Agent:

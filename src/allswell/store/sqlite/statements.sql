@@ -45,7 +45,7 @@ FROM json_each(?) AS given CROSS JOIN run ON run.id = given.value;
 
 -- name: read_service
 -- Services by id.
-SELECT service.id, parked_until FROM json_each(?) AS given CROSS JOIN service ON service.id = given.value;
+SELECT state FROM json_each(?) AS given CROSS JOIN service ON service.id = given.value;
 
 -- name: read_agent
 -- What is held against these agents.
@@ -102,9 +102,9 @@ SELECT task, agent FROM json_each(?) AS given CROSS JOIN bar ON bar.task = given
 -- Lanes made since those already known.
 SELECT id, role, services FROM lane WHERE id > ? ORDER BY id;
 
--- name: read_parked
--- Until when services are parked.
-SELECT id, parked_until FROM service;
+-- name: read_services
+-- All services that something is or was held against.
+SELECT state FROM service ORDER BY id;
 
 -- name: read_last
 -- The moment of the last decision, behind which the store's clock never goes back, and the number of its last event.
@@ -171,10 +171,13 @@ INSERT INTO run (id, name, created_at, deadline, ended_at, reason, command) VALU
 -- A run's end.
 UPDATE run SET name = ?, created_at = ?, deadline = ?, ended_at = ?, reason = ?, command = ? WHERE id = ?;
 
--- name: put_service
--- Until when a service is parked.
-INSERT INTO service (id, parked_until) VALUES (?, ?)
-ON CONFLICT (id) DO UPDATE SET parked_until = excluded.parked_until;
+-- name: insert_service
+-- A service that something is held against for the first time.
+INSERT INTO service (id, state) VALUES (?, ?);
+
+-- name: update_service
+-- How a service stands now.
+UPDATE service SET state = ? WHERE id = ?;
 
 -- name: insert_agent
 -- The first thing that is held against an agent.

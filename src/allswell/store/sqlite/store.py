@@ -11,9 +11,10 @@ from typing import TypeVar
 from uuid import uuid4
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
@@ -249,9 +250,9 @@ class SqliteStore:
         """What is held against agents."""
         return await self._view(views.agents)
 
-    async def view_parked(self) -> dict[str, Millis]:
-        """Until when services are parked."""
-        return await self._view(views.parked)
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
+        return await self._view(views.services)
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

@@ -15,7 +15,8 @@ from msgspec.structs import astuple, replace
 
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.run import Run, Service
+from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.kept import kept_with_task
@@ -109,7 +110,7 @@ class SqliteTransaction:
         if wanted.runs:
             found.runs = {row[0]: Run(*row) for row in self._by_id("read_run", wanted.runs)}
         if wanted.services:
-            found.services = {row[0]: Service(*row) for row in self._by_id("read_service", wanted.services)}
+            found.services = rows.services(self._by_id("read_service", wanted.services))
         if wanted.agents:
             found.agents = {row[0]: rows.agent(row) for row in self._by_id("read_agent", wanted.agents)}
         if wanted.questions:
@@ -180,7 +181,7 @@ class SqliteTransaction:
                 self._delete("take_timer", [owner for owner, _ in alone])
                 self._insert("put_timer", alone)
         if changes.services:
-            self._insert("put_service", list(map(astuple, changes.services)))
+            self._update("update_service", [(rows.text(service), service.id) for service in changes.services])
         if changes.agents:
             self._insert("put_agent", list(map(astuple, changes.agents)))
 
@@ -196,10 +197,8 @@ class SqliteTransaction:
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
     def _add(self, changes: Changes) -> None:
-        if changes.new_runs:
-            self._insert_first("insert_run", list(map(astuple, changes.new_runs)))
-        if changes.new_agents:
-            self._insert_first("insert_agent", list(map(astuple, changes.new_agents)))
+        if changes.new_runs or changes.new_services or changes.new_agents:
+            self._add_around(changes)
         if changes.new_tasks:
             self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
         if changes.new_ready:
@@ -226,13 +225,21 @@ class SqliteTransaction:
             self._insert("insert_events", rows.new_events(changes.events, changes.at, last))
             self._last = (changes.at, last + len(changes.events))
 
-    async def lanes(self) -> tuple[Sequence[Lane], dict[str, Millis]]:
-        """All lanes, and until when services are parked."""
+    def _add_around(self, changes: Changes) -> None:
+        if changes.new_runs:
+            self._insert_first("insert_run", list(map(astuple, changes.new_runs)))
+        if changes.new_services:
+            self._insert_first("insert_service", [(new.id, rows.text(new)) for new in changes.new_services])
+        if changes.new_agents:
+            self._insert_first("insert_agent", list(map(astuple, changes.new_agents)))
+
+    async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
+        """All lanes, and the services that something is or was held against."""
         known = self._known
         for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
             known.lanes.append(rows.lane(row))
             known.last = row[0]
-        return known.lanes.copy(), dict(self._connection.execute(SQL["read_parked"]).fetchall())
+        return known.lanes.copy(), rows.services(self._connection.execute(SQL["read_services"]).fetchall())
 
     async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
         """The best `count` over these lanes: each lane's index is walked only as far as it is needed."""

@@ -6,9 +6,10 @@ import sqlite3
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import ENDS, Attempt, State, Wait
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import rows
@@ -116,9 +117,9 @@ def agents(connection: sqlite3.Connection) -> list[Agent]:
     return [rows.agent(row) for row in connection.execute(SQL["view_agents"]).fetchall()]
 
 
-def parked(connection: sqlite3.Connection) -> dict[str, Millis]:
-    """Until when services are parked."""
-    return dict(connection.execute(SQL["read_parked"]).fetchall())
+def services(connection: sqlite3.Connection) -> dict[str, ServiceRow]:
+    """The services that something is or was held against."""
+    return rows.services(connection.execute(SQL["read_services"]).fetchall())
 
 
 def counts(connection: sqlite3.Connection) -> dict[str, int]:

@@ -15,7 +15,7 @@ from allswell.domain.task import Bar
 from allswell.errors import AllswellError, Bug
 from allswell.store.port import Changes, Conflict, Kind, Store, Transaction, Wanted
 from allswell.testing.conformance import rows
-from allswell.testing.conformance.place import Case, Place, ids, linger, read, take, until, write
+from allswell.testing.conformance.place import AT, Case, Place, ids, linger, read, take, until, write
 
 
 class _Enough(Exception):
@@ -120,7 +120,7 @@ async def a_failed_unit_of_work_leaves_nothing(place: Place) -> None:
 
 
 async def new_rows_must_be_new(place: Place) -> None:
-    """A task or run that exists already is a conflict; a second row under a task's lock is refused as well."""
+    """A task, run or service that exists already is a conflict; a second row under a task's lock is refused as well."""
     first = rows.new_tasks(rows.task("t_1"))
     first.new_runs = [rows.run("r_1")]
     first.new_ready = [rows.ready("t_1")]
@@ -130,7 +130,13 @@ async def new_rows_must_be_new(place: Place) -> None:
     first.new_bars = [Bar(TaskId("t_1"), AgentId("bob"))]
     async with place.store() as store:
         await write(store, first)
-        for twice in (rows.new_tasks(rows.task("t_0"), rows.task("t_1")), Changes(new_runs=[rows.run("r_1")])):
+        locks = {Kind.SERVICE: ["s"]}
+        await write(store, Changes(new_services=[rows.service("s")]), locks)
+        for twice in (
+            rows.new_tasks(rows.task("t_0"), rows.task("t_1")),
+            Changes(new_runs=[rows.run("r_1")]),
+            Changes(new_services=[rows.service("s")]),
+        ):
             try:
                 await write(store, twice)
             except Conflict:
@@ -293,6 +299,44 @@ async def of_two_first_records_of_an_agent_one_conflicts(place: Place) -> None:
     assert all(answer in ("made", "there") or isinstance(answer, Conflict) for answer in answers), answers
 
 
+async def of_two_who_make_the_same_service_one_conflicts(place: Place) -> None:
+    """What is first held against a service is not lost to another process that holds something against it as well."""
+    place.needs_concurrency()
+
+    async def work(tx: Transaction) -> str:
+        if await tx.lock(Kind.SERVICE, ["s"]):
+            return "there"
+        await tx.write(Changes(new_services=[rows.service("s")]))
+        return "made"
+
+    async with place.two_stores() as stores:
+        answers = await asyncio.gather(*(store.transact(work) for store in stores * 4), return_exceptions=True)
+    assert answers.count("made") == 1
+    assert all(answer in ("made", "there") or isinstance(answer, Conflict) for answer in answers), answers
+
+
+async def a_service_covers_its_questions(place: Place) -> None:
+    """A question about a service has no task; it is asked, read and closed under the service's lock."""
+    asked = replace(rows.question("q_@svc-β.1", "t_1"), task=None, run=None)
+    locks = {Kind.SERVICE: ["svc-β"]}
+    async with place.store() as store:
+        await write(store, Changes(new_services=[rows.service("svc-β")], new_questions=[asked]), locks)
+        assert await store.view_questions() == [asked]
+
+        async def close(tx: Transaction) -> None:
+            await tx.lock(Kind.SERVICE, ["svc-β"])
+            await tx.now()
+            found = (await tx.read(Wanted(questions=[asked.id]))).questions[asked.id]
+            await tx.write(Changes(questions=[replace(found, closed_at=Millis(AT), choice="withdrawn")]))
+
+        await store.transact(close)
+        assert await store.view_questions() == []
+        closed = await store.view_question(asked.id)
+    assert closed == replace(asked, closed_at=Millis(AT), choice="withdrawn")
+    assert closed is not None
+    assert (closed.task, closed.service) == (None, "svc-β")
+
+
 CASES: tuple[Case, ...] = (
     lock_returns_what_exists,
     reading_what_does_not_exist_finds_nothing,
@@ -305,4 +349,6 @@ CASES: tuple[Case, ...] = (
     shared_locks_live_together,
     of_two_equal_submits_one_conflicts,
     of_two_first_records_of_an_agent_one_conflicts,
+    of_two_who_make_the_same_service_one_conflicts,
+    a_service_covers_its_questions,
 )

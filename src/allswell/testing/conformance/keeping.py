@@ -67,16 +67,17 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
     assert got.spreads == {"t_full": split, "r_2": rows.spread("r_2")}
 
 
-async def services_and_agents_are_made_or_replaced(place: Place) -> None:
-    """A put makes the row or replaces it; an agent's row can be dropped."""
+async def services_and_agents_are_made_and_replaced(place: Place) -> None:
+    """A service's row is made, then replaced; a put makes an agent's row or replaces it, and it can be dropped."""
     services, agents = ["plain", "svc-β"], [AgentId("alice"), AgentId("ågent")]
     locks: Locks = {Kind.SERVICE: services, Kind.AGENT: agents}
     wanted = Wanted(services=services, agents=agents)
     async with place.store() as store:
-        first = Changes(services=[rows.service("svc-β", 1)], agents=[rows.agent("alice"), rows.agent("ågent", 3)])
+        first = Changes(new_services=[rows.service("svc-β", 1)], agents=[rows.agent("alice"), rows.agent("ågent", 3)])
         await write(store, first, locks)
         second = Changes(
-            services=[rows.service("svc-β", rows.BIG), rows.service("plain", 2)],
+            services=[rows.service("svc-β", rows.BIG)],
+            new_services=[rows.service("plain", 2)],
             agents=[rows.agent("alice", 2)],
             drop_agents=[AgentId("ågent")],
         )
@@ -218,7 +219,7 @@ async def a_transaction_reads_its_own_writes(place: Place) -> None:
 
 CASES: tuple[Case, ...] = (
     every_kind_of_row_comes_back_unchanged,
-    services_and_agents_are_made_or_replaced,
+    services_and_agents_are_made_and_replaced,
     rows_change_and_go,
     only_what_may_change_of_a_late_attempt_changes,
     a_transaction_reads_its_own_writes,

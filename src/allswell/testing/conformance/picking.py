@@ -134,15 +134,13 @@ async def lanes_made_at_once_are_the_same(place: Place) -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
-async def parked_services_are_shown_with_the_lanes(place: Place) -> None:
-    """Whoever chooses lanes sees until when each service is parked."""
+async def services_are_shown_with_the_lanes(place: Place) -> None:
+    """Whoever chooses lanes sees what is held against each service."""
+    made = [rows.service("s", AT), rows.service("t β", rows.BIG)]
     async with place.store() as store:
-        locks = {Kind.SERVICE: ["s", "t"]}
-        await write(store, Changes(services=[rows.service("s", AT), rows.service("t", rows.BIG)]), locks)
-        _, parked = await look(store, lambda tx: tx.lanes())
-        assert (await store.view_parked()).get("t") == rows.BIG
-    assert parked.get("t") == rows.BIG
-    assert parked.get("s", 0) in (0, AT)
+        await write(store, Changes(new_services=made), {Kind.SERVICE: [row.id for row in made]})
+        _, shown = await look(store, lambda tx: tx.lanes())
+        assert await store.view_services() == shown == {row.id: row for row in made}
 
 
 CASES: tuple[Case, ...] = (
@@ -152,5 +150,5 @@ CASES: tuple[Case, ...] = (
     no_task_is_handed_out_twice,
     lanes_are_made_once,
     lanes_made_at_once_are_the_same,
-    parked_services_are_shown_with_the_lanes,
+    services_are_shown_with_the_lanes,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.breaker import Service
 from allswell.domain.checkin import Agent
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
@@ -11,7 +12,8 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.policy import Policy
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.retry import RetryPolicy
-from allswell.domain.run import Run, Service, Spread
+from allswell.domain.run import Run, Spread
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, Handover, Ready, Record, Spec, State, Task, Wait, rank
 from allswell.store.port import Changes
 from allswell.testing.conformance.place import AT
@@ -162,6 +164,7 @@ def agent(id_: str, misses: int = 1) -> Agent:
     return Agent(AgentId(id_), misses, Millis(AT + misses), stalled=misses > 2)
 
 
-def service(id_: str, until: int = AT) -> Service:
-    """A parked service."""
-    return Service(id_, Millis(until))
+def service(id_: str, until: int = AT) -> ServiceRow:
+    """A service that everything is held against: parked, shut, its probe out, a human asked and waited for."""
+    state = Service(5, BIG, Millis(AT + 1), Millis(AT + 2), True, True, True, Millis(until))
+    return ServiceRow(id_, state, 3, Millis(AT - 1), CommandId("c-β"))

@@ -32,7 +32,7 @@ _LONGEST_SOCKET_PATH = 107  # bytes, sun_path of unix(7)
 
 _SETTINGS = """
 listen_addresses = '127.0.0.1'
-max_connections = 100
+max_connections = 300
 shared_buffers = 64MB
 # Promises about lost work are tested here: as durable as in production.
 fsync = on

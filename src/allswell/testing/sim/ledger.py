@@ -164,8 +164,9 @@ class Ledger:
         for service in task.spec.services:
             row = tables.services.get(service)
             since = shadow.parked_since.get(service, self.time())
-            if row is not None and row.parked_until > at and self.time() - since > _SETTLED:
-                self.breaks("a parked service is left alone", f"{id_} needs {service}, parked until {row.parked_until}")
+            until = None if row is None else row.state.parked_until
+            if until is not None and until > at and self.time() - since > _SETTLED:
+                self.breaks("a parked service is left alone", f"{id_} needs {service}, parked until {until}")
             elif row is not None:
                 self.chronicle.met("a service that was parked was used again")
 
@@ -310,7 +311,7 @@ class Ledger:
             shadow.agent_since[agent.id] = now
         for gone in changes.drop_agents:
             shadow.agents.pop(gone, None)
-        for service in changes.services:
+        for service in (*changes.new_services, *changes.services):
             shadow.parked_since[service.id] = now
         self._count_chunks(changes)
         for ready in changes.new_ready:

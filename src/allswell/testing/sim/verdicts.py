@@ -148,7 +148,7 @@ class Verdicts:
             self._shadow.not_until[attempt.task] = until
         for service in said.failure.services:
             row = self._shadow.tables.services.get(service)
-            if row is None or row.parked_until < until:
+            if row is None or (row.state.parked_until or 0) < until:
                 self._breaks("a parked service is left alone", f"{service} should be parked until {until}: {row}")
 
     # --- check-ins --------------------------------------------------------------------------------------------------
