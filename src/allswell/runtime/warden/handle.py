@@ -21,6 +21,7 @@ from typing import Self, cast
 import msgspec
 
 from allswell.errors import Unavailable
+from allswell.runtime.warden.apart.tree import look
 from allswell.runtime.warden.apart.wire import Message, Unpacker, pack
 from allswell.runtime.warden.command import Command, marked, not_started
 from allswell.runtime.warden.keeper import KEEPER
@@ -154,11 +155,10 @@ class Handle:
             "argv": list(command.argv),
             "cwd": command.cwd,
             "env": marked(command, self.record.marker),
-            "cap": command.cap,
-            "grace": command.grace_ms / 1_000,
         }
         try:
-            KEEPER.hand_over([its.fileno(), stdin, command.stdout, command.stderr, *(command.live or ())])
+            handles = [its.fileno(), stdin, command.stdout, command.stderr, *(command.live or ())]
+            KEEPER.hand_over(handles, cap=command.cap, grace_ms=command.grace_ms)
             its.close()
             with contextlib.suppress(OSError):  # whoever was to hear it is gone: that is noticed below
                 ours.sendall(pack(order))
@@ -192,8 +192,7 @@ class Handle:
             case "taken":
                 self._taken = True
             case "started":
-                fields = {name: message[name] for name in ("pid", "start", "reaper", "reaper_start")}
-                self.record = msgspec.structs.replace(self.record, **fields)
+                self._note_start(cast("int", message["pid"]), cast("int", message["reaper"]))
             case "refused":
                 self._error = not_started(self.command, cast("str", message["stage"]), cast("int", message["errno"]))
                 self._channel.close()
@@ -204,6 +203,17 @@ class Handle:
             case "ended" if self._error is None:
                 self.result = self._read(message)
                 self._channel.close()
+
+    def _note_start(self, pid: int, reaper: int) -> None:
+        """Complete the record. A command that has ended already has no start time any more, and needs none."""
+        own, main = look(reaper), look(pid)
+        self.record = msgspec.structs.replace(
+            self.record,
+            pid=pid,
+            start=main.start if main is not None and main.parent == reaper else 0,
+            reaper=reaper,
+            reaper_start=0 if own is None else own.start,
+        )
 
     def _read(self, message: Message) -> Result:
         status = cast("int | None", message["status"])

@@ -45,7 +45,7 @@ class Keeper:
             if self._orders is None:
                 self._orders = _start()
 
-    def hand_over(self, handles: Sequence[int]) -> None:
+    def hand_over(self, handles: Sequence[int], *, cap: int, grace_ms: int) -> None:
         """Have a reaper made that gets these descriptors."""
         for _ in range(3):
             self.ensure()
@@ -54,7 +54,7 @@ class Keeper:
                 if orders is None:
                     continue
                 try:
-                    socket.send_fds(orders, [b"!"], list(handles))
+                    socket.send_fds(orders, [cap.to_bytes(8, "big") + grace_ms.to_bytes(8, "big")], list(handles))
                 except OSError:  # it was killed, and is started anew
                     orders.close()
                     self._orders = None

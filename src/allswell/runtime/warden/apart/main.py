@@ -18,7 +18,7 @@ import select
 import signal
 import socket
 
-from .reaper import Reaper, on_term
+from .reaper import NUMBERS, Reaper, on_term
 from .tree import signal_all
 from .wire import pack
 
@@ -95,9 +95,9 @@ class Warden:
         self._orders = None
 
     def _take_order(self, orders: socket.socket) -> None:
-        """An order is a byte, with a socket to the supervisor and the command's files; the rest is for the reaper."""
+        """An order is two numbers, with a socket to the supervisor and the command's files; the rest is read there."""
         try:
-            word, handles, _, _ = socket.recv_fds(orders, 1, _MOST_DESCRIPTORS)
+            word, handles, _, _ = socket.recv_fds(orders, NUMBERS, _MOST_DESCRIPTORS)
         except OSError:
             word, handles = b"", []
         if not word:
@@ -112,12 +112,12 @@ class Warden:
                 os.write(handles[0], pack({"event": "refused", "stage": "fork", "errno": error.errno or 0}))
         else:
             if pid == 0:
-                self._become_reaper(orders, handles)
+                self._become_reaper(orders, word, handles)
             self._reapers.add(pid)
         for handle in handles:
             os.close(handle)
 
-    def _become_reaper(self, orders: socket.socket, handles: list[int]) -> None:
+    def _become_reaper(self, orders: socket.socket, word: bytes, handles: list[int]) -> None:
         status = 1
         try:
             os.close(orders.fileno())
@@ -125,7 +125,7 @@ class Warden:
             os.setsid()
             _become_subreaper()  # a fork does not pass it on
             _prctl(_PR_SET_NAME, b"allswell-reaper", 0, 0, 0)
-            Reaper(handles[0], handles[1:], self._supervisor).run()
+            Reaper(word, handles, self._supervisor).run()
             status = 0
         finally:
             os._exit(status)

@@ -14,6 +14,10 @@ The life of a tree, each phase left when its time is over or, at any moment, whe
 after lingering. Only `ECHILD` proves that nobody survived. Whom the kernel does not let us kill (another user's
 process, one that hangs in a device) is named as a survivor after a while, so that the supervisor is not held up; the
 reaper stays.
+
+A reaper is a copy of the warden that shares its memory as long as neither writes to it, and Python writes to all that
+it looks at. So a reaper that only waits does as little as it can: the order is read by the child that becomes the
+command, and the first messages are written without the encoder (`tests/runtime/warden/test_host.py` weighs them).
 """
 
 from __future__ import annotations
@@ -29,9 +33,11 @@ from types import FrameType
 from typing import cast
 
 from .output import Stream
-from .tree import below, freeze, look, signal_all, thaw
-from .wire import Message, Unpacker, pack, receive_first
+from .tree import below, freeze, signal_all, thaw
+from .wire import Message, Unpacker, frame, pack, receive_one
 
+NUMBERS = 16
+"""Bytes by which the warden tells a reaper the cap of the output and the grace, as two whole numbers."""
 LINGER = 0.1
 SURVIVED = 5.0
 """Seconds of killing after which those who still live are reported."""
@@ -55,20 +61,19 @@ def on_term(number: int, _frame: FrameType | None) -> None:
 class Reaper:
     """One command and everybody below it."""
 
-    def __init__(self, channel: int, handles: list[int], supervisor: int) -> None:
-        self._channel = channel
-        self._handles = handles
+    def __init__(self, numbers: bytes, handles: list[int], supervisor: int) -> None:
+        self._cap = int.from_bytes(numbers[:8], "big")
+        self._grace = int.from_bytes(numbers[8:], "big") / 1_000
+        self._channel, *self._handles = handles
         self._supervisor = supervisor
         self._unpacker = Unpacker()
         self._streams: list[Stream] = []
         self._phase = _RUNNING
         self._until = float("inf")
-        self._grace = 0.0
         self._ordered = False
         self._reported = False
         self._alone = False
         self._main = 0
-        self._start = 0
         self._killing_since = 0.0
         self._status: int | None = None
         self._left_behind = 0
@@ -77,14 +82,9 @@ class Reaper:
 
     def run(self) -> None:
         """From the order to the proof that nobody is left."""
-        found = receive_first(self._channel, self._unpacker)
-        if not found:
-            return  # the supervisor is gone before it said what to do
-        self._tell({"event": "taken"})
+        self._say(b'{"event": "taken"}')
         waking = self._watch_signals()
-        self._begin(found[0])
-        for message in found[1:]:
-            self._obey(message)
+        self._begin()
         while not self._alone:
             self._wait(waking)
             self._reap()
@@ -100,21 +100,18 @@ class Reaper:
         _asked_by_signal.clear()
         return waking
 
-    def _begin(self, order: Message) -> None:
+    def _begin(self) -> None:
         stdin, out_file, err_file, *live = self._handles
-        cap, self._grace = cast("int", order["cap"]), cast("float", order["grace"])
         out, out_end = os.pipe2(os.O_CLOEXEC)
         err, err_end = os.pipe2(os.O_CLOEXEC)
         self._failure, failing = os.pipe2(os.O_CLOEXEC)
         self._main = os.fork()
         if self._main == 0:
-            _become(order, (stdin, out_end, err_end), failing)
-        seen = look(self._main)  # not reaped yet, so it is there, even if it has ended
-        self._start = 0 if seen is None else seen.start
+            _become(self._channel, (stdin, out_end, err_end), failing)
         for handle in (stdin, out_end, err_end, failing):
             os.close(handle)
         watchers = (live[0], live[1]) if live else (None, None)
-        self._streams = [Stream(out, out_file, watchers[0], cap), Stream(err, err_file, watchers[1], cap)]
+        self._streams = [Stream(out, out_file, watchers[0], self._cap), Stream(err, err_file, watchers[1], self._cap)]
 
     def _started_or_not(self) -> None:
         said = os.read(self._failure, 64)
@@ -124,9 +121,7 @@ class Reaper:
             stage, _, number = said.decode().partition(":")
             self._tell({"event": "refused", "stage": stage, "errno": int(number)})
             return
-        own = look(os.getpid())
-        reaper = {"reaper": os.getpid(), "reaper_start": 0 if own is None else own.start}
-        self._tell({"event": "started", "pid": self._main, "start": self._start, **reaper})
+        self._say(b'{"event": "started", "pid": %d, "reaper": %d}' % (self._main, os.getpid()))
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -135,7 +130,7 @@ class Reaper:
         doing: dict[int, Callable[[], None]] = {waking: lambda: _empty(waking)}
         poll = select.poll()
         poll.register(waking, select.POLLIN)
-        if self._channel != -1:
+        if self._channel != -1 and self._failure == -1:  # until the command runs, it reads its order from there
             poll.register(self._channel, select.POLLIN)
             doing[self._channel] = self._listen
         if self._supervisor != -1:
@@ -254,10 +249,16 @@ class Reaper:
         self._stop(self._grace)
 
     def _tell(self, message: Message) -> None:
+        self._write(pack(message))
+
+    def _say(self, body: bytes) -> None:
+        self._write(frame(body))
+
+    def _write(self, framed: bytes) -> None:
         if self._channel == -1:
             return
         try:
-            os.write(self._channel, pack(message))  # whole: it is short, and the socket blocks
+            os.write(self._channel, framed)  # whole: it is short, and the socket blocks
         except OSError:
             return  # the supervisor is gone, which is noticed where we listen
 
@@ -306,8 +307,8 @@ def _empty(waking: int) -> None:
         os.read(waking, 512)
 
 
-def _become(order: Message, streams: tuple[int, int, int], failing: int) -> None:
-    """In the child: be the command, or say why not."""
+def _become(channel: int, streams: tuple[int, int, int], failing: int) -> None:
+    """In the child: read the order, and be the command, or say why not."""
     stage = "session"
     try:
         signal.set_wakeup_fd(-1)
@@ -316,6 +317,8 @@ def _become(order: Message, streams: tuple[int, int, int], failing: int) -> None
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.setsid()
+        stage = "order"
+        order = receive_one(channel)
         stage = "cwd"
         os.chdir(cast("str", order["cwd"]))
         stage = "exec"

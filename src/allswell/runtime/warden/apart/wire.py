@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -14,7 +15,11 @@ _from_json = json.JSONDecoder().raw_decode  # without the search for white space
 
 def pack(message: Message) -> bytes:
     """A message as it travels."""
-    body = _to_json(message).encode("ascii")
+    return frame(_to_json(message).encode("ascii"))
+
+
+def frame(body: bytes) -> bytes:
+    """JSON that is written already, as it travels."""
     return len(body).to_bytes(_HEAD, "big") + body
 
 
@@ -36,15 +41,18 @@ class Unpacker:
             yield _from_json(body)[0]
 
 
-def receive_first(channel: int, unpacker: Unpacker) -> tuple[Message, ...]:
-    """Wait for the first message; empty if the other side is gone before it was whole."""
-    while True:
-        try:
-            piece = os.read(channel, 16_384)
-        except OSError:
-            return ()
+def receive_one(channel: int) -> Message:
+    """Wait for one message, and take not a byte more; `ConnectionResetError` if the other side is gone before."""
+    size = int.from_bytes(_exactly(channel, _HEAD), "big")
+    message: Message = _from_json(_exactly(channel, size).decode("ascii"))[0]
+    return message
+
+
+def _exactly(channel: int, size: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < size:
+        piece = os.read(channel, size - len(pieces))
         if not piece:
-            return ()
-        found = tuple(unpacker.feed(piece))
-        if found:
-            return found
+            raise ConnectionResetError(errno.ECONNRESET, "the supervisor is gone")
+        pieces += piece
+    return bytes(pieces)
