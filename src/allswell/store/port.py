@@ -12,10 +12,9 @@ The protocol, which the memory store enforces with `Bug` (each rule answers a fa
     and never waits; after it only what it returned may be read and written.
 3.  `now` is read after the locks: a clock read before a wait for a lock is stale by that wait.
 4.  A row is written only under its lock. A task's lock covers its `ready`, timer, `wait` and `bar` rows, its attempts
-    and questions made by it; a service's lock covers the questions about it; a lease also has a lock of its own, so
-    that check-ins need not touch the task. A wait
-    row is written under the lock of the task it belongs to and appears only under the lock of the one it targets
-    (so that whether a task is awaited is exact under its lock). New rows need no lock.
+    and its questions, a service's lock the questions about it; a lease also has a lock of its own, so that check-ins
+    need not touch the task. A wait row is written under the lock of the task it belongs to and appears only under the
+    lock of the one it targets (so that whether a task is awaited is exact under its lock). New rows need no lock.
 5.  `find_*` look without locks, and what they return is a hint: it is locked and read again before it is used.
 6.  Whether a commit whose answer was lost took place is asked of the store, never guessed.
 
@@ -151,8 +150,7 @@ class Changes(msgspec.Struct):
     new_spreads: list[Spread] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
-    at: Millis = Millis(0)
-    """The `now` of the decisions, stamped on the events."""
+    at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -188,7 +186,7 @@ class Transaction(Protocol):
     async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        The same as `lock`, `now` and `read` one after the other, for which a store far away needs one round trip.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
         """
         ...
 

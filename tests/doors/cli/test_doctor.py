@@ -22,6 +22,7 @@ CHECKS = [
     "agents",
     "clocks",
     "pool",
+    "services",
     "questions",
     "followers",
     "disk",
@@ -233,7 +234,8 @@ def test_a_task_whose_service_is_parked_waits_for_the_weather(tmp_path: Path) ->
     asyncio.run(night())
     report = Report(tmp_path)
     assert report.amiss() == set()
-    assert report.says("pool") == "2 tasks ready, 2 of them for a parked service (anthropic), none forgotten"
+    assert report.says("pool") == "2 tasks ready, 2 of them for a service that is shut (anthropic), none forgotten"
+    assert report.says("services") == "anthropic left alone for now"
 
 
 def test_a_question_needs_a_human(tmp_path: Path) -> None:
