@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from allswell.domain.snapshot import spell, unspell
 from allswell.runtime.snapshot import recover, take
-
 from tests.runtime.snapshot.repository import files_in, git, make, picture, write
 
 NAMES = st.sampled_from([b"a", b"b", b"A", b"x y", b"n\nl", b"\xff", b"\\", b'"', b"e.txt", b"\xc3\xa9"])
@@ -47,9 +46,11 @@ def _do(repo: Path, step: tuple) -> None:
             make(repo / Path(path.decode("utf-8", "surrogateescape")), inside="i\n")
         case ("attributes", data):
             write(repo, ".gitattributes", data)
+        case _:
+            raise AssertionError(step)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=12))
 def test_a_snapshot_of_any_tree(steps: list[tuple]) -> None:
     with tempfile.TemporaryDirectory() as name:

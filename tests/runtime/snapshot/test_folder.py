@@ -7,7 +7,6 @@ from pathlib import Path
 
 from allswell.domain.snapshot import Why
 from allswell.runtime.snapshot import Limits, keep_baseline, list_snapshots, recover, take
-
 from tests.runtime.snapshot.repository import files_in, write
 
 

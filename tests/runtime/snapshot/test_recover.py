@@ -8,7 +8,6 @@ import pytest
 from allswell.domain.snapshot import Verdict, verdict
 from allswell.errors import Refused
 from allswell.runtime.snapshot import Conflict, list_snapshots, recover, take
-
 from tests.runtime.snapshot.repository import files_in, git, make, write
 
 

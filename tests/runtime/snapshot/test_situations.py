@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from allswell.runtime.snapshot import recover, take
-
 from tests.runtime.snapshot.repository import files_in, git, make, picture, write
 
 Situation = Callable[[Path], tuple[bytes, ...] | None]

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from allswell.runtime.snapshot import take
-
 from tests.runtime.snapshot.repository import git, make, picture, write
 
 
