@@ -46,9 +46,11 @@ def _do(repo: Path, step: tuple) -> None:
             make(repo / Path(path.decode("utf-8", "surrogateescape")), inside="i\n")
         case ("attributes", data):
             write(repo, ".gitattributes", data)
+        case _:
+            raise AssertionError(step)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=12))
 def test_a_snapshot_of_any_tree(steps: list[tuple]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -339,9 +339,9 @@ def test_two_at_once_lose_neither(tmp_path: Path) -> None:
 def test_a_stopped_writer_stays_stopped_and_a_snapshot_needs_nothing_of_it(tmp_path: Path) -> None:
     repo = make(tmp_path / "repo", a="a")
     write(repo, "new", "n")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", f"f = open({str(repo / 'new')!r}, 'r+'); import fcntl; fcntl.lockf(f, fcntl.LOCK_EX);"
-         "print('held', flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, str(repo / "new")]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with holder:
         assert holder.stdout is not None
         holder.stdout.readline()

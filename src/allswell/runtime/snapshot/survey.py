@@ -310,7 +310,7 @@ def _trust(git: Git, top: int, entries: dict[bytes, Tracked], found: Survey) -> 
 
 def _sizes(git: Git, oids: set[bytes]) -> dict[bytes, int]:
     """The sizes of those objects that the repository has."""
-    wanted = b"".join(oid + b"\n" for oid in oids)
+    wanted = b"".join(oid + b"\n" for oid in sorted(oids))
     lines = git.run("cat-file", "--buffer", "--batch-check=%(objectname) %(objectsize)", stdin=wanted).split(b"\n")
     answers = (line.split(b" ") for line in lines if line)
     return {oid: int(size) for oid, size in answers if size != b"missing"}
