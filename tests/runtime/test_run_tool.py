@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import allswell
 from allswell.domain.deadline import Limits
 from allswell.runtime.limits import use_limits
 from allswell.runtime.warden import Ending
+from allswell.runtime.warden.keeper import Keeper
 from tests.runtime.warden.stage import IGNORING, tagged, until
 
 
@@ -260,3 +262,22 @@ def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path) -> None:
 def test_a_command_that_is_too_long_is_refused() -> None:
     with pytest.raises(allswell.Refused, match="too long"):
         allswell.run_tool_sync(["true", "x" * (os.sysconf("SC_ARG_MAX") * 4)])
+
+
+def test_other_systems_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allswell.runtime.warden.handle.KEEPER", Keeper())
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(allswell.Refused, match="only Linux has; this is darwin"):
+        allswell.run_tool_sync(["true"])
+
+
+def test_an_interrupted_program_leaves_nobody(tmp_path: Path, tag: dict[str, str]) -> None:
+    """Ctrl-C in sync code."""
+    script = "import sys, allswell; allswell.run_tool_sync(['sh', '-c', sys.argv[1]], env={'TAG': sys.argv[2]})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, IGNORING, tag["TAG"]], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    until((tmp_path / "ready").exists)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert said.endswith("KeyboardInterrupt\n")

@@ -22,7 +22,7 @@ from typing import IO, Self
 
 import msgspec
 
-from allswell.errors import Refused
+from allswell.errors import AllswellError, Refused
 from allswell.runtime.scoped import LimitedScope, tool
 from allswell.runtime.travel import deadline_environment
 from allswell.runtime.warden import (
@@ -235,7 +235,9 @@ class _Call:
         with begin(self._command(scope)) as handle:
             try:
                 ended = handle.wait(scope.remaining())
-            except BaseException:
+            except AllswellError:  # it could not be started
+                raise
+            except BaseException:  # we are interrupted
                 _end_sync(handle, end_of(scope, scope.now()) - scope.now())
                 raise
             if ended is not None:

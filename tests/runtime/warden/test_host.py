@@ -97,7 +97,7 @@ def test_two_hundred_reapers_stay_small(stage: Scene) -> None:
     handles = [stage.start("sleep", "600") for _ in range(200)]
     reapers = [handle.record.reaper for handle in handles]
     megabytes = sum(map(proportional_kb, [*reapers, parent(reapers[0])])) / 1_024
-    assert megabytes < 300
+    assert megabytes < 250  # 180 on Python 3.11: see docs/adr/0011
     for handle in handles:
         handle.stop(0)
     for handle in handles:

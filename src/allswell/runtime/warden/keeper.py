@@ -109,4 +109,5 @@ def _start() -> socket.socket:
 
 
 KEEPER = Keeper()
-os.register_at_fork(after_in_child=KEEPER.forget)
+if hasattr(os, "register_at_fork"):  # elsewhere, importing must do no harm
+    os.register_at_fork(after_in_child=KEEPER.forget)
