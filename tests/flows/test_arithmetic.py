@@ -152,6 +152,10 @@ def test_a_flow_of_ten_thousand_steps_is_checked(tmp_path: Path) -> None:
     assert "s0 → s1 → s2 → … → s9998 → s9999" in found.says
 
 
+def test_a_file_of_nothing_but_mistakes_is_not_told_to_its_end(tmp_path: Path) -> None:
+    assert len(check(tmp_path, "steps: [" + "a," * 20_000 + "]")) == 100
+
+
 WORDS = (
     "timeouts", "steps", "id", "needs", "retry", "timeout_override", "agent", "flow", "step", "a", "b", "5m", "1", "0",
     "-1", "1.5", "true", "null", "retries", "backoff", "max_attempts", "jitter", "by_class", "off", "1e3", "9" * 20,

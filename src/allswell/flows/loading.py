@@ -33,6 +33,7 @@ _INTEGER = re.compile(r"[-+]?[0-9](_?[0-9])*")
 _DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]+)?")
 _WORDS: dict[str, Scalar] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _LONGEST_NUMBER = 40
+_HALF = re.compile("[\ud800-\udfff]")
 _HIDDEN = re.compile("[\ufeff\x85\u2028\u2029]|\r(?!\n)")
 """A byte order mark that is not at the start, and line breaks that only YAML takes for some."""
 
@@ -189,7 +190,7 @@ class _Reading:
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:
         text = str(event.value)
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if not text.isascii() and _HALF.search(text):
             self._refuse(event, "half of a surrogate pair is no character")
         if not event.implicit[0]:  # quoted, or a block
             return text

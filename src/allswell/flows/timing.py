@@ -31,6 +31,8 @@ _STEP = (
     "id", "needs", "run", "agent", "prompt", "python", "env", "outputs", "timeout_override", "retry", "audit", "matrix",
 )  # fmt: skip
 _TIMELY = {"timeouts", "steps", "id", "needs", "timeout_override", "retry"}
+_MOST_WRONG = 100
+"""So many mistakes are told; a file with more is another kind of file."""
 _CALLS_MODELS = ("agent", "python")
 
 
@@ -183,8 +185,10 @@ class _Flow:
     def _strange(self, given: dict[str, Entry], known: tuple[str, ...], what: str) -> None:
         """Keys that look like one that has to do with time: a limit that is misspelt is a limit that is not there."""
         for key, entry in given.items():
+            if key in known:
+                continue
             meant = "timeout_override" if key == "timeout" and what == "a step" else _near(key, known)
-            if key not in known and meant in _TIMELY:
+            if meant in _TIMELY:
                 self._wrong(entry, f"{key!r} is nothing that {what} has.", f"Did you mean {meant!r}?")
 
     def _place(self, at: Node | Entry) -> Place:
@@ -192,7 +196,8 @@ class _Flow:
         return Place(self.file, mark.line, mark.column)
 
     def _wrong(self, at: Node | Entry, says: str, fix: str) -> None:
-        self.findings.append(BAD_FLOW.broken(says, (), fix=fix, place=self._place(at)))
+        if len(self.findings) < _MOST_WRONG:
+            self.findings.append(BAD_FLOW.broken(says, (), fix=fix, place=self._place(at)))
 
 
 def _near(name: str, known: tuple[str, ...]) -> str | None:

@@ -186,7 +186,8 @@ def _quoted(place: Place, texts: _Texts) -> list[str]:
     if not line:
         return []
     number = f"{_INDENT}{place.line:>4} │ "
-    return [paint(number, "dim") + cut(plain(line), max(width() - len(number), 20))]
+    room = max(width() - len(number), 20)
+    return [paint(number, "dim") + cut(plain(line[: 2 * room]), room)]
 
 
 def _near(place: Place | None) -> str:
