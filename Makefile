@@ -63,14 +63,9 @@ demo: $(STAMP) ## see it at work
 sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
 	$(PYTEST) -n auto tests/sim $(ARGS)
 
-<<<<<<< HEAD
-chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, two processes, restarts; then ten minutes of storm on each store
+chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)
-=======
-chaos: $(STAMP) ## kill -9 loops, zombies, two processes for a minute, restarts, process trees; then ten minutes of storm on each store
-	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 $(PYTEST) tests/crash $(ARGS)
 	ALLSWELL_PROCESS_TREES=1000 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) tests/runtime/warden $(ARGS)
->>>>>>> warden
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
 clean: ## remove .venv and all that tools leave behind
