@@ -115,6 +115,7 @@ def _full(reading: int) -> bool:
 
 
 def test_somebody_outside_who_holds_the_pipe_does_not_hold_up_the_end(stage: Scene) -> None:
+    os.mkfifo(stage.folder / "fifo")
     handle = stage.shell("echo said; touch ready; read line < fifo")
     held = os.open(f"/proc/{handle.pid}/fd/1", os.O_WRONLY)
     handle.stop(0)
