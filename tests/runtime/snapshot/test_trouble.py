@@ -1,5 +1,6 @@
 """When something is wrong with a file, with git or with the machine, the rest is kept, and what is missing is named."""
 
+import codecs
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 def as_nobody(work: Callable[[], None]) -> None:
     """Do something without root's rights, in a process of its own."""
+    codecs.lookup("ascii")  # now: nobody may not be able to read where this Python lies
     child = os.fork()
     if child == 0:
         status = 1
