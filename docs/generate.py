@@ -1,6 +1,6 @@
 """Writes the pages under docs/ that follow from tables in the code, so that they cannot contradict it: `make docs`.
 
-`states.md` is drawn from the table of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
+`states.md` is drawn from the tables of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
 from the error classes and from every `Refused(...)` in the source, `reference/settings.md` from the catalogue of
 settings, `reference/commands.md` from the signatures of the commands. A test fails when a page is out of date.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from allswell import errors, settings
-from allswell.domain import task
+from allswell.domain import breaker, task
 from allswell.domain.event import KINDS
 from allswell.domain.task import ENDS, MOVES, State
 from allswell.doors.cli import app, frame, swift
@@ -59,7 +59,18 @@ def states() -> str:
     for state in State:
         following = ", ".join(MOVES[state]) or "(it has ended)"
         lines.append(f"| `{state}` | {said[state.name]} | {following} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *breakers()]) + "\n"
+
+
+def breakers() -> list[str]:
+    """The diagram of a service's breaker, and a sentence for each of its stands."""
+    lines = ["# Where the breaker of a service can stand", ""]
+    lines += ["Drawn from the table `MOVES` in `domain/breaker.py`, to which every step of its model is held.", ""]
+    lines += ["```mermaid", "stateDiagram-v2", f"    [*] --> {breaker.Stand.CLOSED}"]
+    lines += [f"    {old} --> {new}: {cause}" for (old, cause), new in breaker.MOVES.items()]
+    lines += ["```", "", "| stand | what it means |", "|---|---|"]
+    said = sentences(breaker, "Stand")
+    return lines + [f"| `{stand}` | {said[stand.name]} |" for stand in breaker.Stand]
 
 
 def sentences(module: object, name: str) -> dict[str, str]:
@@ -169,6 +180,7 @@ TABLES = {
     "timeouts": "`[timeouts]`: how long a scope may take that does not say so",
     "hard_limits": "`[hard_limits]`: how long a scope may say that it takes",
     "retry": "`[retry]`: what follows a failure",
+    "breaker": "`[breaker]`: when a service is left alone",
     "pace": "`[pace]`: how patient the engine is",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }

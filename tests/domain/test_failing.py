@@ -2,11 +2,12 @@
 
 import pytest
 
+from allswell.domain.classify import failure_of
 from allswell.domain.names import Millis
 from allswell.domain.question import ESCALATION_OPTIONS
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import State
-from allswell.errors import Refused
+from allswell.errors import Refused, ServiceParked
 from tests.domain.life import MINUTE, SECOND, Life, at
 
 
@@ -82,6 +83,17 @@ def test_a_long_limit_without_a_named_service_delays_this_task_alone() -> None:
     life.claim("bob", at(0))
     out = life.fail(at(1), Failure(ErrorClass.OVERLOAD, "", Millis(10 * MINUTE)))
     assert (out.park_until, life.stands(), life.case.due) == (None, State.DELAYED, at(11))
+    assert life.record.failures == {}
+
+
+@pytest.mark.row("F5")
+@pytest.mark.parametrize("left", [5 * SECOND, 10 * MINUTE])
+def test_a_task_that_met_a_parked_service_goes_back_and_spends_no_attempt(left: int) -> None:
+    """However little of the pause was left: nothing was called."""
+    life = Life()
+    life.claim("bob", at(0))
+    life.fail(at(1), failure_of(ServiceParked("api", at(1) + left, left)))
+    assert (life.stands(), life.case.due) == (State.DELAYED, at(1) + left)
     assert life.record.failures == {}
 
 

@@ -146,6 +146,8 @@ def test_a_sync_function_that_hangs_is_given_up_and_what_it_does_later_is_fenced
 
 
 def test_a_sync_function_that_asks_is_told_and_stops() -> None:
+    use_limits(Limits(grace=60_000))
+
     @allswell.tool("polite", timeout=50)
     def polite() -> None:
         while True:
@@ -224,6 +226,28 @@ def test_a_thread_that_hangs_frees_its_caller_and_its_slot() -> None:
             await asyncio.sleep(0)
 
     asyncio.run(main())
+
+
+def test_async_in_disguise_is_refused_and_async_objects_are_not() -> None:
+    class Client:
+        async def __call__(self, word: str) -> str:
+            await asyncio.sleep(0)
+            return word
+
+    async def main() -> None:
+        client = Client()
+        assert await allswell.run(allswell.tool("x"), client, "hello") == "hello"
+        with pytest.raises(Refused, match="give an async function"):
+            await allswell.run(allswell.tool("x"), lambda: client("hello"))
+
+    asyncio.run(main())
+
+    @allswell.tool("x")
+    def disguised() -> object:
+        return asyncio.sleep(0)
+
+    with pytest.raises(Refused, match="give an async function"):
+        disguised()
 
 
 def test_a_cancelled_caller_of_a_thread_is_let_go_after_the_grace() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -71,6 +73,18 @@ def test_a_call_that_waits_for_a_slot_can_be_withdrawn() -> None:
     assert first.wait(10)
     assert _ended(threads, lambda: "after") == "after"
     assert ran == []
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    """A fork leaves all threads behind but one; a worker that looks idle would never answer."""
+    threads = Threads(1)
+    assert _ended(threads, lambda: 1) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on: what can go wrong is what we test
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if threads.call(lambda: 2).wait(20) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_threads_are_used_again() -> None:

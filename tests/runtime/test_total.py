@@ -95,6 +95,8 @@ def test_a_sync_call_is_let_go_with_its_scope(dripping: Dripping) -> None:
 
 
 def test_inside_anyio_the_scope_ends_the_group_and_shields_hold() -> None:
+    use_limits(Limits(grace=60_000))
+
     async def main() -> list[str]:
         log: list[str] = []
 

@@ -48,6 +48,10 @@ def hang_and_ignore(place: str) -> None:
     hang(place)
 
 
+def nested() -> int:
+    return int(decorated(1)[1])
+
+
 @allswell.tool("decorated", timeout="1m", on="process")
 def decorated(number: int) -> tuple[int, int]:
     return os.getpid(), number

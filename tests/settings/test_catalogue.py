@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, ScopeKind, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
@@ -62,6 +63,7 @@ def test_every_figure_of_the_core_and_the_engine_is_a_setting() -> None:
     assert fields == set(PER_ROLE)
     assert {f"timeouts.{field}" for field in Timeouts.__struct_fields__} <= set(SETTINGS)
     assert {f"hard_limits.{field}" for field in HardLimits.__struct_fields__} <= set(SETTINGS)
+    assert {f"breaker.{field}" for field in BreakerPolicy.__struct_fields__ if field != "then"} <= set(SETTINGS)
     assert {f"pace.{field}" for field in Pace.__struct_fields__} <= set(SETTINGS)
     assert {f"doctor.{field}" for field in Tolerance.__struct_fields__} <= set(SETTINGS)
 
@@ -91,7 +93,7 @@ def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str,
     setting = SETTINGS[name]
     usual = {"duration": "40s", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)
-    given = "2h" if name.startswith("hard_limits.") else given
+    given = "2h" if name.startswith("hard_limits.") else "7" if name == "breaker.escalate_after" else given
     (tmp_path / "allswell.toml").write_text(
         f'{name} = "{given}"' if setting.kind in ("duration", "size") else f"{name} = {given}"
     )

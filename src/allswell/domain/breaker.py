@@ -42,6 +42,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.duration import LONGEST
 from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.status import NOT_THE_SERVICES_FAULT
@@ -59,6 +60,29 @@ class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """A probe that has not reported by then has failed."""
     then: Literal["probe", "wait"] = "probe"
     """Once a human is asked: go on with one probe per pause, or wait for the answer."""
+
+
+DEFAULT = BreakerPolicy()
+
+
+def breaker_rules(breaker: BreakerPolicy) -> list[tuple[bool, str]]:
+    """Every rule that these figures must keep, with whether they do."""
+    lengths = {"pause": breaker.pause, "probe_lease": breaker.probe_lease}
+    return [
+        (breaker.open_after >= 1, f"breaker.open_after ({breaker.open_after}) must be at least 1"),
+        (
+            breaker.escalate_after >= breaker.open_after,
+            (
+                f"breaker.escalate_after ({breaker.escalate_after}) must be at least breaker.open_after"
+                f" ({breaker.open_after}), or a human would be asked about a service that is still called"
+            ),
+        ),
+        *(
+            (0 < size <= LONGEST, f"breaker.{name} ({size} ms) must be positive and at most 366 days")
+            for name, size in lengths.items()
+        ),
+        (breaker.then in ("probe", "wait"), f"breaker.then ({breaker.then!r}) must be 'probe' or 'wait'"),
+    ]
 
 
 class Stand(StrEnum):

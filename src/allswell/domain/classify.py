@@ -214,7 +214,7 @@ def _is_bad_certificate(error: BaseException) -> bool:
 # --- what an exception carries ----------------------------------------------------------------------------------------
 
 
-def _carried(owner: object, name: str) -> object:
+def carried(owner: object, name: str) -> object:
     """An attribute, or None: a property of somebody's exception may raise what it likes."""
     try:
         value: object = getattr(owner, name, None)
@@ -225,9 +225,9 @@ def _carried(owner: object, name: str) -> object:
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an exception reports: its own, or its answer's."""
-    for owner in (error, _carried(error, "response")):
+    for owner in (error, carried(error, "response")):
         for name in ("status_code", "status", "code"):
-            value = _carried(owner, name)
+            value = carried(owner, name)
             if isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599:
                 return int(value)
     return None
@@ -235,8 +235,8 @@ def _status(error: BaseException) -> int | None:
 
 def _headers(error: BaseException) -> Mapping[str, str]:
     """The headers of an exception's answer, under lower-case names."""
-    headers = _carried(_carried(error, "response"), "headers") or _carried(error, "headers")
-    items = _carried(headers, "items")
+    headers = carried(carried(error, "response"), "headers") or carried(error, "headers")
+    items = carried(headers, "items")
     if not callable(items):
         return {}
     try:
@@ -247,13 +247,13 @@ def _headers(error: BaseException) -> Mapping[str, str]:
 
 def _body(error: BaseException) -> object:
     """The decoded body that an exception carries: the SDK's, or what its answer has already read."""
-    body = _carried(error, "body")
+    body = carried(error, "body")
     if body is not None:
         return body
-    response = _carried(error, "response")
-    read = _carried(response, "json")
+    response = carried(error, "response")
+    read = carried(response, "json")
     # `requests` would go and read the rest from the network, which may take for ever.
-    if not callable(read) or _carried(response, "_content_consumed") is False:
+    if not callable(read) or carried(response, "_content_consumed") is False:
         return None
     try:
         decoded: object = read()

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import fields
 
-from allswell.domain.breaker import BreakerPolicy, Outcome, outcome_of
+from allswell.domain.breaker import BreakerPolicy, Outcome, breaker_rules, outcome_of
 from allswell.domain.classify import failure_of, named_class
 from allswell.domain.duration import LONGEST, parse, show
 from allswell.domain.names import Millis
@@ -167,32 +167,18 @@ def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
         yield count >= 0, f"retries.{error} ({count}) must not be negative"
         yield known is None or known.retries > 0 or count == 0, f"retries.{error} ({count}): {error} is never retried"
     if policy.breaker is not None:
-        yield from _breaker_rules(policy.breaker, policy.attempt_timeout)
+        attempt, lease = policy.attempt_timeout, policy.breaker.probe_lease
+        yield from breaker_rules(policy.breaker)
+        yield (
+            attempt is None or attempt <= lease,
+            (
+                f"attempt_timeout ({attempt} ms) must be at most breaker.probe_lease ({lease} ms), or a probe would be"
+                " given up while it may still run"
+            ),
+        )
     if policy.budget is not None:
         yield policy.budget.tokens >= 1, f"budget.tokens ({policy.budget.tokens}) must be at least 1"
         yield 0 <= policy.budget.earn <= 1, f"budget.earn ({policy.budget.earn}) must be between 0 and 1"
-
-
-def _breaker_rules(breaker: BreakerPolicy, attempt_timeout: int | None) -> Iterator[tuple[bool, str]]:
-    yield breaker.open_after >= 1, f"breaker.open_after ({breaker.open_after}) must be at least 1"
-    yield (
-        breaker.escalate_after >= breaker.open_after,
-        (
-            f"breaker.escalate_after ({breaker.escalate_after}) must be at least breaker.open_after"
-            f" ({breaker.open_after}), or a human would be asked about a service that is still called"
-        ),
-    )
-    for name in ("pause", "probe_lease"):
-        length: int = getattr(breaker, name)
-        yield 0 < length <= LONGEST, f"breaker.{name} ({length} ms) must be positive and at most 366 days"
-    yield (
-        attempt_timeout is None or attempt_timeout <= breaker.probe_lease,
-        (
-            f"attempt_timeout ({attempt_timeout} ms) must be at most breaker.probe_lease ({breaker.probe_lease} ms), or"
-            " a probe would be given up while it may still run"
-        ),
-    )
-    yield breaker.then in ("probe", "wait"), f"breaker.then ({breaker.then!r}) must be 'probe' or 'wait'"
 
 
 _OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries"})

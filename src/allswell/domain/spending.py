@@ -12,7 +12,7 @@ from allswell.domain import duration
 
 NAMES_KEPT = 24
 """How many different names are told apart below one scope; what comes later is booked together."""
-OTHERS = "(others)"
+OTHERS = "others"
 
 
 class Spending(msgspec.Struct):
@@ -36,8 +36,8 @@ def book(into: Book, spent: Spending) -> None:
     """Add what a scope took, with all that was booked inside it."""
     known = into.get((spent.kind, spent.name))
     if known is None and len(into) >= NAMES_KEPT:
-        spent = Spending(spent.kind, OTHERS, spent.count, spent.seconds, None, spent.cut, spent.inner)
-        known = into.get((spent.kind, OTHERS))
+        spent = Spending(OTHERS, "", spent.count, spent.seconds, None, spent.cut)
+        known = into.get((OTHERS, ""))
     if known is None:
         into[(spent.kind, spent.name)] = spent
         return

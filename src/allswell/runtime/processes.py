@@ -3,7 +3,8 @@
 The function goes by name (module and qualified name, so it stands at the top of a module), its arguments and its result
 as pickles; the answer is a file, which is read when the process has ended, so that no half-written answer can hold us.
 The process leads a group of its own. At the deadline it gets SIGTERM, which raises `ScopeTimeout` in it; at the end of
-the grace the whole group is killed. Whoever has left the group on purpose is beyond this; agents have the warden.
+the grace the whole group is killed, as it is when the function has returned: nothing it started outlives the call. If
+this process dies, the other ends itself. Whoever has left the group on purpose is beyond all this.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Order:
     name: str
     environment: dict[str, str]
     """Its deadline."""
+    seconds: float
+    """After which it ends itself, if nobody else has."""
 
 
 class Stop:
@@ -123,11 +126,17 @@ def supervise(
 ) -> T:
     """Start a process for the call, and see that it ends with its scope or when it is stopped."""
     module, qualname = reference(function)
+    if multiprocessing.current_process().daemon:
+        text = f"{qualname} is called from a process of ours, which may start no other: nobody would end it in time"
+        raise Refused("nested_process", text, where="on")
     handle, answer = tempfile.mkstemp(prefix="allswell-answer-")
     os.close(handle)
     try:
         arguments = pickle.dumps((args, kwargs))
-        order = Order(module, qualname, arguments, answer, label(scope.kind, scope.name), deadline_environment(scope))
+        seconds = min(scope.remaining() + scope.grace_ms / 1_000, threading.TIMEOUT_MAX)
+        order = Order(
+            module, qualname, arguments, answer, label(scope.kind, scope.name), deadline_environment(scope), seconds
+        )
         process = multiprocessing.get_context("spawn").Process(target=serve, args=(order,), daemon=True)
         process.start()
         try:
@@ -153,11 +162,11 @@ def _see_to_its_end(process: BaseProcess, scope: Scope, stop: Stop) -> None:
     now = scope.now()
     end = end_of(scope, now) if now < scope.deadline else expire(scope, end_of(scope)).end
     _signal(process, signal.SIGTERM)
-    process.join(max(end - now, 0.0) * _OF_THE_GRACE)
+    wait([process.sentinel], max(end - now, 0.0) * _OF_THE_GRACE)
 
 
 def _kill(process: BaseProcess) -> None:
-    """End whatever is left of the process and its group."""
+    """End whatever is left of the process and its group; not reaped before, its number is nobody else's."""
     _signal(process, signal.SIGKILL)
     process.join(_KILLED)
 
@@ -181,6 +190,7 @@ def serve(order: Order) -> None:
     """Carry out an order; what comes of it goes into the file of the answer."""
     with contextlib.suppress(OSError):
         os.setsid()
+    threading.Thread(target=_end_with_parent, args=(order.seconds,), daemon=True).start()
     try:
         function = _find(order)
         args, kwargs = pickle.loads(order.arguments)  # noqa: S301 - our own parent's
@@ -192,6 +202,13 @@ def serve(order: Order) -> None:
     except BaseException as error:  # noqa: BLE001 - it is raised again in the parent
         outcome = (None, error)
     Path(order.answer).write_bytes(_pickled(outcome))
+
+
+def _end_with_parent(seconds: float) -> None:
+    """End ourselves, with all that we started, when nobody else does: the parent was killed, or stopped."""
+    parent = multiprocessing.parent_process()
+    wait([] if parent is None else [parent.sentinel], seconds)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _on_term(_number: int, _frame: FrameType | None) -> NoReturn:

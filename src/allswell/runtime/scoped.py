@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Literal, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from allswell.domain.deadline import ScopeKind, own_limit
 from allswell.errors import Refused
@@ -27,16 +27,20 @@ from allswell.runtime.limits import limits
 from allswell.timing import scope as timing
 from allswell.timing.scope import Scope
 
+P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 Place = Literal["thread", "process", "here"]
+Given = tuple[float | str | None, float | str | None, Place]
+_PLAIN: Given = (None, None, "thread")
 
 
 class LimitedScope(Scope):
     """A scope of a known kind; also a decorator, which makes a fresh one for every call."""
 
     __slots__ = ("_given",)
+    _given: Given
 
     def __init__(
         self,
@@ -55,15 +59,15 @@ class LimitedScope(Scope):
         figures = limits()
         own = own_limit(kind, timeout, timeout_override, limits=figures)
         super().__init__(own, kind=kind, name=name, grace_ms=figures.grace)
-        self._given = (kind, name, timeout, timeout_override, on)
+        self._given = _PLAIN if (timeout, timeout_override, on) == _PLAIN else (timeout, timeout_override, on)
 
     def __call__(self, function: F) -> F:
         """The function, bounded by a scope like this one at every call."""
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             text = f"{function.__qualname__} is a generator: its body runs in pieces, so put the scope inside it"
             raise Refused("generator", text, where="function")
-        kind, name, timeout, override, on = self._given
-        name = name or getattr(function, "__qualname__", "")
+        timeout, override, on = self._given
+        kind, name = ScopeKind(self.kind), self.name or getattr(function, "__qualname__", "")
 
         def fresh() -> LimitedScope:
             return LimitedScope(kind, name, timeout, override, on)
@@ -92,7 +96,7 @@ class LimitedScope(Scope):
     @property
     def on(self) -> Place:
         """Where a sync function runs."""
-        return self._given[4]
+        return self._given[2]
 
 
 def _call(
@@ -104,20 +108,35 @@ def _call(
         return call_in_process(scope, function, args, kwargs)
     if on == "here":
         with scope:
-            return function(*args, **kwargs)
-    return call_in_thread(scope, functools.partial(function, *args, **kwargs))
+            return _settled(function(*args, **kwargs))
+    return call_in_thread(scope, lambda: _settled(function(*args, **kwargs)))
 
 
-async def run(scope: Scope, function: Callable[..., Awaitable[T] | T], /, *args: object, **kwargs: object) -> T:
+@overload
+async def run(
+    scope: Scope, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+) -> T: ...
+@overload
+async def run(scope: Scope, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+async def run(scope: Scope, function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
     """Await a call inside a scope, async or sync; back at the latest when the scope's grace is over."""
-    if inspect.iscoroutinefunction(function):
-        return await timing.run(scope, cast("Callable[..., Awaitable[T]]", function), *args, **kwargs)
-    sync = cast("Callable[..., T]", function)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return await timing.run(scope, cast("Callable[..., Awaitable[object]]", function), *args, **kwargs)
     if isinstance(scope, LimitedScope) and scope.on == "process":
         from allswell.runtime.processes import run_in_process
 
-        return await run_in_process(scope, sync, args, kwargs)
-    return await run_in_thread(scope, lambda: sync(*args, **kwargs))
+        return await run_in_process(scope, function, args, kwargs)
+    return await run_in_thread(scope, lambda: _settled(function(*args, **kwargs)))
+
+
+def _settled(result: T) -> T:
+    """What a sync function returned, unless it is async in disguise: nobody would await it in time."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        text = "the function returned something to be awaited; give an async function, not one that makes a coroutine"
+        raise Refused("not_sync", text, where="function")
+    return result
 
 
 def flow(

@@ -8,6 +8,7 @@ does not keep the process from ending.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -82,12 +83,17 @@ class Threads:
     def __init__(self, most: int | None = None, *, name: str = "allswell-call") -> None:
         self._most = most
         self._name = name
+        self.lost = 0
+        """How many calls were given up while they ran, ever."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """With no threads: at first, and in a child process, where a fork leaves all of them behind."""
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._busy: dict[Call[object], None] = {}
         self._waiting: deque[Call[object]] = deque()
         self._idle: list[_Worker] = []
-        self.lost = 0
-        """How many calls were given up while they ran, ever."""
 
     @property
     def busy(self) -> int:
@@ -96,6 +102,8 @@ class Threads:
 
     def call(self, function: Callable[[], T]) -> Call[T]:
         """Start a call, or let it wait for a slot."""
+        if self._process != os.getpid():
+            self._begin()
         call = Call(self, function)
         with self._lock:
             self._waiting.append(call)

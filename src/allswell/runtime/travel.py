@@ -59,13 +59,13 @@ class InheritedScope(Scope):
         super().__init__(None, kind="inherited", name=name)
         self._until_ns = until_ns
 
-    def _look_around(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+    def _opened(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         if self._until_ns is not None:
             self.timeout_ms = (self._until_ns - time.monotonic_ns()) / 1e6
-        in_the_way = super()._look_around(loop)
-        if self.timeout_ms is not None and self.timeout_ms <= 0:
-            raise self.timed_out()
-        return in_the_way
+            if self.timeout_ms <= 0:
+                self.deadline = self.now()
+                raise self.timed_out()
+        return super()._opened(loop)
 
 
 def inherit_deadline(environ: Mapping[str, str] | None = None, *, name: str = "") -> InheritedScope:

@@ -72,7 +72,8 @@ class LoopWatchdog:
                 return  # the loop is closed
             if not self._answered.wait(self._limit) and not self._stop.is_set():
                 self._report(time.monotonic() - asked, thread)
-                self._answered.wait()  # once for each time; it is daemonic, and `__aexit__` sets this too
+                while not self._answered.wait(self._limit) and not loop.is_closed():
+                    pass  # once for each time that it stands still
 
     def _report(self, seconds: float, thread: int) -> None:
         frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to see another thread's stack

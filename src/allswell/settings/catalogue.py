@@ -1,7 +1,7 @@
 """The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
 
 Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
-`Policy`, `Limits`, `Pace` and `Tolerance`, so that there is one truth.
+`Policy`, `Limits`, `BreakerPolicy`, `Pace` and `Tolerance`, so that there is one truth.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allswell.domain.breaker import DEFAULT as BREAKER
 from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.policy import DEFAULT as POLICY
@@ -70,6 +71,10 @@ def _timeout(kind: ScopeKind, what: str) -> Setting:
 def _hard_limit(kind: ScopeKind, what: str) -> Setting:
     text = f"The most that {what} may name; only a timeout_override goes beyond."
     return Setting(f"hard_limits.{kind}", Kind.DURATION, LIMITS.hard_limit(kind), text)
+
+
+def _breaker(key: str, kind: Kind, description: str) -> Setting:
+    return Setting(f"breaker.{key}", kind, getattr(BREAKER, key), description)
 
 
 def _pace(key: str, description: str) -> Setting:
@@ -166,6 +171,15 @@ _ALL = (
         "retry.retries",
         "Replaces the number of retries of every kind of failure that is retried at all.",
         none="by_class",
+    ),
+    # When a service is left alone.
+    _breaker("open_after", Kind.COUNT, "After so many failures of a service in a row nobody calls it for a pause."),
+    _breaker("pause", Kind.DURATION, "How long it is left alone before one caller may probe it."),
+    _breaker("escalate_after", Kind.COUNT, "After so many failures of a service in a row a human is asked."),
+    _breaker(
+        "probe_lease",
+        Kind.DURATION,
+        "A probe that has not come back by then has failed; never less than the limit of a call of a model.",
     ),
     # What the supervisor will need.
     Setting(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from allswell.domain.breaker import breaker_rules
 from allswell.domain.deadline import broken_rules as broken_limits
 from allswell.domain.policy import broken_rules
 from allswell.engine.pace import broken_rules as broken_pace
@@ -191,7 +192,8 @@ def _impossible(settings: Settings) -> list[Problem]:
             said = re.sub(r"(?<![\w.])timeout \(", "agent_timeout (", rule)
             for_role = f"for role {role!r}, " if role else ""
             problems.append(Problem(for_role + said, _origin(settings, said, role)))
-    broken = (*broken_limits(settings.limits()), *broken_pace(settings.pace()))
+    wrong_breaker = tuple(text for holds, text in breaker_rules(settings.breaker()) if not holds)
+    broken = (*broken_limits(settings.limits()), *wrong_breaker, *broken_pace(settings.pace()))
     problems += [Problem(said, _origin(settings, said, "")) for said in broken]
     return problems
 

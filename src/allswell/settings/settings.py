@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
@@ -18,6 +19,7 @@ from allswell.settings.values import hide, show
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
+_BREAKER = "breaker."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
@@ -114,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True):
         timeouts = {name: int(value or 0) for name, value in self._table(_TIMEOUTS)}
         hard_limits = {name: int(value or 0) for name, value in self._table(_HARD_LIMITS)}
         return Limits(Timeouts(**timeouts), HardLimits(**hard_limits), int(self.value("scope_grace") or 0))
+
+    def breaker(self) -> BreakerPolicy:
+        """When a service is left alone."""
+        figures: dict[str, Any] = {name: int(value or 0) for name, value in self._table(_BREAKER)}
+        return BreakerPolicy(**figures)
 
     def pace(self) -> Pace:
         """How patient the engine is."""

@@ -39,7 +39,7 @@ async def outcome(call: Awaitable[object]) -> str:
 @pytest.mark.row("F8")
 def test_three_failures_in_a_row_open_it_for_30_seconds_and_a_success_closes_it() -> None:
     async def scene() -> None:
-        stage, guard = Stage(), None
+        stage = Stage()
         guard = stage.guard(ONCE)
         await fail(stage, 2)
         assert await guard.call(Service()) == "answer"

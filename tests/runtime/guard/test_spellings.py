@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import allswell
-from allswell.domain.breaker import Stand
+from allswell.domain.breaker import BreakerPolicy, Stand
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import BreakerOpen, Refused
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from allswell.runtime.guard.figures import use_policy
 from allswell.timing.scope import ScopeTimeout, current, remaining_ms
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
@@ -371,6 +372,21 @@ def test_allswell_guard_takes_figures_as_people_write_them() -> None:
     assert allswell.guard("s", retries=1).policy.retry.retries == 1
     assert allswell.guard("s", breaker=False).policy.breaker is None
     assert allswell.guard("s", GuardPolicy(timeout=5)).policy.timeout == 5
+
+
+def test_a_guard_that_names_no_policy_goes_by_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLSWELL_BREAKER_OPEN_AFTER", "2")
+    monkeypatch.setenv("ALLSWELL_RETRY_BACKOFF", "2s")
+    monkeypatch.setenv("ALLSWELL_BREAKER_PROBE_LEASE", "1s")
+    use_policy(None)
+    try:
+        made = allswell.guard("s", retries=1).policy
+        # A probe's lease is never shorter than the attempt that it is.
+        assert made.breaker == BreakerPolicy(open_after=2, probe_lease=120_000)
+        assert made.retry == RetryPolicy(backoff=2_000, retries=1)
+    finally:
+        monkeypatch.undo()
+        use_policy(None)
 
 
 @pytest.mark.parametrize(

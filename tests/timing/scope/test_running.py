@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from allswell.testing.loop import run as run_virtual
 from allswell.testing.loop import running_loop
 from allswell.timing.nursery import Nursery
-from allswell.timing.scope import ScopeTimeout, abandoned, current, run, within
+from allswell.timing.scope import Scope, ScopeTimeout, abandoned, current, run, within
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -250,6 +251,74 @@ def test_a_flow_that_times_out_ends_all_its_steps(go: Run) -> None:
         assert now() == 5
 
     go(main())
+
+
+def test_what_was_given_up_does_not_keep_asyncio_from_ending(caplog: pytest.LogCaptureFixture) -> None:
+    """`asyncio.run` cancels every task it knows of, and waits for it without a bound."""
+
+    async def deaf_for_ever() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def main() -> None:
+        with pytest.raises(ScopeTimeout) as caught:
+            await run(Scope(20, grace_ms=30), deaf_for_ever)
+        assert caught.value.abandoned
+        assert len(abandoned()) == 1
+
+    asyncio.run(main())
+    assert abandoned() == ()
+    gc.collect()
+    assert "destroyed" not in caplog.text
+
+
+def test_a_body_that_is_fenced_and_will_not_hear_does_not_keep_the_loop_busy(go: Run) -> None:
+    async def main() -> None:
+        tries = []
+
+        async def tries_again() -> None:
+            while now() < 30:
+                with contextlib.suppress(asyncio.CancelledError):
+                    async with within(1_000):
+                        await deaf(8)
+                tries.append(now())
+
+        with pytest.raises(ScopeTimeout):
+            await run(within(1_000), tries_again)
+        await asyncio.sleep(60)
+        assert 1 < len(tries) < 500
+
+    go(main())
+
+
+def test_one_sick_task_does_not_hold_up_the_other_deadlines() -> None:
+    class Sick(asyncio.Task[None]):
+        def cancel(self, msg: object = None) -> bool:
+            if self.get_coro() is sick:
+                raise ZeroDivisionError
+            return super().cancel(msg)
+
+    async def forever() -> None:
+        async with within(20):
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        reported: list[object] = []
+        loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+        bad = Sick(sick, loop=loop)
+        good = loop.create_task(forever())
+        with pytest.raises(ScopeTimeout):
+            await good
+        assert [type(error) for error in reported][:1] == [ZeroDivisionError]
+        assert not bad.done()
+        asyncio.Task.cancel(bad)
+        with contextlib.suppress(asyncio.CancelledError):
+            await bad
+
+    sick = forever()
+    asyncio.run(main())
 
 
 def test_a_scope_runs_one_call(go: Run) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Iterator
+from contextvars import copy_context
 
 import pytest
 
@@ -135,6 +136,18 @@ def test_a_loop_inside_a_sync_scope_is_capped_by_it(clock: Hand) -> None:
         took, said = run(main(), seed=None)
     assert took == 20
     assert said == "step (1h of its own) reached the 20s that flow 'outer' had left for it."
+
+
+def test_threads_under_one_scope_come_and_go(clock: Hand) -> None:
+    """What was entered last is left first within a task; between threads nobody promises that."""
+    with within("10s") as outer:
+        first, second = copy_context(), copy_context()
+        one, other = within("5s"), within("5s")
+        first.run(one.__enter__)
+        second.run(other.__enter__)
+        first.run(one.__exit__, None, None, None)
+        assert other.outer is outer
+    second.run(other.__exit__, None, None, None)
 
 
 def test_a_timeout_can_be_sent_to_another_process(clock: Hand) -> None:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from allswell.domain.breaker import Permit
 from allswell.errors import ServiceParked
-from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial
+from allswell.runtime.guard.nesting import ATTEMPT
+from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope, ScopeTimeout
 
 Theirs = Any

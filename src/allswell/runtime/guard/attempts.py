@@ -12,13 +12,13 @@ went well is what ends it; so does the loop itself.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from contextvars import Token
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self, cast
 
 from allswell.domain.breaker import Permit
-from allswell.runtime.guard.trial import AsyncTrial, SyncTrial, probed
+from allswell.runtime.guard.nesting import probing
+from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope, ScopeTimeout
 
 
@@ -29,7 +29,7 @@ class Attempt:
         self._trial = trial
         self._permit: Permit | None = None
         self._scope: Scope | None = None
-        self._probe: Token[tuple[str, ...]] | None = None
+        self._probe = ExitStack()
         self.number = trial.course.attempts + 1
         """Counted from 1."""
         self.pause: float | None = None
@@ -42,8 +42,7 @@ class Attempt:
 
     def _began(self, permit: Permit) -> Scope:
         self._permit = permit
-        if permit.probe:
-            self._probe = probed.set((*probed.get(), permit.service))
+        self._probe.enter_context(probing(permit))
         self._scope = self._trial.scope()
         return self._scope
 
@@ -51,8 +50,7 @@ class Attempt:
         if self._permit is None or self._scope is None or self.over:
             raise RuntimeError("An attempt was left that is not open.")
         self.over = True
-        if self._probe is not None:
-            probed.reset(self._probe)
+        self._probe.close()
         return self._permit, self._scope
 
     async def __aenter__(self) -> Self:

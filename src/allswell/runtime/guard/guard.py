@@ -34,20 +34,23 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from allswell.domain import duration
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.classify import Classifier
 from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
 from allswell.domain.incident import Incident
-from allswell.domain.retry import RetryPolicy
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard import breakers as memory
 from allswell.runtime.guard import budgets as purses
 from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
 from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
+from allswell.runtime.guard.figures import usual_policy
+from allswell.runtime.guard.nesting import ATTEMPT, probing
 from allswell.runtime.guard.streams import async_stream, sync_stream
-from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial, probing
+from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.scope import Scope, ScopeTimeout
 
@@ -283,7 +286,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     on: Literal["thread", "here"] = "thread",
     watch: Watch | SyncWatch | None = None,
 ) -> Guard:
-    """A guard for calls to a service: with a whole policy, or with the figures that differ from the usual ones.
+    """A guard for calls to a service: with a whole policy, or with the figures that differ from the settings.
 
     Lengths of time are milliseconds or text such as "30s". `retries` is a number for every class that is retried at
     all, or one for single classes: `{"server": 5}`. `breaker=False` makes one without a breaker. With a `watch` that is
@@ -297,7 +300,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     if isinstance(retries, Mapping):
         figures["retries"] = retries
     elif retries is not None:
-        figures["retry"] = RetryPolicy(retries=retries)
+        figures["retry"] = replace(usual_policy().retry, retries=retries)
     if not isinstance(breaker, bool):
         figures["breaker"] = breaker
     elif not breaker:
@@ -311,7 +314,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
         raise Refused("two_policies", text, where="policy")
     return Guard(
         service,
-        GuardPolicy(**figures) if policy is None else policy,  # type: ignore[arg-type]
+        replace(usual_policy(), **figures) if policy is None else policy,
         classifier=classifier,
         on_incident=on_incident,
         on=on,

@@ -16,7 +16,8 @@ from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
 
 from allswell.domain.breaker import Permit
-from allswell.runtime.guard.trial import ATTEMPT, AsyncTrial, SyncTrial, probing
+from allswell.runtime.guard.nesting import ATTEMPT, probing
+from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ from allswell.domain.breaker import Permit
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard.answers import AsyncRest, Rest, SyncRest, Theirs, joined
-from allswell.runtime.guard.trial import ATTEMPT, HEADER, AsyncTrial, SyncTrial, probing
+from allswell.runtime.guard.nesting import ATTEMPT, HEADER, probing
+from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope, ScopeTimeout, current
 
 if TYPE_CHECKING:

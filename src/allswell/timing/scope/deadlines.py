@@ -8,6 +8,7 @@ that block ends early. When it fires with nothing due, it is set for what is the
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import Context
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -26,7 +27,8 @@ class Deadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.time = loop.time
+        # asyncio's own loops say `time.monotonic()`, by a call more; virtual ones have a time of their own.
+        self.time = time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
         self.heap: list[tuple[float, int, Scope]] = []
         self.expiries = 0
         """How many scopes have expired so far: what came before what, where the clock stands still."""
@@ -43,12 +45,9 @@ class Deadlines:
         if when < self._armed_at:
             self._arm(when)
 
-    def remove(self, scope: Scope) -> None:
-        """Forget a scope that was left: at once where it came last, with many others where it did not."""
+    def remove_later(self) -> None:
+        """Forget a scope that was left, sooner or later: it stays in the heap until half of that is dead."""
         heap = self.heap
-        if heap and heap[-1][2] is scope:  # the last of a heap can be taken off, and blocks mostly nest
-            heap.pop()
-            return
         self._dead += 1
         if self._dead > _DEAD_KEPT and self._dead > len(heap) // 2:
             heap[:] = [entry for entry in heap if entry[2].is_open]
@@ -65,7 +64,14 @@ class Deadlines:
         """Strike everything that is due, and wait for the next. The loop may call a little early; we never do."""
         self._handle = None
         self._armed_at = inf
-        heap, now = self.heap, self.time()
+        try:
+            self._strike(self.time())
+        finally:  # whatever a task makes of being cancelled, the other deadlines hold
+            if self.heap:
+                self._arm(self.heap[0][0])
+
+    def _strike(self, now: float) -> None:
+        heap = self.heap
         while heap:
             when, _, scope = heap[0]
             if not scope.is_open:
@@ -79,18 +85,17 @@ class Deadlines:
                 if again is not None:
                     self._number += 1
                     heappush(heap, (again, self._number, scope))
-        if heap:
-            self._arm(heap[0][0])
 
 
-_of_loop: dict[asyncio.AbstractEventLoop, Deadlines] = {}
+of_loop: dict[asyncio.AbstractEventLoop, Deadlines] = {}
+"""Those of each loop that has any; ask `deadlines_of` where there are none yet."""
 
 
 def deadlines_of(loop: asyncio.AbstractEventLoop) -> Deadlines:
     """The deadlines of a loop; those of loops that were closed are let go when a new one comes."""
-    found = _of_loop.get(loop)
+    found = of_loop.get(loop)
     if found is None:
-        for closed in [known for known in list(_of_loop) if known.is_closed()]:
-            _of_loop.pop(closed, None)
-        found = _of_loop[loop] = Deadlines(loop)
+        for closed in [known for known in list(of_loop) if known.is_closed()]:
+            of_loop.pop(closed, None)
+        found = of_loop[loop] = Deadlines(loop)
     return found

@@ -34,6 +34,8 @@ _abandoned: dict[asyncio.Task[object], Scope] = {}
 
 def abandoned() -> tuple[Scope, ...]:
     """The scopes whose bodies were given up and still run, oldest first."""
+    for task in [task for task in list(_abandoned) if task.get_loop().is_closed()]:
+        _abandoned.pop(task, None)
     return tuple(_abandoned.values())
 
 
@@ -94,7 +96,10 @@ def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     expiry = expire(scope, scope.now()) if scope.expiry is None else scope.expiry
     expiry.fenced = True
     _abandoned[task] = scope
-    task.cancel()  # told a last time, now that it is fenced: a body that waits for a thread lets go of its slot
+    task.cancel()  # told once more, now that it is fenced: a body that waits for a thread lets go of its slot
+    # `asyncio.run` ends when every task that asyncio knows of has ended, and would wait for this one for ever.
+    asyncio._unregister_task(task)  # noqa: SLF001 - documented, for those who extend asyncio
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - we have said so already
     task.add_done_callback(_ended)
     log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(task))
 

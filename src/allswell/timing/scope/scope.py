@@ -27,11 +27,13 @@ from types import TracebackType
 from typing import Self
 
 from allswell.domain.deadline import DEFAULT, positive
+from allswell.domain.duration import LONGEST
 from allswell.domain.spending import Book, Report, Spending, book, label, span
+from allswell.errors import Refused
 from allswell.timing.scope import misuse
-from allswell.timing.scope.deadlines import Deadlines, deadlines_of
+from allswell.timing.scope.deadlines import Deadlines, deadlines_of, of_loop
 from allswell.timing.scope.effect import in_effect, late_from
-from allswell.timing.scope.expiry import Expiry, strike
+from allswell.timing.scope.expiry import SHORTEST_PAUSE, Expiry, strike
 from allswell.timing.scope.timeout import ScopeTimeout
 
 _running_loop = asyncio._get_running_loop  # noqa: SLF001 - get_running_loop raises where there is none, which costs more
@@ -138,11 +140,10 @@ class Scope:
     # --- entering -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._look_around(_running_loop()) and not self._in_time():
-            # A body that swallows this, too, and tries again must not keep the loop from turning.
-            await asyncio.sleep(0)
+        if not self._opened(_running_loop()):
+            # A body that swallows this, too, and tries again must not keep the loop busy.
+            await asyncio.sleep(SHORTEST_PAUSE)
             raise asyncio.CancelledError(f"{self!r} was entered after the end of {self.outer!r}")
-        self._open()
         return self
 
     def __enter__(self) -> Self:
@@ -150,58 +151,56 @@ class Scope:
 
     def enter(self, loop: asyncio.AbstractEventLoop | None) -> Self:
         """Enter it as sync code does; without a loop no task is bound to it, even where one is running."""
-        if self._look_around(loop) and not self._in_time():
+        if not self._opened(loop):
             raise (late_from(self.outer) or self).timed_out()
-        self._open()
         return self
 
-    def _look_around(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Find out what is outside and how much time there is; True if there may be none."""
+    def _opened(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Find out what is outside and how much time there is, and open; False if there is none."""
         if self.began is not None:
             raise misuse.entered_twice(self)
+        outer = self.outer = in_effect.get()
+        task = deadlines = None
         if loop is not None:
-            deadlines = self.deadlines = deadlines_of(loop)
+            deadlines = self.deadlines = of_loop.get(loop) or deadlines_of(loop)
             self._expiries_on_entry = deadlines.expiries
             task = self.task = _current_task(loop)
             if task is not None:
                 self._cancels_on_entry = task.cancelling()
-        outer = self.outer = in_effect.get()
+        limit = inf
         if outer is None:
-            now = self.began = self.now()
-            limit = inf
-        elif outer.expiry is None and outer.deadlines is self.deadlines:
-            now = self.began = self.now()
+            now = self.began = _monotonic() if deadlines is None else deadlines.time()
+        elif outer.expiry is None and outer.deadlines is deadlines:
+            now = self.began = _monotonic() if deadlines is None else deadlines.time()
             limit = outer.deadline
         else:
             # The order of the readings matters: a deadline may come late by the time between them, never early.
             outer_now = outer.now()
             now = self.began = self.now()
             limit = now - outer_now + (outer.deadline if outer.expiry is None else outer.expiry.end)
-        own = inf if self.timeout_ms is None else now + self.timeout_ms / 1_000
-        if own < limit:
-            self.deadline = own
-            self._armed = self.task is not None
-        else:
-            self.deadline = limit
-            self._armed = limit < inf and self.task is not None and not self._held_by(outer)
-        return outer is not None and (outer.expiry is not None or self.task is None)
-
-    def _held_by(self, outer: Scope | None) -> bool:
-        """Whether that scope's end is ours too, without a timer of our own."""
-        return outer is not None and outer.is_open and outer.task is self.task and outer.expiry is None
-
-    def _in_time(self) -> bool:
-        """Whether what is outside has neither been given up nor used up its grace."""
-        return self.outer is None or (self.outer.remaining() > 0 and not self.outer.fenced)
-
-    def _open(self) -> None:
+        if outer is not None and (outer.expiry is not None or task is None) and not outer.has_time():
+            return False
+        deadline = inf if self.timeout_ms is None else now + self.timeout_ms / 1_000
+        # Only within one task is what was entered last left first; threads under one scope come and go.
+        beside = task is not None and outer is not None and outer.task is task and outer.is_open
+        if outer is not None:
+            if beside:
+                outer.inner = self
+            if deadline >= limit:
+                deadline = limit
+                if beside and outer.expiry is None:
+                    task = None  # its end is ours too: no timer of our own
+        self.deadline = deadline
         self.is_open = True
-        outer = self.outer
-        if outer is not None and outer.task is self.task and outer.is_open:
-            outer.inner = self
         in_effect.set(self)
-        if self._armed and self.deadlines is not None:
-            self.deadlines.add(self.deadline, self)
+        if task is not None and deadline < inf and deadlines is not None:
+            self._armed = True
+            deadlines.add(deadline, self)
+        return True
+
+    def has_time(self) -> bool:
+        """Whether anything may be begun inside it: it was neither given up, nor has it used up its time and grace."""
+        return self.remaining() > 0 and not self.fenced
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -213,8 +212,9 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        interruptible = self.task is not None and self.expiry is not None
         self._leave(error)
-        if error is None and (self.expiry is None or self.task is None) and self.now() >= self.deadline:
+        if error is None and not interruptible and self.now() >= self.deadline:
             raise self.timed_out()  # nobody could interrupt it; it is late all the same
 
     def _leave(self, error: BaseException | None) -> None:
@@ -223,13 +223,17 @@ class Scope:
                 return
             raise misuse.not_open(self) from error
         self.is_open = False
-        outer, deadlines = self.outer, self.deadlines
+        outer, deadlines, task = self.outer, self.deadlines, self.task
         if outer is not None and outer.inner is self:
             outer.inner = None
         if deadlines is not None:
             if self._armed:
-                deadlines.remove(self)
-            if _current_task(deadlines.loop) is not self.task:
+                heap = deadlines.heap
+                if heap and heap[-1][2] is self:  # the last of a heap can be taken off, and blocks mostly nest
+                    heap.pop()
+                else:
+                    deadlines.remove_later()
+            if _current_task(deadlines.loop) is not task:
                 if isinstance(error, GeneratorExit):
                     return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
                 raise misuse.left_elsewhere(self) from error
@@ -238,19 +242,18 @@ class Scope:
             self._book_into(outer)
         inner = self.inner
         broken = misuse.left_before(self, inner) if inner is not None and inner.is_open else None
-        if self.expiry is not None:
-            self._settle(self.expiry, error)
+        self.task = None  # what is left of us, in the heap or in an error, must not keep its result alive
+        if self.expiry is not None and task is not None:
+            self._settle(task, self.expiry, error)
         if broken is not None:
             raise broken from error
 
-    def _settle(self, expiry: Expiry, error: BaseException | None) -> None:
+    def _settle(self, task: asyncio.Task[object], expiry: Expiry, error: BaseException | None) -> None:
         """Take back our own cancels, and raise if what is in flight is ours alone."""
-        if self.task is None:
-            return
         for _ in range(expiry.cancels):
-            self.task.uncancel()
+            task.uncancel()
         if isinstance(error, asyncio.CancelledError):
-            if self.task.cancelling() <= self._cancels_on_entry and not self._outlasted():
+            if task.cancelling() <= self._cancels_on_entry and not self._outlasted():
                 raise self.timed_out() from error
         elif error is not None:
             error.add_note(f"{label(self.kind, self.name)} had reached its limit when this was raised.")
@@ -307,5 +310,7 @@ def within(timeout: float | str | None, *, kind: str = "scope", name: str = "") 
 
 async def pause(ms: float, *, why: str = "") -> None:
     """Sleep so that the sleep has its line in the explanation of a timeout."""
+    if not 0 <= ms <= LONGEST:
+        raise Refused("bad_duration", f"ms ({ms}) must be between 0 and 366 days", where="ms")
     async with Scope(None, kind="sleep", name=why):
         await asyncio.sleep(ms / 1_000)
