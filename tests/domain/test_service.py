@@ -111,7 +111,7 @@ def test_one_question_at_the_fifth_failure_withdrawn_by_recovery() -> None:
     assert life.told.count("question_asked") == life.told.count("breaker_escalated") == 1
     life.now += 30_000
     life.report(life.permit(), Outcome.HEALTHY)
-    assert life.question is None
+    assert open_question(life.row) is None
     assert life.told[-2:] == ["breaker_closed", "question_withdrawn"]
     life.fails(5)
     assert life.question is not None
@@ -265,6 +265,11 @@ def test_parking_twice_keeps_the_later_end_and_tells_once() -> None:
 def test_a_services_question_names_it(name: str) -> None:
     assert service_of_question(service_question_id(name, 12)) == name
     assert service_of_question(QuestionId("q_abc.1")) is None
+
+
+def test_a_policy_that_cannot_work_is_refused() -> None:
+    with pytest.raises(Refused, match=r"breaker.pause \(0 ms\) must be positive"):
+        Life(replace(POLICY, pause=0)).admit()
 
 
 def test_effects_are_told_to_whom_they_happened() -> None:
