@@ -34,9 +34,6 @@ ANN = AgentId("ann")
 class Life:
     """One service: its row, its open question, and all that was told."""
 
-    def open_questions(self) -> list[str]:
-        return [] if self.question is None else [self.question.id]
-
     def __init__(self, policy: BreakerPolicy = POLICY) -> None:
         self.policy = policy
         self.row = ServiceRow("api")
@@ -106,19 +103,19 @@ def test_a_success_on_a_clean_service_changes_nothing() -> None:
 def test_one_question_at_the_fifth_failure_withdrawn_by_recovery() -> None:
     life = Life()
     life.fails(5)
-    asked = life.question
-    assert asked is not None
-    assert asked.id == "q_@api.1"
-    assert (asked.task, asked.run, asked.service) == (None, None, "api")
-    assert "failed 5 times in a row" in asked.text
+    assert life.question is not None
+    assert life.question.id == "q_@api.1"
+    assert (life.question.task, life.question.run, life.question.service) == (None, None, "api")
+    assert "failed 5 times in a row" in life.question.text
     life.fails(3)
     assert life.told.count("question_asked") == life.told.count("breaker_escalated") == 1
     life.now += 30_000
     life.report(life.permit(), Outcome.HEALTHY)
-    assert life.open_questions() == []
+    assert open_question(life.row) is None
     assert life.told[-2:] == ["breaker_closed", "question_withdrawn"]
     life.fails(5)
-    assert life.open_questions() == ["q_@api.2"]
+    assert life.question is not None
+    assert life.question.id == "q_@api.2"
 
 
 @pytest.mark.row("F8")
@@ -268,6 +265,11 @@ def test_parking_twice_keeps_the_later_end_and_tells_once() -> None:
 def test_a_services_question_names_it(name: str) -> None:
     assert service_of_question(service_question_id(name, 12)) == name
     assert service_of_question(QuestionId("q_abc.1")) is None
+
+
+def test_a_policy_that_cannot_work_is_refused() -> None:
+    with pytest.raises(Refused, match=r"breaker.pause \(0 ms\) must be positive"):
+        Life(replace(POLICY, pause=0)).admit()
 
 
 def test_effects_are_told_to_whom_they_happened() -> None:

@@ -74,8 +74,15 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     closed: Question | None = None
 
 
+def _check_policy(policy: BreakerPolicy) -> None:
+    broken = [text for holds, text in breaker.breaker_rules(policy) if not holds]
+    if broken:
+        raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
+
+
 def admit(row: ServiceRow, question: Question | None, command: Admit, now: Millis) -> Decided:
     """Let one call through, or say when to ask again."""
+    _check_policy(command.policy)
     state = row.state
     if _is_repeated(row, command.id) and state.probe_until is not None and now < state.probe_until:
         again = Permit(row.id, state.generation, probe=True)
@@ -91,6 +98,7 @@ def admit(row: ServiceRow, question: Question | None, command: Admit, now: Milli
 
 def report(row: ServiceRow, question: Question | None, command: Report, now: Millis) -> Decided:
     """Take a permit back with what came of it."""
+    _check_policy(command.policy)
     state = row.state
     if _is_repeated(row, command.id):
         return Decided(row, Told(state, breaker.pause_left(state, now)))

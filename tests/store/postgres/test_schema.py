@@ -9,9 +9,12 @@ import sys
 import psycopg
 import pytest
 
+from allswell.domain.breaker import Service
+from allswell.domain.names import Millis
+from allswell.domain.service import ServiceRow
 from allswell.errors import Refused
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.schema import VERSION
+from allswell.store.postgres.schema import MIGRATIONS, VERSION
 from allswell.store.postgres.session import SQL
 from tests.store.postgres.scene import await_waiter, client, opened, put_tasks, run
 
@@ -65,6 +68,22 @@ def test_opening_again_keeps_what_is_there(pg_url: str) -> None:
             assert await one.view_counts() == await two.view_counts() == {"delayed": 1}
 
     asyncio.run(main())
+
+
+def test_a_service_that_was_parked_before_breakers_were_kept_is_parked_still(pg_url: str) -> None:
+    with psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as connection:
+        connection.execute(SQL["create_schema"])
+        connection.execute(SQL["create_meta"])
+        for number, text in MIGRATIONS[:2]:
+            connection.execute(text, prepare=False)
+            connection.execute(SQL["set_schema_version"], (str(number),))
+        connection.execute("INSERT INTO allswell.service VALUES ('a “β”', 9007199254740993)")
+
+    async def services(store: PostgresStore) -> object:
+        return await store.view_services()
+
+    parked = ServiceRow("a “β”", Service(parked_until=Millis(9007199254740993)))
+    assert run(pg_url, services) == {parked.id: parked}
 
 
 def test_a_newer_schema_is_refused_and_both_versions_are_named(pg_url: str) -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import allswell.store.sqlite
-from allswell.domain.names import RunId
+from allswell.domain.breaker import Service
+from allswell.domain.names import Millis, RunId
+from allswell.domain.service import ServiceRow
+from allswell.store import sql
 from allswell.store.port import TaskFilter
 from allswell.store.sqlite import SqliteStore, views
 from allswell.store.sqlite.schema import NEWEST, SQL, statements, upgrade
@@ -59,8 +62,26 @@ def test_a_migration_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     raw.close()
 
 
+def test_a_service_that_was_parked_before_breakers_were_kept_is_parked_still(tmp_path: Path) -> None:
+    raw = sqlite3.connect(tmp_path / "x.db")
+    raw.execute(SQL["create_meta"])
+    for number, text in sql.migrations("allswell.store.sqlite")[:2]:
+        for statement in statements(text):
+            raw.execute(statement)
+        raw.execute(SQL["put_version"], (str(number),))
+    raw.execute("INSERT INTO service VALUES ('a “β”', 9007199254740993)")
+    raw.commit()
+    raw.close()
+
+    async def services(store: SqliteStore) -> object:
+        return await store.view_services()
+
+    parked = ServiceRow("a “β”", Service(parked_until=Millis(9007199254740993)))
+    assert run(tmp_path / "x.db", services) == {parked.id: parked}
+
+
 SCANS_ALLOWED = {
-    "read_parked",  # dozens of services
+    "read_services",  # dozens of them
     "read_last_renewal",  # live leases, when a store is opened
     "find_spreads",  # in the order of the rowid, with a limit
     "read_last",  # the newest row

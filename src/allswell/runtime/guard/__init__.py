@@ -1,7 +1,8 @@
 """Guards: retries, breakers and limits around calls to services, in memory or with a store behind them.
 
 `guard` is what users meet, `trial` one call as it is lived through, `attempts` and `streams` blocks and generators,
-`transport` the guard under an SDK, `breakers` where breakers live. The rules stand in `allswell.domain`.
+`transport` the guard under an SDK, `breakers` where breakers live, `stored` those of a watch. The rules stand in
+`allswell.domain`.
 """
 
 from allswell.runtime.guard.attempts import Attempt

@@ -30,9 +30,10 @@ log = logging.getLogger("allswell.guard")
 class FromLoops:
     """Stored breakers for async code."""
 
-    def __init__(self, stored: StoredBreakers, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, stored: StoredBreakers, loop: asyncio.AbstractEventLoop, patience: float) -> None:
         self._stored = stored
         self._loop = loop
+        self._patience = patience
         self.clean = stored.clean
 
     async def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> T:
@@ -43,7 +44,10 @@ class FromLoops:
         except RuntimeError:  # the watch's loop is closed
             work.close()
             return alone()
-        return await asyncio.wrap_future(carried)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(carried), self._patience)
+        except TimeoutError:  # its loop is blocked, or stayed behind in a fork
+            return alone()
 
     async def admit(self, service: str, policy: BreakerPolicy) -> Admission:
         """Let one call through, or say when to ask again."""
@@ -146,5 +150,5 @@ def breakers_of(watch: Watch | SyncWatch) -> tuple[Breakers, AsyncBreakers]:
         stored = StoredBreakers(inner)
         # An answer takes a look and a command at most, each within its own patience.
         patience = 3 * inner.engine.pace.service_patience
-        found = _OF.setdefault(inner, (FromThreads(stored, loop, patience), FromLoops(stored, loop)))
+        found = _OF.setdefault(inner, (FromThreads(stored, loop, patience), FromLoops(stored, loop, patience)))
     return found

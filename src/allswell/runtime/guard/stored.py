@@ -189,6 +189,7 @@ class StoredBreakers:
 
     def report_alone(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
         """Count here what could not be told; a permit of the store's says nothing about our own generations."""
+        self._known.pop(permit.service, None)  # or it would still be said to be clean
         if not isinstance(permit, OwnPermit):
             _, state = self.own.standing(permit.service)
             permit = Permit(permit.service, state.generation)

@@ -120,7 +120,7 @@ async def a_failed_unit_of_work_leaves_nothing(place: Place) -> None:
 
 
 async def new_rows_must_be_new(place: Place) -> None:
-    """A task, run or service that exists already is a conflict; a second row under a task's lock is refused as well."""
+    """A task or run that exists already is a conflict; a second row under a task's lock is refused as well."""
     first = rows.new_tasks(rows.task("t_1"))
     first.new_runs = [rows.run("r_1")]
     first.new_ready = [rows.ready("t_1")]
@@ -130,13 +130,7 @@ async def new_rows_must_be_new(place: Place) -> None:
     first.new_bars = [Bar(TaskId("t_1"), AgentId("bob"))]
     async with place.store() as store:
         await write(store, first)
-        locks = {Kind.SERVICE: ["s"]}
-        await write(store, Changes(new_services=[rows.service("s")]), locks)
-        for twice in (
-            rows.new_tasks(rows.task("t_0"), rows.task("t_1")),
-            Changes(new_runs=[rows.run("r_1")]),
-            Changes(new_services=[rows.service("s")]),
-        ):
+        for twice in (rows.new_tasks(rows.task("t_0"), rows.task("t_1")), Changes(new_runs=[rows.run("r_1")])):
             try:
                 await write(store, twice)
             except Conflict:

@@ -1,0 +1,102 @@
+"""Guards of a watch from wherever they are used: threads, other loops, a loop that is blocked or gone (F8)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import allswell
+from allswell.domain.breaker import BreakerPolicy
+from allswell.domain.guard import GuardPolicy
+from allswell.domain.retry import RetryPolicy
+from allswell.engine.pace import Pace
+from allswell.runtime.guard import Guard
+from allswell.runtime.guard.reaching import breakers_of
+
+ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
+
+
+def breaks() -> None:
+    raise ConnectionError("gone")
+
+
+async def breaks_later() -> None:
+    breaks()
+
+
+def fails(guard: Guard) -> None:
+    with pytest.raises(ConnectionError):
+        guard.call_sync(breaks)
+
+
+@pytest.mark.row("F8")
+def test_sync_code_async_code_and_threads_count_on_one_breaker(tmp_path: Path) -> None:
+    with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}") as watch:
+        guard = allswell.guard("api", ONCE, watch=watch)
+        fails(guard)
+
+        async def elsewhere() -> None:
+            with pytest.raises(ConnectionError):
+                await guard.call(breaks_later)
+
+        asyncio.run(elsewhere())
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(fails, guard).result()
+        with pytest.raises(allswell.BreakerOpen):
+            guard.call_sync(breaks)
+        (row,) = watch.wait_for(watch.inner.services())
+        assert row.state.failures == 3
+
+
+@pytest.mark.row("F8")
+def test_a_call_that_blocks_the_loop_of_its_own_watch_does_not_hang(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with allswell.open("memory:") as watch:
+            guard = allswell.guard("api", ONCE, watch=watch)
+            for _ in range(3):
+                fails(guard)
+            with pytest.raises(allswell.BreakerOpen):
+                guard.call_sync(breaks)
+            assert await watch.services() == []
+
+    asyncio.run(scene())
+    assert [record.message for record in caplog.records].count(
+        "a guarded call blocks the loop of its own watch, so its breaker is this process's own"
+    ) == 1
+
+
+@pytest.mark.row("F8")
+def test_a_guard_whose_watch_is_closed_goes_by_its_own_process(tmp_path: Path) -> None:
+    with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}") as watch:
+        guard = allswell.guard("api", ONCE, watch=watch)
+        assert guard.call_sync(str.upper, "fine") == "FINE"
+
+    async def elsewhere() -> None:
+        with pytest.raises(ConnectionError):
+            await guard.call(breaks_later)
+
+    fails(guard)
+    asyncio.run(elsewhere())
+    fails(guard)
+    with pytest.raises(allswell.BreakerOpen):
+        guard.call_sync(breaks)
+
+
+@pytest.mark.realtime
+def test_a_watch_whose_loop_is_blocked_holds_nobody_up_for_long(tmp_path: Path) -> None:
+    pace = Pace(service_patience=0.1)
+    with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}", pace=pace) as watch:
+        threads, awaited = breakers_of(watch)
+        loop, free = watch.inner.engine.loop, threading.Event()
+        assert loop is not None
+        loop.call_soon_threadsafe(free.wait)
+        try:
+            assert threads.admit("api", BreakerPolicy()).given.service == "api"
+            given = asyncio.run(awaited.admit("api", BreakerPolicy())).given
+            assert given.service == "api"
+        finally:
+            free.set()
