@@ -12,19 +12,8 @@ from allswell.domain.command import Admit, Answer, Park, Report
 from allswell.domain.event import KINDS
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, service_of_question, service_question_id
 from allswell.domain.question import Question
-from allswell.domain.service import (
-    REOPENING,
-    Decided,
-    ServiceRow,
-    Told,
-    admit,
-    answer,
-    lets_in,
-    open_question,
-    pause,
-    report,
-    shut,
-)
+from allswell.domain.service import REOPENING, ServiceRow, lets_in, open_question, shut
+from allswell.domain.serving import Decided, Told, admit, answer, pause, report
 from allswell.errors import Refused
 
 POLICY = BreakerPolicy(open_after=3, pause=30_000, escalate_after=5, probe_lease=60_000)

@@ -40,12 +40,10 @@ def lease_is_not_locked() -> Iterator[None]:
 
 @mutant
 def clock_is_read_before_the_locks() -> Iterator[None]:
-    right = taking.take_in_turn
-
     async def take(tx: Any, locks: Any, wanted: Any) -> Any:
         early = await tx.now()
-        _, rows = await right(tx, locks, wanted)
-        return early, rows
+        locked = {lock.kind: await tx.lock(lock.kind, lock.ids, shared=lock.shared) for lock in locks}
+        return early, await tx.read(taking.only_locked(wanted, locked))
 
     with patch.object(transaction, "take_in_turn", take):
         yield

@@ -89,8 +89,8 @@ def ends_at(lease: Lease) -> Millis:
 def due_at(lease: Lease) -> Millis:
     """The earliest moment at which this lease could change by itself."""
     end = ends_at(lease)
-    asked = lease.granted_at + (lease.judged + 1) * lease.ask_every  # as `judged_at` has it, written out
-    return Millis(asked + lease.ask_wait) if asked < lease.deadline and asked + lease.ask_wait < end else end
+    judged = judged_at(lease)
+    return end if judged is None or judged >= end else Millis(judged)
 
 
 def is_asked(lease: Lease, now: int) -> bool:

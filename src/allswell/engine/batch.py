@@ -15,7 +15,7 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain import service
+from allswell.domain import serving
 from allswell.domain.answer import answer
 from allswell.domain.case import Case, Outcome
 from allswell.domain.claim import check_claim
@@ -40,6 +40,7 @@ from allswell.domain.decide import decide, held_to_table
 from allswell.domain.ending import end_run, open_run
 from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, can_name
 from allswell.domain.question import Question
+from allswell.domain.service import open_question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
 from allswell.domain.task import rank
 from allswell.engine.book import Book, News
@@ -115,7 +116,7 @@ async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], rows:
             # A token that no column can hold was never given out, and must reach no store.
             if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
                 past.append((command.task, command.token))
-    asked = [id_ for row in rows.services.values() if (id_ := service.open_question(row)) is not None]
+    asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
     if past or asked:
         found = await tx.read(Wanted(attempts=past, questions=asked))
         rows.attempts.update(found.attempts)
@@ -243,7 +244,7 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
 def _answer_about_service(book: Book, question: Question, command: Answer) -> object:
     if question.service is None:
         raise Bug(f"question {question.id} is about nothing")
-    decided = service.answer(book.service(question.service), question, command, book.now)
+    decided = serving.answer(book.service(question.service), question, command, book.now)
     book.enter(decided)
     return decided.answer
 
@@ -253,14 +254,14 @@ def _serve(book: Book, command: ServiceCommand) -> object:
     name = command.permit.service if isinstance(command, Report) else command.service
     check_name(name, "service")
     row = book.service(name)
-    asked = service.open_question(row)
+    asked = open_question(row)
     question = None if asked is None else book.rows.questions.get(asked)
     if isinstance(command, Admit):
-        decided = service.admit(row, question, command, book.now)
+        decided = serving.admit(row, question, command, book.now)
     elif isinstance(command, Report):
-        decided = service.report(row, question, command, book.now)
+        decided = serving.report(row, question, command, book.now)
     else:
-        decided = service.pause(row, command, book.now)
+        decided = serving.pause(row, command, book.now)
     book.enter(decided)
     return decided.answer
 

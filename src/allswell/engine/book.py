@@ -14,7 +14,8 @@ from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
-from allswell.domain.service import Decided, ServiceRow, park
+from allswell.domain.service import ServiceRow, park
+from allswell.domain.serving import Decided
 from allswell.domain.task import Attempt, Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction

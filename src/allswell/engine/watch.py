@@ -84,6 +84,8 @@ class Watch:
     def __init__(self, engine: Engine, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
         self.engine = engine
         self._ids = ids
+        self.new_command: Callable[[], CommandId] = ids.command
+        """Gives an id for a command of one's own."""
         self._policies = policies or {}
         self._default = self._policies.get("", DEFAULT)
         self._held: dict[tuple[str, int], Lease] = {}
@@ -305,10 +307,6 @@ class Watch:
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
         id_ = self._ids.command()
         await self.engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
-
-    def new_command(self) -> CommandId:
-        """An id for a command of one's own."""
-        return self._ids.command()
 
     # --- looking ----------------------------------------------------------------------------------------------------
 

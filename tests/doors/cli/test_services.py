@@ -6,7 +6,7 @@ import pytest
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import Admit, Park, Report
-from allswell.domain.service import Told
+from allswell.domain.serving import Told
 from tests.doors.cli.console import Console
 from tests.doors.cli.upkeep import HOUR, MINUTE, watch_at
 

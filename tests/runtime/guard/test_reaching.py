@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -84,6 +86,37 @@ def test_a_guard_whose_watch_is_closed_goes_by_its_own_process(tmp_path: Path) -
     fails(guard)
     with pytest.raises(allswell.BreakerOpen):
         guard.call_sync(breaks)
+
+
+def test_a_forked_child_asks_no_loop_that_stayed_with_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}") as watch:
+        guard = allswell.guard("api", ONCE, watch=watch)
+        with monkeypatch.context() as patch:
+            patch.setattr("allswell.runtime.guard.reaching.os.getpid", lambda: -1)
+            fails(guard)
+        assert watch.wait_for(watch.inner.services()) == []
+
+
+def test_breakers_do_not_keep_a_closed_watch_alive() -> None:
+    async def scene() -> weakref.ref[allswell.Watch]:
+        async with allswell.open("memory:") as watch:
+            await allswell.guard("api", ONCE, watch=watch).call(asyncio.sleep, 0)
+            return weakref.ref(watch)
+
+    gone = asyncio.run(scene())
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_name_that_no_store_can_hold_is_refused_at_once() -> None:
+    async def scene() -> None:
+        async with allswell.open("memory:") as watch:
+            with pytest.raises(allswell.Refused, match="service has 1000 characters"):
+                allswell.guard("x" * 1_000, watch=watch)
+
+    asyncio.run(scene())
 
 
 @pytest.mark.realtime

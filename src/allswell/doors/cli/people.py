@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli import journal, showing
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
+<<<<<<< HEAD
 from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
+=======
+from allswell.doors.cli.render import Column, block, paint, plain, table, when
+from allswell.engine.explaining.words import typed
+>>>>>>> breaker
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -252,7 +257,7 @@ def told_question(question: Question, name: str, now: int) -> str:
         return "\n".join(lines)
     width = max((len(option.key) for option in question.options), default=0)
     lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
-    lines.append(paint(f"  allswell answer {question.id} OPTION [TEXT]", "dim"))
+    lines.append(paint(f"  {typed('answer', question.id)} OPTION [TEXT]", "dim"))
     return "\n".join(lines)
 
 

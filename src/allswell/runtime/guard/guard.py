@@ -41,6 +41,7 @@ from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.classify import Classifier
 from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
 from allswell.domain.incident import Incident
+from allswell.domain.submit import check_name
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard import breakers as memory
@@ -318,12 +319,13 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
         classifier=classifier,
         on_incident=on_incident,
         on=on,
-        around=None if watch is None else _around(watch),
+        around=None if watch is None else _around(watch, service),
     )
 
 
-def _around(watch: Watch | SyncWatch) -> Surroundings:
-    """The world as the guards of a watch have it."""
+def _around(watch: Watch | SyncWatch, service: str) -> Surroundings:
+    """The world as the guards of a watch have it; its store must be able to hold the name."""
+    check_name(service, "service")
     from allswell.runtime.guard.reaching import breakers_of, inner_of
 
     engine = inner_of(watch).engine

@@ -1,16 +1,17 @@
 """The way to a watch's breakers from wherever a guard is used: from any loop, and from threads without one.
 
 `StoredBreakers` live in the watch's loop. Whoever is there already asks them directly; others are carried there and
-wait. Where there is no way (the watch's loop is closed, or it is the very one that is being blocked), a guard goes by
-the breakers of this process.
+wait. Where there is no way (the watch's loop is closed, stayed behind in a fork, or is the very one that is being
+blocked), a guard goes by the breakers of this process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -34,19 +35,18 @@ class FromLoops:
         self._stored = stored
         self._loop = loop
         self._patience = patience
+        self._home = os.getpid()
         self.clean = stored.clean
 
     async def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> T:
         if asyncio.get_running_loop() is self._loop:
             return await work
-        try:
-            carried = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the watch's loop is closed
-            work.close()
+        carried = _carried(work, self._loop, self._home)
+        if carried is None:
             return alone()
         try:
             return await asyncio.wait_for(asyncio.wrap_future(carried), self._patience)
-        except TimeoutError:  # its loop is blocked, or stayed behind in a fork
+        except TimeoutError:  # its loop is blocked
             return alone()
 
     async def admit(self, service: str, policy: BreakerPolicy) -> Admission:
@@ -78,6 +78,7 @@ class FromThreads:
         self._stored = stored
         self._loop = loop
         self._patience = patience
+        self._home = os.getpid()
         self._warned = False
         self.clean = stored.clean
 
@@ -88,10 +89,8 @@ class FromThreads:
                 self._warned = True
                 log.warning("a guarded call blocks the loop of its own watch, so its breaker is this process's own")
             return alone()
-        try:
-            carried = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the watch's loop is closed
-            work.close()
+        carried = _carried(work, self._loop, self._home)
+        if carried is None:
             return alone()
         try:
             return carried.result(self._patience)
@@ -119,6 +118,17 @@ class FromThreads:
         """How long the service is still parked."""
         own = self._stored.own
         return self._ask(self._stored.parked(service), lambda: own.parked(service))
+
+
+def _carried(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, home: int) -> Future[T] | None:
+    """What was begun in another loop; None if that is closed, or runs in the process that this one was forked from."""
+    if os.getpid() == home:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # it is closed
+            pass
+    work.close()
+    return None
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

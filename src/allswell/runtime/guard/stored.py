@@ -31,7 +31,8 @@ from allswell.domain import breaker, command
 from allswell.domain.breaker import CLEAN, BreakerPolicy, Outcome, Permit, Service
 from allswell.domain.course import NOTHING, Report
 from allswell.domain.names import Millis
-from allswell.domain.service import ServiceRow, Told
+from allswell.domain.service import ServiceRow
+from allswell.domain.serving import Told
 from allswell.engine.watch import Watch
 from allswell.errors import Bug, Unavailable
 from allswell.runtime.guard.breakers import Admission, MemoryBreakers
@@ -59,7 +60,8 @@ class StoredBreakers:
     """The breakers of one watch; used in its loop only, but for `clean` and what goes without the store."""
 
     def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+        # Not the watch itself: whoever holds these breakers must not keep it alive.
+        self._new_command = watch.new_command
         engine = self._engine = watch.engine
         self._clock = engine.clock
         self._trust = round(engine.pace.service_trust * 1_000)
@@ -156,7 +158,7 @@ class StoredBreakers:
             return
         told = task.result()
         if isinstance(told, Told) and isinstance(told.given, Permit) and told.given.probe:
-            gone = command.Report(self._watch.new_command(), told.given, Outcome.UNTOLD, policy)
+            gone = command.Report(self._new_command(), told.given, Outcome.UNTOLD, policy)
             self._start(self._engine.do(gone))
 
     # --- the store is away --------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ class StoredBreakers:
             permit = await self._look(service)
             if permit is not None:
                 return Admission(permit)
-            told = await self._do(command.Admit(self._watch.new_command(), service, policy))
+            told = await self._do(command.Admit(self._new_command(), service, policy))
         except (Unavailable, Bug) as error:
             self._gone(error)
             return self.admit_alone(service, policy)
@@ -227,7 +229,7 @@ class StoredBreakers:
         try:
             if outcome is Outcome.HEALTHY and not permit.probe and await self._look(permit.service) is not None:
                 return NOTHING
-            told = await self._do(command.Report(self._watch.new_command(), permit, outcome, policy))
+            told = await self._do(command.Report(self._new_command(), permit, outcome, policy))
         except (Unavailable, Bug) as error:
             self._gone(error)
             return self.report_alone(permit, outcome, policy)
@@ -238,7 +240,7 @@ class StoredBreakers:
         """Nobody calls this service for so many milliseconds."""
         if not self._away():
             try:
-                await self._do(command.Park(self._watch.new_command(), service, delay))
+                await self._do(command.Park(self._new_command(), service, delay))
             except (Unavailable, Bug) as error:
                 self._gone(error)
             else:

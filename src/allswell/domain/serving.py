@@ -1,0 +1,179 @@
+"""What commands make of a service: may it be called, what came of it, and what a human says (F5, F8).
+
+The machine is `domain.breaker`, the row `domain.service`. What stands here is around them: each command is decided
+under the row's lock, with the events and the one question that follow.
+
+**Commands can be repeated.** The row knows the last command that changed it. A probe that was given out is given out
+again to the command that got it; a failure is counted once. All else is fenced by the generation.
+
+**One question.** Whoever asks, answers or withdraws it holds the service's lock, so that lock covers its questions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain import breaker
+from allswell.domain.answer import TEXT_MAX, withdraw
+from allswell.domain.breaker import BreakerPolicy, Change, Effect, Permit, Refusal, Service
+from allswell.domain.command import Admit, Answer, Park, Report
+from allswell.domain.duration import show
+from allswell.domain.event import Event
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, service_question_id
+from allswell.domain.question import SERVICE_OPTIONS, Act, Question, choose
+from allswell.domain.service import ServiceRow, park
+from allswell.domain.submit import check_name, check_text
+from allswell.errors import Bug, Refused
+
+KIND = "service_failing"
+"""The kind of the question about a service."""
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """What a caller is told: how the service stands now, and how long it has to be waited for."""
+
+    state: Service
+    wait: Millis | None
+    """When to ask again; 0 if a call may go now, None while a human is waited for."""
+    effects: tuple[Effect, ...] = ()
+    given: Permit | Refusal | None = None
+
+
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """What a command makes of a service; a row that is the same object has not changed."""
+
+    row: ServiceRow
+    answer: object
+    events: tuple[Event, ...] = ()
+    asked: Question | None = None
+    closed: Question | None = None
+
+
+def _check_policy(policy: BreakerPolicy) -> None:
+    broken = [text for holds, text in breaker.breaker_rules(policy) if not holds]
+    if broken:
+        raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
+
+
+def admit(row: ServiceRow, question: Question | None, command: Admit, now: Millis) -> Decided:
+    """Let one call through, or say when to ask again."""
+    _check_policy(command.policy)
+    state = row.state
+    if _is_repeated(row, command.id) and state.probe_until is not None and now < state.probe_until:
+        again = Permit(row.id, state.generation, probe=True)
+        return Decided(row, Told(state, breaker.pause_left(state, now), (), again))
+    given, change = breaker.admit(row.id, state, command.policy, now)
+    decided = _decide(row, question, change, command, now)
+    told = Told(change.service, breaker.pause_left(change.service, now), change.effects, given)
+    events = decided.events
+    if isinstance(given, Permit) and given.probe:
+        events = (*events, _event("breaker_probe", row.id, lease_ms=command.policy.probe_lease))
+    return replace(decided, answer=told, events=events)
+
+
+def report(row: ServiceRow, question: Question | None, command: Report, now: Millis) -> Decided:
+    """Take a permit back with what came of it."""
+    _check_policy(command.policy)
+    state = row.state
+    if _is_repeated(row, command.id):
+        return Decided(row, Told(state, breaker.pause_left(state, now)))
+    change = breaker.report(state, command.policy, command.permit, command.outcome, now)
+    told = Told(change.service, breaker.pause_left(change.service, now), change.effects)
+    return replace(_decide(row, question, change, command, now), answer=told)
+
+
+def pause(row: ServiceRow, command: Park, now: Millis) -> Decided:
+    """Everybody waits, because a caller was told to."""
+    if command.delay < 0:
+        raise Refused("bad_delay", f"a service cannot be parked for {command.delay} ms", where="delay")
+    parked = row if _is_repeated(row, command.id) else park(row, Millis(now + command.delay))
+    told = Told(parked.state, breaker.pause_left(parked.state, now))
+    if parked is row:
+        return Decided(row, told)
+    said = _event("service_parked", row.id, until=parked.state.parked_until)
+    return Decided(replace(parked, command=command.id), told, (said,))
+
+
+def answer(row: ServiceRow, question: Question, command: Answer, now: Millis) -> Decided:
+    """Carry out a human's choice."""
+    if question.closed_at is not None:
+        if question.command == command.id:
+            return Decided(row, question.id)
+        raise Refused("closed", f"question {question.id} is closed: {question.choice}", where="question")
+    option = choose(question, command.option)
+    check_text(command.text, "text", TEXT_MAX)
+    if command.by:
+        check_name(command.by, "by")
+    match option.act:
+        case Act.PROBE:
+            state = breaker.answered(row.state, now)
+        case Act.WAIT:
+            state = breaker.acknowledged(row.state, now)
+        case _:
+            raise Bug(f"question {question.id} offers {option.act}, which no service can do")
+    closed = replace(
+        question,
+        closed_at=now,
+        choice=option.key,
+        answer=command.text,
+        answered_by=command.by,
+        command=command.id,
+    )
+    said = Event("question_answered", data={"question": question.id, "choice": option.key, "by": command.by})
+    return Decided(replace(row, state=state, command=command.id), question.id, (said,), closed=closed)
+
+
+def _is_repeated(row: ServiceRow, command: CommandId) -> bool:
+    return row.command == command != NO_COMMAND
+
+
+def _event(kind: str, service: str, **data: object) -> Event:
+    return Event(kind, data={"service": service, **data})
+
+
+def _decide(
+    row: ServiceRow, question: Question | None, change: Change, command: Admit | Report, now: Millis
+) -> Decided:
+    """The row after a step of the machine, with what its effects come to."""
+    before, after, policy = row.state, change.service, command.policy
+    if after == before:
+        return Decided(row, None)
+    since = row.since
+    if (before.open_until is None) != (after.open_until is None):
+        since = now
+    elif before.parked_until is not None and after.parked_until is None:
+        since = max(since, before.parked_until)
+    events: list[Event] = []
+    asked = closed = None
+    for effect in change.effects:
+        match effect:
+            case Effect.OPENED:
+                said = {"failures": after.failures, "pause_ms": policy.pause}
+                events.append(_event("breaker_opened", row.id, **said))
+            case Effect.CLOSED:
+                events.append(_event("breaker_closed", row.id, shut_ms=now - row.since))
+            case Effect.ASK:
+                asked = _ask(row, after, policy, now)
+                labels = [option.label for option in asked.options]
+                about = {"question": asked.id, "kind": asked.kind, "text": asked.text, "options": labels}
+                events.append(_event("breaker_escalated", row.id, failures=after.failures, question=asked.id))
+                events.append(Event("question_asked", data=about))
+            case Effect.WITHDRAW:
+                if question is None:
+                    raise Bug(f"the question about {row.id} is open and was not read")
+                closed = withdraw(question, now)
+                events.append(Event("question_withdrawn", data={"question": question.id}))
+    changed = ServiceRow(row.id, after, row.questions + (asked is not None), since, command.id)
+    return Decided(changed, None, tuple(events), asked, closed)
+
+
+def _ask(row: ServiceRow, state: Service, policy: BreakerPolicy, now: Millis) -> Question:
+    meanwhile = (
+        "Nothing calls it until you answer."
+        if state.held
+        else f"One call every {show(policy.pause)} tries it; whatever else needs it waits."
+    )
+    text = f"Service {row.id} has failed {state.failures} times in a row. {meanwhile} How should we proceed?"
+    id_ = service_question_id(row.id, row.questions + 1)
+    return Question(id_, None, None, KIND, text, SERVICE_OPTIONS, now, "allswell")
