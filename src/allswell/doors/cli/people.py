@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli import journal, showing
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
-<<<<<<< HEAD
 from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
-=======
-from allswell.doors.cli.render import Column, block, paint, plain, table, when
 from allswell.engine.explaining.words import typed
->>>>>>> breaker
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
