@@ -112,6 +112,7 @@ def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
     allswell("config")
     allswell("config", "agent_timeout")
     allswell("config", "agent_timeuot", code=2)
+    allswell("check")
     allswell("doctor")
     allswell("drill", "--hours", "0.1")
     assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"

@@ -43,7 +43,7 @@ def test_a_newer_schema_names_both_versions(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "x.db") as other:
         other.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
     other.close()
-    with pytest.raises(Refused, match=r"has schema 99, .* up to 2") as refused:
+    with pytest.raises(Refused, match=r"has schema 99, .* up to 3") as refused:
         run(tmp_path / "x.db", nothing)
     assert refused.value.code == "newer_schema"
 
