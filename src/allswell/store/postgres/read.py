@@ -81,6 +81,19 @@ def covers(rows: Rows, wanted: Wanted) -> bool:
     )
 
 
+def among(rows: Rows, wanted: Wanted) -> Rows:
+    """Of rows that were read ahead, what is wanted and no more."""
+    tasks, payloads, bars = {*wanted.tasks}, {*wanted.payloads}, {*wanted.bars}
+    return Rows(
+        tasks={id_: row for id_, row in rows.tasks.items() if id_ in tasks},
+        ready={id_: row for id_, row in rows.ready.items() if id_ in tasks},
+        timers={id_: due for id_, due in rows.timers.items() if id_ in tasks},
+        waits={id_: waits for id_, waits in rows.waits.items() if id_ in tasks},
+        payloads={id_: payload for id_, payload in rows.payloads.items() if id_ in payloads},
+        bars={id_: barred for id_, barred in rows.bars.items() if id_ in bars},
+    )
+
+
 def _fill_tasks(rows: Rows, answer: Answer) -> None:
     for row in answer.fetchall():
         task = task_of(row)

@@ -9,7 +9,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
-from allswell.store.postgres.read import Reading, covers
+from allswell.store.postgres.read import Reading, among, covers
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.values import integers, lane_of, services_of, texts
 from allswell.store.postgres.write import writes
@@ -96,8 +96,7 @@ class PostgresTransaction:
         """Rows as they are now, in one round trip."""
         ahead = self._ahead
         if ahead is not None and covers(ahead, wanted):
-            self._ahead = None
-            return ahead
+            return among(ahead, wanted)
         reading = Reading(wanted)
         return reading.rows(self._ask_all(*reading.statements) if reading.statements else [])
 

@@ -78,6 +78,21 @@ async def a_pick_sees_what_its_transaction_wrote(place: Place) -> None:
         assert await store.transact(work) == ["t_3", "t_2"]
 
 
+async def a_read_after_a_pick_gives_what_was_wanted(place: Place) -> None:
+    """However much a store reads ahead, what nobody asked for must not be taken for an answer."""
+
+    async def work(tx: Transaction) -> None:
+        picked = list(await tx.pick([1], 9, None))
+        assert picked == ["t_1", "t_2", "t_3"]
+        got = await tx.read(Wanted(tasks=picked[1:2], payloads=picked[:2]))
+        assert list(got.tasks) == list(got.ready) == ["t_2"]
+        assert sorted(got.payloads) == ["t_1", "t_2"]
+
+    async with place.store() as store:
+        await write(store, _claimable(("t_1", 1, 5, 0), ("t_2", 1, 4, 0), ("t_3", 1, 3, 0)))
+        await store.transact(work)
+
+
 async def no_task_is_handed_out_twice(place: Place) -> None:
     """Claimers that pick at the same time never get the same task, and together they get all of them."""
     place.needs_concurrency()
@@ -147,6 +162,7 @@ CASES: tuple[Case, ...] = (
     the_best_rank_goes_first,
     the_barred_are_passed_over,
     a_pick_sees_what_its_transaction_wrote,
+    a_read_after_a_pick_gives_what_was_wanted,
     no_task_is_handed_out_twice,
     lanes_are_made_once,
     lanes_made_at_once_are_the_same,
