@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-import allswell
-from allswell.domain.breaker import BreakerPolicy, Stand
+from allswell.domain.breaker import Stand
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import BreakerOpen, Refused
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.runtime.guard.figures import use_policy
 from allswell.timing.scope import ScopeTimeout, current, remaining_ms
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
@@ -361,49 +359,3 @@ def test_one_guard_is_entered_by_many_tasks_at_once() -> None:
         assert ended == [8, 6, 4, 2, 0]
 
     play(scene(), seed=3)
-
-
-# --- making one -------------------------------------------------------------------------------------------------------
-
-
-def test_allswell_guard_takes_figures_as_people_write_them() -> None:
-    made = allswell.guard("anthropic", timeout="2m", attempt_timeout="30s", retries={"server": 5}, patient=True)
-    assert made.policy == GuardPolicy(timeout=120_000, attempt_timeout=30_000, retries={"server": 5}, patient=True)
-    assert allswell.guard("s", retries=1).policy.retry.retries == 1
-    assert allswell.guard("s", breaker=False).policy.breaker is None
-    assert allswell.guard("s", GuardPolicy(timeout=5)).policy.timeout == 5
-
-
-def test_a_guard_that_names_no_policy_goes_by_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALLSWELL_BREAKER_OPEN_AFTER", "2")
-    monkeypatch.setenv("ALLSWELL_RETRY_BACKOFF", "2s")
-    monkeypatch.setenv("ALLSWELL_BREAKER_PROBE_LEASE", "1s")
-    use_policy(None)
-    try:
-        made = allswell.guard("s", retries=1).policy
-        # A probe's lease is never shorter than the attempt that it is.
-        assert made.breaker == BreakerPolicy(open_after=2, probe_lease=120_000)
-        assert made.retry == RetryPolicy(backoff=2_000, retries=1)
-    finally:
-        monkeypatch.undo()
-        use_policy(None)
-
-
-@pytest.mark.parametrize(
-    "made, code",
-    [
-        (lambda: allswell.guard(""), "bad_service"),
-        (lambda: allswell.guard("a\nb"), "bad_service"),
-        (lambda: allswell.guard("s", GuardPolicy(), timeout=5), "two_policies"),
-        (lambda: allswell.guard("s", timeout="soon"), "bad_duration"),
-        (lambda: allswell.guard("s", timeout=0), "bad_policy"),
-        (lambda: allswell.guard("s", retries=-1), "bad_policy"),
-        (lambda: allswell.guard("s")(NOT_CALLABLE), "bad_function"),
-    ],
-)
-def test_what_cannot_be_is_refused_where_it_is_made(made: object, code: str) -> None:
-    assert callable(made)
-    with pytest.raises(Refused) as caught:
-        made()
-    assert caught.value.code == code
-    assert caught.value.where
