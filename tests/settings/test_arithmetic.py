@@ -53,7 +53,6 @@ def test_what_all_roles_share_is_said_once(tmp_path: Path) -> None:
     assert [one.rule for one in check(tmp_path, "retry.retries = 6\n")].count("retries_above_total") == 1
 
 
-@pytest.mark.row("O5")
 def test_an_expert_cannot_have_more_than_who_delegates(tmp_path: Path) -> None:
     (found,) = [one for one in check(tmp_path, 'delegation_timeout = "16m"\n') if one.rule == "never_fires"]
     assert (found.severity, str(found.sum)) == (Severity.ERROR, "16m > 15m")

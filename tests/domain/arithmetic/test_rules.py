@@ -276,7 +276,6 @@ def worker(statement: int, pool: int = 30 * SECOND, *, connection_first: bool = 
     )
 
 
-@pytest.mark.row("W2")
 def test_a_statement_ends_before_its_message_is_given_to_another() -> None:
     assert ids(statement_before_visibility(worker(29_999))) == []
     (found,) = statement_before_visibility(worker(30_000))
@@ -284,7 +283,6 @@ def test_a_statement_ends_before_its_message_is_given_to_another() -> None:
     assert ids(statement_before_visibility(worker(0))) == ["statement_before_visibility"]
 
 
-@pytest.mark.row("W3")
 def test_the_seeds_pool_wait_eats_the_visibility_unless_the_connection_comes_first() -> None:
     assert ids(pool_before_visibility(worker(25_000))) == []
     (found,) = pool_before_visibility(worker(25_000, connection_first=False))
