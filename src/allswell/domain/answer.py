@@ -19,17 +19,37 @@ SUBTASKS_MAX = 100
 TEXT_MAX = 65_536
 
 
-def answer(case: Case, question: Question, command: Answer, now: Millis) -> tuple[Outcome, Question]:
-    """Carry out a human's choice. Subtasks of a split are accepted by the caller, in the same transaction."""
-    out = Outcome(case, answer=question.id)
+def choice_of(question: Question, command: Answer) -> Option | None:
+    """The option that a human chose; None if this very answer was carried out before."""
     if question.closed_at is not None:
         if question.command == command.id:
-            return out, question
+            return None
         raise Refused("closed", f"question {question.id} is closed: {question.choice}", where="question")
     option = choose(question, command.option)
     check_text(command.text, "text", TEXT_MAX)
     if command.by:
         check_name(command.by, "by")
+    return option
+
+
+def closed_with(question: Question, option: Option, command: Answer, now: Millis) -> Question:
+    """A question as its answer leaves it."""
+    return replace(
+        question,
+        closed_at=now,
+        choice=option.key,
+        answer=command.text,
+        answered_by=command.by,
+        command=command.id,
+    )
+
+
+def answer(case: Case, question: Question, command: Answer, now: Millis) -> tuple[Outcome, Question]:
+    """Carry out a human's choice. Subtasks of a split are accepted by the caller, in the same transaction."""
+    out = Outcome(case, answer=question.id)
+    option = choice_of(question, command)
+    if option is None:
+        return out, question
     task = case.task
     if task.state != OPEN:
         raise Refused(
@@ -54,15 +74,7 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         out.case = come_to_rest(out.case, now)
         if out.case.ready is not None:
             out.events.append(event(task, "task_ready", reason="answered"))
-    closed = replace(
-        question,
-        closed_at=now,
-        choice=option.key,
-        answer=command.text,
-        answered_by=command.by,
-        command=command.id,
-    )
-    return out, closed
+    return out, closed_with(question, option, command, now)
 
 
 def _record_after(task: Task, question: Question, option: Option, command: Answer) -> Record:

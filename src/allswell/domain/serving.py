@@ -15,15 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain import breaker
-from allswell.domain.answer import TEXT_MAX, withdraw
+from allswell.domain.answer import choice_of, closed_with, withdraw
 from allswell.domain.breaker import BreakerPolicy, Change, Effect, Permit, Refusal, Service
 from allswell.domain.command import Admit, Answer, Park, Report
 from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, service_question_id
-from allswell.domain.question import SERVICE_OPTIONS, Act, Question, choose
+from allswell.domain.question import SERVICE_OPTIONS, Act, Question
 from allswell.domain.service import ServiceRow, park
-from allswell.domain.submit import check_name, check_text
 from allswell.errors import Bug, Refused
 
 KIND = "service_failing"
@@ -97,14 +96,9 @@ def pause(row: ServiceRow, command: Park, now: Millis) -> Decided:
 
 def answer(row: ServiceRow, question: Question, command: Answer, now: Millis) -> Decided:
     """Carry out a human's choice."""
-    if question.closed_at is not None:
-        if question.command == command.id:
-            return Decided(row, question.id)
-        raise Refused("closed", f"question {question.id} is closed: {question.choice}", where="question")
-    option = choose(question, command.option)
-    check_text(command.text, "text", TEXT_MAX)
-    if command.by:
-        check_name(command.by, "by")
+    option = choice_of(question, command)
+    if option is None:
+        return Decided(row, question.id)
     match option.act:
         case Act.PROBE:
             state = breaker.answered(row.state, now)
@@ -112,14 +106,7 @@ def answer(row: ServiceRow, question: Question, command: Answer, now: Millis) ->
             state = breaker.acknowledged(row.state, now)
         case _:
             raise Bug(f"question {question.id} offers {option.act}, which no service can do")
-    closed = replace(
-        question,
-        closed_at=now,
-        choice=option.key,
-        answer=command.text,
-        answered_by=command.by,
-        command=command.id,
-    )
+    closed = closed_with(question, option, command, now)
     said = Event("question_answered", data={"question": question.id, "choice": option.key, "by": command.by})
     return Decided(replace(row, state=state, command=command.id), question.id, (said,), closed=closed)
 
