@@ -187,6 +187,7 @@ TABLES = {
     "retry": "`[retry]`: what follows a failure",
     "breaker": "`[breaker]`: when a service is left alone",
     "pace": "`[pace]`: how patient the engine is",
+    "fleet": "`[fleet]`: how a supervisor holds its tasks",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
 

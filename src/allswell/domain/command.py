@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
+from allswell.domain.event import Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
@@ -107,6 +108,13 @@ class Ask(Word, frozen=True, gc=False):
     hold: bool = False
 
 
+class Delegate(Word, frozen=True, gc=False):
+    """The holder hands a focused request to an expert, and keeps working; `timeout` counts from now (O5)."""
+
+    request: NewTask
+    timeout: Millis
+
+
 class Cancel(msgspec.Struct, frozen=True, gc=False):
     """Call a task off, whoever holds it."""
 
@@ -169,7 +177,14 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
-HolderCommand = Complete | Fail | Release | Recover | Ask
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """A supervisor tells what it has seen and done; it changes nothing but the journal."""
+
+    id: CommandId
+    event: Event
+
+
+HolderCommand = Complete | Fail | Release | Recover | Ask | Delegate
 ServiceCommand = Admit | Report | Park
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | Notice
 """What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, Release, Submit
+from allswell.domain.command import Answer, CheckIn, Claim, Command, Delegate, NewTask, Release, Submit
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, can_name
 from allswell.engine import batch, checkins
@@ -170,7 +170,7 @@ class Engine:
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer)
+            if isinstance(command, Submit | Answer | Delegate)
             for lane in {(new.role, new.services): None for new in _new_tasks(command)}
             if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }
@@ -230,7 +230,9 @@ class Engine:
             self.sweeper.hear(News(due=call.due))
 
 
-def _new_tasks(command: Submit | Answer) -> Sequence[NewTask]:
+def _new_tasks(command: Submit | Answer | Delegate) -> Sequence[NewTask]:
+    if isinstance(command, Delegate):
+        return (command.request,)
     return command.tasks if isinstance(command, Submit) else command.subtasks
 
 

@@ -11,6 +11,7 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Delegate,
     EndRun,
     Fail,
     NewTask,
@@ -66,6 +67,8 @@ class Plan:
             self._hold(command.task)
             if isinstance(command, Fail):
                 self.services.update(dict.fromkeys(command.failure.services))
+            elif isinstance(command, Delegate):
+                self.tasks[command.request.id] = None
         elif isinstance(command, Submit):
             self._submit(command.tasks)
         elif isinstance(command, Cancel):

@@ -251,7 +251,7 @@ class Watch:
         granted = await self.engine.claim(claim, wait=seconds)
         leases = []
         for one in granted.granted:
-            held = Lease(self.engine, self._ids, one, granted.sent)
+            held = Lease(self.engine, self._ids, one, granted.sent, self._policies)
             leases.append(held)
             if length is not None:
                 self._held[(held.task, held.token)] = held

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from allswell.engine.tolerance import Tolerance
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Value
 from allswell.settings.sources import Problem, Source
 from allswell.settings.values import hide, show
+
+if TYPE_CHECKING:
+    from allswell.domain.fleet import Fleet
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
@@ -64,6 +67,15 @@ class Settings(msgspec.Struct, frozen=True):
     """What is wrong; empty for settings that `load` returned."""
     strangers: tuple[str, ...] = ()
     """Variables of the environment that look like settings and are none."""
+    agents: Fleet | None = None
+    """What the files say about agents, if they say anything."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The agents that are set up here."""
+        from allswell.domain.fleet import Fleet
+
+        return self.agents or Fleet()
 
     def value(self, name: str, role: str = "") -> Value:
         """A setting's value, for a role: its own, or what everybody has."""

@@ -16,7 +16,7 @@ import msgspec
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, TaskId, Token
-from allswell.domain.task import Attempt, Record, rank
+from allswell.domain.task import Attempt, Record, rank_of
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
 from allswell.store.postgres.connection import Statement
@@ -121,7 +121,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     made: list[Statement] = []
     if changes.new_tasks:
         tasks, payloads = zip(*changes.new_tasks, strict=True)
-        ranks = integers([rank(task.priority, task.created_at) for task in tasks])
+        ranks = integers([rank_of(task) for task in tasks])
         made.append(_plain("insert_tasks", json(tasks), json(payloads), ranks))
     if changes.new_leases:
         due = dict(changes.timers)

@@ -18,8 +18,11 @@ from allswell.domain.command import (
     Claim,
     Command,
     Complete,
+    Delegate,
     EndRun,
     Fail,
+    HolderCommand,
+    Notice,
     OpenRun,
     Park,
     Recover,
@@ -71,7 +74,7 @@ class Desk:
             case Refused():
                 self.chronicle.met(f"refused: {answer.code}")
             case LeaseLost():
-                if isinstance(command, Complete | Fail | Release | Ask | Recover):
+                if isinstance(command, Complete | Fail | Release | Ask | Recover | Delegate):
                     self._check_loss(command, before)
                     self._check_late(command)
             case _:
@@ -92,6 +95,8 @@ class Desk:
     def _check_done(self, command: Command) -> None:
         if isinstance(command, Submit):
             self.accepted.update({new.id: new.payload for new in command.tasks})
+        elif isinstance(command, Delegate):
+            self.accepted[command.request.id] = command.request.payload
         elif isinstance(command, Complete):
             self.completed[command.task] = (command.id, command.result)
         if not self._is_there(command):
@@ -107,6 +112,8 @@ class Desk:
                 return attempt is not None and attempt.command == command.id
             case Ask():
                 return any(question.task == command.task for question in tables.questions.values())
+            case Delegate():
+                return command.request.id in tables.tasks
             case Cancel():
                 return tables.tasks[command.task].record.ended_by == command.id
             case Answer():
@@ -115,7 +122,7 @@ class Desk:
                 return command.run in tables.runs
             case EndRun():
                 return tables.runs[command.run].ended_at is not None
-            case Admit() | Report() | Park():
+            case Admit() | Report() | Park() | Notice():
                 return True  # a success that changes nothing leaves nothing
             case _:
                 assert_never(command)
@@ -142,7 +149,7 @@ class Desk:
         span = self.ledger.shadow.spans.get((task, token))
         return span if span is not None and span.agent == agent else None
 
-    def _check_loss(self, said: Complete | Fail | Release | Ask | Recover | CheckIn, before: int) -> None:
+    def _check_loss(self, said: HolderCommand | CheckIn, before: int) -> None:
         """A holder is turned away only if it does not hold the task any more, or never did."""
         self.chronicle.report.stale_refused += 1
         span = self._span(said.task, said.token, said.agent)
@@ -155,7 +162,7 @@ class Desk:
         elif span.last is not None and span.last <= before:
             self.chronicle.met("a zombie was refused")
 
-    def _check_late(self, said: Complete | Fail | Release | Ask | Recover) -> None:
+    def _check_late(self, said: HolderCommand) -> None:
         attempt = self.tables.attempts.get((said.task, said.token))
         if attempt is None or attempt.agent != said.agent or not isinstance(said, Complete | Fail):
             return
