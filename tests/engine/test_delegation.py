@@ -145,7 +145,7 @@ def test_an_expert_that_asks_a_human_has_no_more_time_for_it() -> None:
 
 def test_what_unblocks_most_goes_first_among_equals() -> None:
     async def scene(stage: Stage) -> None:
-        tasks = [
+        tasks: list[Mapping[str, Any]] = [
             {"name": "leaf"},
             {"name": "one waits"},
             {"name": "two wait"},
@@ -165,8 +165,8 @@ def test_and_a_task_that_unblocks_nothing_does_not_wait_for_ever() -> None:
     async def scene(stage: Stage) -> None:
         await stage.watch.submit("old leaf")
         await asyncio.sleep(61 * MINUTE)
-        needy: list[Mapping[str, Any]] = [{"name": f"n{number}", "needs": ["root"]} for number in range(200)]
-        await stage.watch.submit_many([{"name": "root"}, *needy])
+        tasks: list[Mapping[str, Any]] = [{"name": f"n{number}", "needs": ["root"]} for number in range(200)]
+        await stage.watch.submit_many([*tasks, {"name": "root"}])
         got = await stage.watch.claim_many(2, agent="ann")
         assert [lease.name for lease in got] == ["old leaf", "root"]
 

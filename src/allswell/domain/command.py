@@ -55,6 +55,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """None: any role."""
     count: int = 1
     length: int | None = None
+    outside: tuple[RunId, ...] = ()
+    """Runs of which it takes nothing now."""
 
 
 class CheckIn(msgspec.Struct, frozen=True, gc=False):

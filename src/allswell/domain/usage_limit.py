@@ -48,8 +48,8 @@ class UsageLimit(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 _WORDS = re.compile(
-    r"\b(?:usage limit (?:has been )?reached|hit your (?:\w+ )?limit|(?:5-hour|weekly|session|opus|sonnet) limit reached"
-    r"|usage_limit_reached|out of (?:extra )?usage|exceeded your current quota|quota exceeded)\b",
+    r"\b(?:usage limit (?:has been )?reached|hit your (?:\w+ )?limit|(?:5-hour|weekly|session|opus|sonnet) limit"
+    r" reached|usage_limit_reached|out of (?:extra )?usage|exceeded your current quota|quota exceeded)\b",
     re.IGNORECASE,
 )
 _AT_START = re.compile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from allswell.settings.values import hide, show
 
 if TYPE_CHECKING:
     from allswell.domain.fleet import Fleet
+    from allswell.domain.question import Pause
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
@@ -112,6 +113,11 @@ class Settings(msgspec.Struct, frozen=True):
     def store(self) -> str:
         """The URL of the store."""
         return str(self.value("store") or self.default_store)
+
+    @property
+    def pause_on_question(self) -> Pause:
+        """What an open question about a task holds back."""
+        return cast("Pause", self.value("pause_on_question"))
 
     def policy_for(self, role: str) -> Policy:
         """The policy of tasks of a role; "" is that of all others."""

@@ -202,10 +202,12 @@ class Transaction(Protocol):
         """All lanes, and the services that something is or was held against. Both change rarely; read without locks."""
         ...
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """Lock up to `count` claimable tasks of these lanes, best rank first, skipping locked ones.
 
-        With an agent, tasks it is barred from are left out.
+        With an agent, tasks it is barred from are left out; those of the runs `outside` which it looks, too.
         """
         ...
 
@@ -338,6 +340,10 @@ class Views(Protocol):
         """Open tasks with no live lease and timer, not ready, no timer, and no live thing they wait for."""
         ...
 
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under every key that begins so."""
+        ...
+
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position in the journal's order; never skips one that commits late."""
         ...
@@ -388,6 +394,10 @@ class Store(Views, Calls, Protocol):
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself under a key, beside all work."""
+        ...
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there; False, and nothing done, if it is not that any more."""
         ...
 
     async def remember(self, key: str, value: str) -> None:
