@@ -22,6 +22,7 @@ from allswell.domain.command import (
     CheckIn,
     Claim,
     Complete,
+    Delegate,
     EndRun,
     Fail,
     NewTask,
@@ -104,6 +105,8 @@ class Author:
             for command, answer in zip(line.batch, answers, strict=True):
                 if isinstance(command, Submit) and not isinstance(answer, AllswellError):
                     self._tasks += [new.id for new in command.tasks]
+                elif isinstance(command, Delegate) and not isinstance(answer, AllswellError):
+                    self._tasks.append(command.request.id)
                 elif isinstance(command, OpenRun):
                     self._runs.append(command.run)
                 elif isinstance(command, Claim) and isinstance(answer, list):
@@ -152,7 +155,7 @@ class Author:
             return self._about_service(id_)
         verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel"]
         if self._leases:
-            verbs += ["complete", "complete", "fail", "fail", "fail", "release", "ask", "ask", "recover"]
+            verbs += ["complete", "complete", "fail", "fail", "fail", "release", "ask", "ask", "recover", "delegate", "delegate"]
         if self._questions:
             verbs += ["answer"] * 8
         verb = draw.choice(verbs)
@@ -174,6 +177,9 @@ class Author:
                 return Ask(
                     id_, task, token, who, draw.choice(["Which one?", "Why?", " "]), options, draw.random() < 0.4
                 )
+            case "delegate":
+                new = msgspec.structs.replace(self._new(f"{id_}.d"), needs=(), run=None, not_before=None)
+                return Delegate(id_, task, token, who, new, Millis(draw.choice([600_000, 600_000, 0])))
             case _:
                 return Recover(id_, task, token, who)
 
