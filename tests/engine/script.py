@@ -155,7 +155,19 @@ class Author:
             return self._about_service(id_)
         verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel"]
         if self._leases:
-            verbs += ["complete", "complete", "fail", "fail", "fail", "release", "ask", "ask", "recover", "delegate", "delegate"]
+            verbs += [
+                "complete",
+                "complete",
+                "fail",
+                "fail",
+                "fail",
+                "release",
+                "ask",
+                "ask",
+                "recover",
+                "delegate",
+                "delegate",
+            ]
         if self._questions:
             verbs += ["answer"] * 8
         verb = draw.choice(verbs)

@@ -16,9 +16,9 @@ from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Delegate, Fail, NewTask, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import AgentId, QuestionId, TaskId, Token
+from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
-from allswell.domain.question import Option
+from allswell.domain.question import Option, Question
 from allswell.domain.request import DELEGATION_TIMEOUT
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import Handover
@@ -110,6 +110,26 @@ class Lease:
         if self.length is not None:
             end = min(end, self._renewed + self.length / 1000)
         return max(0, int((end - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def until_limit(self) -> int:
+        """How long it is to the attempt's hard limit, in ms, whether or not the lease can be trusted until then."""
+        return max(0, int((self._ends - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def role(self) -> str:
+        """The task's role."""
+        return self._granted.task.role
+
+    @property
+    def asks(self) -> tuple[int, int]:
+        """How often the holder is asked for a check-in, and how long it has to answer, in milliseconds."""
+        return self._granted.lease.ask_every, self._granted.lease.ask_wait
+
+    @property
+    def run(self) -> RunId | None:
+        """The run that the task belongs to."""
+        return self._granted.task.run
 
     @property
     def renew_at(self) -> float | None:
@@ -224,3 +244,7 @@ class Lease:
         except LeaseLost as lost:
             self.lost = lost
             raise
+
+    async def question(self, question: QuestionId) -> Question | None:
+        """A question as it stands: what became of one that was asked while the task was kept."""
+        return await self._engine.store.view_question(question)
