@@ -12,7 +12,7 @@ NOTICES = frozenset(
         "agent_state",
         "checkin_asked",
         "agent_stopped",
-        "receipt_written",
+        "agent_nudged",
         "usage_limit",
         "supervisor_started",
         "supervisor_stopped",

@@ -57,7 +57,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 PREFIX = "ALLSWELL_"
-NOT_SETTINGS = frozenset(PREFIX + name for name in ("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"))
+NOT_SETTINGS = frozenset(
+    PREFIX + name
+    for name in (
+        *("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("ORDERS", "PROMPT", "WORK", "MARKER"),
+    )
+)
 """What a supervised agent finds in its environment about its own lease, and how to see the story of a bug."""
 
 
