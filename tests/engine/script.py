@@ -23,8 +23,10 @@ from allswell.domain.command import (
     Claim,
     Complete,
     Delegate,
+    EndIdle,
     EndRun,
     Fail,
+    Keep,
     NewTask,
     OpenRun,
     Park,
@@ -167,6 +169,8 @@ class Author:
                 "recover",
                 "delegate",
                 "delegate",
+                "idle",
+                "keep",
             ]
         if self._questions:
             verbs += ["answer"] * 8
@@ -190,10 +194,15 @@ class Author:
                     id_, task, token, who, draw.choice(["Which one?", "Why?", " "]), options, draw.random() < 0.4
                 )
             case "delegate":
-                new = msgspec.structs.replace(self._new(f"{id_}.d"), needs=(), run=None, not_before=None)
-                return Delegate(id_, task, token, who, new, Millis(draw.choice([600_000, 600_000, 0])))
+                return self._delegate(id_, task, token, who)
+            case "keep":
+                return Keep(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
             case _:
-                return Recover(id_, task, token, who)
+                return (EndIdle if verb == "idle" else Recover)(id_, task, token, who)
+
+    def _delegate(self, id_: CommandId, task: TaskId, token: Token, who: AgentId) -> Delegate:
+        new = msgspec.structs.replace(self._new(f"{id_}.d"), needs=(), run=None, not_before=None)
+        return Delegate(id_, task, token, who, new, Millis(self._draw.choice([600_000, 600_000, 0])))
 
     def _about_service(self, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
         """With pauses so long that no real clock reaches their ends while a script is performed."""

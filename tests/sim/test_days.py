@@ -31,6 +31,7 @@ SOMETIMES = (
     "a service was parked",
     "a stalled agent spoke in time",
     "a task waited out a limit",
+    "a task was claimed by name",
     "a tick came early",
     "a zombie was refused",
     "an agent stalled",

@@ -57,6 +57,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     length: int | None = None
     outside: tuple[RunId, ...] = ()
     """Runs of which it takes nothing now."""
+    task: TaskId | None = None
+    """Where set, this task and no other: what whoever runs a task of its own asks for."""
 
 
 class CheckIn(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +102,18 @@ class Release(Word, frozen=True, gc=False):
 
 class Recover(Word, frozen=True, gc=False):
     """The supervisor has ended a stalled agent for real: take its task back now (O8)."""
+
+
+class EndIdle(Word, frozen=True, gc=False):
+    """The supervisor has ended an attempt that showed no progress for too long: take its task back now, counted."""
+
+
+class Keep(Word, frozen=True, gc=False):
+    """An attempt has left a receipt; the journal shall know. It may come after the lease has ended."""
+
+    receipt: str
+    status: str
+    path: str = ""
 
 
 class Ask(Word, frozen=True, gc=False):
@@ -186,7 +200,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
-HolderCommand = Complete | Fail | Release | Recover | Ask | Delegate
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
 ServiceCommand = Admit | Report | Park
 Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | Notice
 """What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""

@@ -63,12 +63,10 @@ class Plan:
 
     def _add(self, command: Command | Claim) -> None:
         if isinstance(command, Word):
-            self.agents[command.agent] = None
-            self._hold(command.task)
-            if isinstance(command, Fail):
-                self.services.update(dict.fromkeys(command.failure.services))
-            elif isinstance(command, Delegate):
-                self.tasks[command.request.id] = None
+            self._add_word(command)
+        elif isinstance(command, Claim):
+            if command.task is not None:
+                self._hold(command.task)
         elif isinstance(command, Submit):
             self._submit(command.tasks)
         elif isinstance(command, Cancel):
@@ -88,6 +86,14 @@ class Plan:
             self.services[command.service] = None
         elif isinstance(command, Report):
             self.services[command.permit.service] = None
+
+    def _add_word(self, command: Word) -> None:
+        self.agents[command.agent] = None
+        self._hold(command.task)
+        if isinstance(command, Fail):
+            self.services.update(dict.fromkeys(command.failure.services))
+        elif isinstance(command, Delegate):
+            self.tasks[command.request.id] = None
 
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None

@@ -102,7 +102,7 @@ def night(
             made.home.make()
             made.supervisor = Supervisor(watch, made.plan(*agents, **plan))
             running = asyncio.ensure_future(made.supervisor.run())
-            playing = asyncio.ensure_future(scene(made))  # type: ignore[arg-type]
+            playing = asyncio.ensure_future(scene(made))
             done, _ = await asyncio.wait((running, playing), return_when=asyncio.FIRST_COMPLETED)
             if playing in done:
                 playing.result()

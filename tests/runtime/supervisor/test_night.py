@@ -270,10 +270,12 @@ def test_a_worktree_for_each_task(tmp_path: Path) -> None:
             return not (night.home.worktrees / good).exists()
 
         await night.until(put_away)
-        kept = subprocess.run(["git", "show", f"refs/allswell/{good}/1:new.txt"], cwd=tmp_path, capture_output=True)
-        assert kept.stdout == b"half of it"
+        names.append(good)
 
+    names: list[str] = []
     night(tmp_path, scene, standin(worktree=True))
+    show = ["git", "show", f"refs/allswell/{names[0]}/1:new.txt"]
+    assert subprocess.run(show, cwd=tmp_path, capture_output=True, check=True).stdout == b"half of it"
 
 
 def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
@@ -287,7 +289,10 @@ def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
 
 
 async def _gone(name: str) -> bool:
-    """Whether no process of ours runs this any more."""
+    return _no_process_runs(name)
+
+
+def _no_process_runs(name: str) -> bool:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:

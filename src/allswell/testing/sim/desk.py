@@ -19,9 +19,11 @@ from allswell.domain.command import (
     Command,
     Complete,
     Delegate,
+    EndIdle,
     EndRun,
     Fail,
     HolderCommand,
+    Keep,
     Notice,
     OpenRun,
     Park,
@@ -74,7 +76,7 @@ class Desk:
             case Refused():
                 self.chronicle.met(f"refused: {answer.code}")
             case LeaseLost():
-                if isinstance(command, Complete | Fail | Release | Ask | Recover | Delegate):
+                if isinstance(command, Complete | Fail | Release | Ask | Recover | EndIdle | Delegate):
                     self._check_loss(command, before)
                     self._check_late(command)
             case _:
@@ -107,7 +109,10 @@ class Desk:
         match command:
             case Submit():
                 return all(new.id in tables.tasks for new in command.tasks)
-            case Complete() | Fail() | Release() | Recover():
+            case Keep():
+                told = [entry.event for entry in self.ledger.database._entries]  # noqa: SLF001 - all of the journal
+                return any(event.data.get("receipt") == command.receipt for event in told)
+            case Complete() | Fail() | Release() | Recover() | EndIdle():
                 attempt = tables.attempts.get((command.task, command.token))
                 return attempt is not None and attempt.command == command.id
             case Ask():
@@ -198,6 +203,7 @@ class Desk:
                 wait=wait,
                 lease=claim.length,
                 command=claim.id or None,
+                task=claim.task,
             )
         )
         if not isinstance(answer, list):
