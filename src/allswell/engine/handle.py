@@ -21,7 +21,7 @@ from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.request import DELEGATION_TIMEOUT
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import Handover
+from allswell.domain.task import OPEN, Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
@@ -242,6 +242,15 @@ class Lease:
         new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
         await self._ask_for(Delegate(self._ids.command(), self.task, self.token, self.agent, new, limit))
         return new.id
+
+    async def request(self, request: TaskId) -> tuple[str, str | None]:
+        """How a request of this task's stands: `open` or its end, and its result or the reason, as JSON."""
+        row = await self._engine.store.view_task(request)
+        if row is None or row.task.spec.origin is None or row.task.spec.origin.task != self.task:
+            raise Refused("unknown_request", f"{request} is no request of this task", where="request")
+        if row.task.state == "done":
+            return "done", (await self._engine.store.view_payload(request))[1]
+        return row.task.state, None if row.task.state == OPEN else to_json(row.task.record.reason, "reason")
 
     async def recover(self) -> None:
         """The agent was marked as stalled and has been ended for real: take its task back (O8)."""

@@ -86,6 +86,8 @@ class Watch:
         self._ids = ids
         self.new_command: Callable[[], CommandId] = ids.command
         """Gives an id for a command of one's own."""
+        self.new_task: Callable[[], TaskId] = ids.task
+        """Gives an id for a task of one's own."""
         self._policies = policies or {}
         self._default = self._policies.get("", DEFAULT)
         self._held: dict[tuple[str, int], Lease] = {}
@@ -140,6 +142,10 @@ class Watch:
             retries = msgspec.convert(form.retries, int)
             changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)
         return msgspec.structs.replace(policy, **changed)
+
+    def policy_for(self, role: str) -> Policy:
+        """The policy of a role's tasks that set nothing by themselves."""
+        return self._policies.get(role, self._default)
 
     async def submit(  # noqa: PLR0913 - all keywords, each a field of the task
         self,

@@ -13,8 +13,9 @@ from typing import Annotated, NamedTuple, TypeVar
 LOOKING = "Look"
 DECIDING = "Decide"
 WORKING = "Hold work (for agents)"
+FLEET = "Run a fleet"
 UPKEEP = "Look after the watch"
-GROUPS = (LOOKING, DECIDING, WORKING, UPKEEP)
+GROUPS = (LOOKING, DECIDING, FLEET, WORKING, UPKEEP)
 """The groups of the help page, in its order."""
 
 Function = TypeVar("Function", bound=Callable[..., None])

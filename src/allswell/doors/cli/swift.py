@@ -100,7 +100,7 @@ def _given(known: Sequence[Parameter], rest: Iterator[str]) -> dict[str, Value]:
     for word in rest:
         if word == "-" or not word.startswith("-"):
             place = next(places, None)
-            if place is None:
+            if place is None or place.listed:  # words of a command are for Typer, which knows what `--` means
                 raise Unclear
             given[place.name] = place.value(word)
             continue

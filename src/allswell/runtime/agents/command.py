@@ -72,6 +72,12 @@ class CommandRun:
         """What it has shown so far."""
         return self._began if self._attempt is None else self._attempt.standing
 
+    @property
+    def waits_for(self) -> str | None:
+        """Another agent's answer that it waits for."""
+        requests = () if self._attempt is None else self._attempt.requests
+        return f"asked for help: {', '.join(requests)}" if requests else None
+
     async def run(self) -> Outcome:
         """From the order to the outcome."""
         source: int | None = None

@@ -102,6 +102,11 @@ class FunctionRun:
         """What it has shown so far: its check-ins, for nothing else can be seen of it."""
         return self._standing
 
+    @property
+    def waits_for(self) -> str | None:
+        """Another agent's answer that it waits for; nothing can be seen of that here."""
+        return None
+
     def _note(self, what: str) -> None:
         self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))
 

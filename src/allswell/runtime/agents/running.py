@@ -31,6 +31,11 @@ class Running(Protocol):
         """What it has shown so far."""
         ...
 
+    @property
+    def waits_for(self) -> str | None:
+        """Another agent's answer that it waits for."""
+        ...
+
     async def run(self) -> Outcome:
         """From the order to the outcome."""
         ...

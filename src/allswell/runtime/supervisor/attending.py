@@ -65,6 +65,7 @@ class Attendance:
         self._stop: tuple[str, End, int | None] | None = None
         self._limit: UsageLimit | None = None
         self._nudged = False
+        self._checked_in_at: int | None = None
         self._asked_at: int | None = None
         self._told: set[asyncio.Task[Any]] = set()
 
@@ -225,9 +226,13 @@ class Attendance:
             elif held.stalled_at is not None and not self.known.stalled:
                 self.known = msgspec.structs.replace(self.known, stalled=True)
                 self.stop("it missed too many check-ins", End.STALLED, grace=_RECOVERING)
-        self.known = msgspec.structs.replace(self.known, for_human=for_human)
-        if held is not None and held.note:
+        for_agent = None if self._run is None else self._run.waits_for
+        self.known = msgspec.structs.replace(self.known, for_human=for_human, for_agent=for_agent)
+        if held is not None and held.checkin_at is not None and held.checkin_at != self._checked_in_at:
+            self._checked_in_at = held.checkin_at
             self.note = held.note
+            if self._run is not None:  # it may have come another way than by its socket
+                self._run.answered(held.note)
         verdict = self._judged()
         if verdict.condition is not self.verdict.condition:
             self._tell(self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence))
