@@ -128,8 +128,10 @@ def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
 
 def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
     import asyncio
+    import os
     import signal
 
+    from allswell.runtime.agents.function import ABANDONED
     from allswell.runtime.supervisor import Supervisor
 
     plan = _plan(frame, name, fleet, drain=drain)
@@ -148,6 +150,9 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
         if not drain:
             plan.tell(f"watching {supervisor.slots} slots as {name!r}; Ctrl-C stops in good order")
         await supervisor.run()
+        if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
+            flush()
+            os._exit(int(Exit.FINE))
 
     frame.run(live, making=True)
     if len(stops) > 1:

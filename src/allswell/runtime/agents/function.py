@@ -36,6 +36,16 @@ _LOOK = 0.5
 """Seconds between two looks at whether the lease still holds."""
 
 
+ABANDONED: dict[asyncio.Future[Any], None] = {}
+"""Functions that would not be cancelled and still run: a program that ends must not wait for them."""
+
+
+def _let_go(work: asyncio.Future[Any]) -> None:
+    ABANDONED.pop(work, None)
+    if not work.cancelled():
+        work.exception()  # heard, so that nobody complains
+
+
 def load_function(path: str) -> Callable[..., Any]:
     """The function that `module:name` means, or `Refused` that says what is missing."""
     module, _, name = path.partition(":")
@@ -185,7 +195,8 @@ class FunctionRun:
                 if not work.cancelled():
                     work.exception()  # heard, so that nobody complains
                 return
-        work.add_done_callback(lambda late: None if late.cancelled() else late.exception())
+        ABANDONED[work] = None
+        work.add_done_callback(_let_go)
 
     def _outcome(self, end: End, reason: str, limit: int | None) -> Outcome:
         if end is End.DONE:

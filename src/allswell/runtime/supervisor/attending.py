@@ -186,6 +186,11 @@ class Attendance:
             self._tell(self._notice(kind, heard_by=ways, evidence=self._judged().evidence))
         return self._asked_at
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its agent has ended."""
+        return self.known.ended is not None
+
     def has_answered(self, since: int) -> bool:
         """Whether it has given a check-in since then."""
         answer = None if self._run is None else self._run.standing.answer

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.duration import show
 from allswell.domain.fleet import CompactionSpec, UsageSpec
 from allswell.domain.names import Millis
 from allswell.domain.usage import Act, Level, Thresholds, Usage, judge, read, tick
@@ -86,11 +87,11 @@ class Gauge:
     async def _read(self) -> Usage | None:
         try:
             usage = read(await self._ask())
+        except TimeoutError:  # first: a tool's timeout is an error of ours, too, and tells how long it took
+            self._complain(f"the usage source did not answer within {show(self._usage.timeout)}")
+            return None
         except AllswellError as error:
             self._complain(str(error))
-            return None
-        except TimeoutError:
-            self._complain(f"the usage source did not answer within {self._usage.timeout} ms")
             return None
         except Exception as error:  # noqa: BLE001 - a source is somebody else's code; it may raise what it likes
             self._complain(f"the usage source failed: {error!r}")
@@ -122,10 +123,10 @@ class Gauge:
                 return "done", said.decode("utf-8", "replace")[-1_000:]
             async with asyncio.timeout(spec.timeout / 1_000):
                 return "done", str(await _called(spec.function, list(collected)))[:1_000]
+        except TimeoutError:
+            return "timeout", f"it did not end within {show(spec.timeout)}"
         except AllswellError as error:
             return "failed", str(error)
-        except TimeoutError:
-            return "timeout", f"it did not end within {spec.timeout} ms"
         except Exception as error:  # noqa: BLE001 - the hook is somebody else's code
             return "failed", repr(error)[:1_000]
 

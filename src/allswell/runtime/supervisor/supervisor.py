@@ -307,7 +307,7 @@ class Supervisor:
         moments = {one: one.ask(collecting(one.lease.task, why, wait), "checkin_asked") for one in asked}
         loop = asyncio.get_running_loop()
         end = loop.time() + wait / 1_000
-        while loop.time() < end and not all(one.has_answered(at) for one, at in moments.items()):
+        while loop.time() < end and not all(one.is_over or one.has_answered(at) for one, at in moments.items()):
             await either(self._stopping.listen(), _COLLECTING)
         await self._look()
         answered = [one for one, at in moments.items() if one.has_answered(at)]
