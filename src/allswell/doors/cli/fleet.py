@@ -6,14 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame, flush, write
-from allswell.doors.cli.options import FLEET, LOOKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import LOOKING, RUNNING, Commands, Json, Option, Rest, Store, examples
 from allswell.doors.cli.render import Column, paint, plain, short, table, when
 from allswell.doors.cli.width import columns, wrapped
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from allswell.domain.fleet import AgentSpec, Fleet
     from allswell.engine.explaining.crew import Crew, Member
@@ -31,7 +30,7 @@ def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
     app.command(
         "up",
-        rich_help_panel=FLEET,
+        rich_help_panel=RUNNING,
         epilog=examples(
             "allswell up",
             "allswell up --role builder --name second",
@@ -40,7 +39,7 @@ def add_to(app: Commands) -> None:
     )(up)
     app.command(
         "work",
-        rich_help_panel=FLEET,
+        rich_help_panel=RUNNING,
         epilog=examples(
             "allswell work --agent ada -- claude -p {prompt} --output-format stream-json --verbose",
             "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
@@ -74,7 +73,6 @@ def up(name: Name = "main", role: Roles = None, drain: Drain = False, store: Sto
 
 
 def work(
-    command: Annotated[list[str], Argument(metavar="COMMAND…", help="Behind --: what is run for each task.")],
     agent: Annotated[str, Option("--agent", "-a", metavar="NAME", help="Who holds the tasks.")] = "worker",
     role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role.")] = None,
     slots: Annotated[int, Option("--slots", metavar="N", min=1, max=1000, help="How many at a time.")] = 1,
@@ -87,6 +85,7 @@ def work(
     drain: Drain = False,
     store: Store = None,
     json: Json = False,
+    command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What is run for each task.")] = None,
 ) -> None:
     """Join the watch with one agent: run COMMAND for each task that it gets, watched like any other.
 
@@ -96,6 +95,8 @@ def work(
     from allswell.domain.fleet import PLACES, AgentSpec, Fleet, wrong_with
 
     frame = Frame(store, json=json)
+    if not command:
+        raise Refused("no_command", "which command? allswell work [OPTIONS] -- COMMAND…", where="COMMAND")
     words = tuple(command)
     if not any(f"{{{place}}}" in word for word in words for place in PLACES):
         words = (*words, "{prompt}")
@@ -169,7 +170,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
 
     check_name(name, "--name")
     settings = frame.settings
-    home = Home(_home(frame.url))
+    home = Home(frame.home)
     home.make()
 
     def number(setting: str) -> int:
@@ -202,19 +203,6 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
         drain=drain,
         tell=tell,
     )
-
-
-def _home(url: str) -> Path:
-    """Where receipts and transcripts lie: beside an SQLite store, else in the nearest folder of ours."""
-    from pathlib import Path
-
-    if url.startswith("sqlite:"):
-        from allswell.store.sqlite.place import locate
-
-        return locate(url).parent
-    from allswell.settings.load import nearest_store
-
-    return Path(nearest_store(Path.cwd()).removeprefix("sqlite:///")).parent
 
 
 # --- looking at it ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
 from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.supervised import socket_of, tell
 
 if TYPE_CHECKING:
     from allswell.domain.names import TaskId
@@ -52,16 +53,13 @@ def request(
     You keep your own task meanwhile. The request is tried once; that it fails or expires is yours to deal with. Exit
     code 1 says that it failed, 124 that its time ran out.
     """
-    import os
-
     from allswell.domain.duration import parse
-    from allswell.runtime.attempt.client import VARIABLE
 
     frame = Frame(store, json=json)
     given = json_of(payload, "PAYLOAD")
     limit = None if timeout is None else parse(timeout, where="--timeout")
-    socket = os.environ.get(VARIABLE)
-    if socket and store is None:
+    socket = socket_of(store)
+    if socket is not None:
         answer = _by_socket(socket, role, text, given, limit, wait=not no_wait)
     else:
         most = int(limit or frame.settings.value("delegation_timeout") or 0)
@@ -92,16 +90,15 @@ def _by_socket(path: str, role: str, text: str, payload: object, limit: int | No
 
     import msgspec
 
-    from allswell.runtime.attempt import words
-    from allswell.runtime.attempt.client import say
+    from allswell.runtime.speaking import words
 
     raw = msgspec.Raw(msgspec.json.encode(payload))
-    made = say(path, words.Request(role=role, name=text, payload=raw, timeout=limit)).request or ""
+    made = tell(path, words.Request(role=role, name=text, payload=raw, timeout=limit)).request or ""
     if not wait:
         return made, "open", None
 
     def look() -> words.Reply:
-        return say(path, words.Look(request=_task(made)))
+        return tell(path, words.Look(request=_task(made)))
 
     while (reply := look()).state == "open":
         time.sleep(_POLL_SECONDS)

@@ -17,8 +17,8 @@ from allswell.domain.classify import failure_of
 from allswell.errors import AllswellError
 from allswell.runtime.agents.function import load_function
 from allswell.runtime.agents.work import SyncWork, Told
-from allswell.runtime.attempt import words
-from allswell.runtime.attempt.client import VARIABLE, say
+from allswell.runtime.speaking import words
+from allswell.runtime.speaking.client import VARIABLE, say
 
 TOLD = "ALLSWELL_WORK"
 """The variable that names the file with what the function is told."""

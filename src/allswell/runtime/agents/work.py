@@ -19,8 +19,8 @@ from allswell.domain.hold import Orders
 from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Option
 from allswell.engine.handle import Lease
-from allswell.runtime.attempt import words
-from allswell.runtime.attempt.client import say
+from allswell.runtime.speaking import words
+from allswell.runtime.speaking.client import say
 
 
 class Told(msgspec.Struct, frozen=True):

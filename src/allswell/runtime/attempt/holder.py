@@ -17,7 +17,7 @@ from allswell.domain.question import Question
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
-from allswell.runtime.attempt.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Request, Told
+from allswell.runtime.speaking.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Request, Told
 
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""

@@ -10,7 +10,7 @@ import msgspec
 from allswell.domain.presence import PREFIX, Post, Presence, check_free
 from allswell.domain.usage import Level
 from allswell.errors import LeaseLost, Refused, Unavailable
-from allswell.runtime.travel import boot_id
+from allswell.runtime.boot import boot_id
 from allswell.runtime.warden.apart.tree import look
 from allswell.runtime.warden.record import pid_namespace
 from allswell.store.port import Store
