@@ -99,5 +99,6 @@ def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads 
 
 
 def _fence(scope: Scope, call: Call[T]) -> None:
+    scope.book()
     (scope.expiry or expire(scope, scope.now())).fenced = True
     call.give_up()

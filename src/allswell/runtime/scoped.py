@@ -120,6 +120,11 @@ async def run(
 async def run(scope: Scope, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 async def run(scope: Scope, function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
     """Await a call inside a scope, async or sync; back at the latest when the scope's grace is over."""
+    given: object = function
+    if inspect.iscoroutine(given):
+        given.close()
+        text = "what is to run has been called already: give the function itself, and its arguments after it"
+        raise Refused("not_callable", text, where="function")
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return await timing.run(scope, cast("Callable[..., Awaitable[object]]", function), *args, **kwargs)
     if isinstance(scope, LimitedScope) and scope.on == "process":

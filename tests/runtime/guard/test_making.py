@@ -14,7 +14,7 @@ from allswell.errors import Refused
 from allswell.runtime.guard.figures import use_policy
 
 NO_BREAKER = GuardPolicy(breaker=None)
-NOT_CALLABLE: Any = 5
+WRONG: Any = 5
 ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
 
 
@@ -50,7 +50,13 @@ def test_a_guard_that_names_no_policy_goes_by_the_settings(monkeypatch: pytest.M
         (lambda: allswell.guard("s", timeout="soon"), "bad_duration"),
         (lambda: allswell.guard("s", timeout=0), "bad_policy"),
         (lambda: allswell.guard("s", retries=-1), "bad_policy"),
-        (lambda: allswell.guard("s")(NOT_CALLABLE), "bad_function"),
+        (lambda: allswell.guard("s")(WRONG), "bad_function"),
+        (lambda: allswell.guard(WRONG), "bad_service"),
+        (lambda: allswell.guard("s", WRONG), "bad_policy"),
+        (lambda: allswell.guard("s", patient=WRONG), "bad_policy"),
+        (lambda: allswell.guard("s", classifier=WRONG), "bad_hook"),
+        (lambda: allswell.guard("s", on_incident=WRONG), "bad_hook"),
+        (lambda: allswell.guard("s", watch=WRONG), "bad_watch"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_made(made: object, code: str) -> None:

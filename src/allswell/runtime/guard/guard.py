@@ -96,9 +96,16 @@ class Guard:
     ) -> None:
         if on not in ("thread", "here"):
             raise Refused("bad_place", f"on must be 'thread' or 'here', not {on!r}", where="on")
-        if not service.strip() or not service.isprintable():
+        given: dict[str, object] = {"classifier": classifier, "on_incident": on_incident}
+        for name, hook in given.items():
+            if hook is not None and not callable(hook):
+                raise Refused("bad_hook", f"{name} must be a function, not {hook!r}", where=name)
+        given = {"service": service, "policy": policy}
+        if not isinstance(given["service"], str) or not service.strip() or not service.isprintable():
             text = f"{service!r} cannot name a service; write a name such as 'anthropic'"
             raise Refused("bad_service", text, where="service")
+        if not isinstance(given["policy"], GuardPolicy):
+            raise Refused("bad_policy", f"policy must be a GuardPolicy, not {policy!r}", where="policy")
         around = Surroundings() if around is None else around
         self.service = service
         self.policy = policy
@@ -309,7 +316,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     if budget is not None:
         figures["budget"] = budget
     if patient:
-        figures["patient"] = True
+        figures["patient"] = patient
     if policy is not None and figures:
         text = f"give a whole policy or single figures ({', '.join(figures)}), not both"
         raise Refused("two_policies", text, where="policy")
