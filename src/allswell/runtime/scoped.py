@@ -22,7 +22,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from allswell.domain.deadline import ScopeKind, own_limit
 from allswell.errors import Refused
-from allswell.runtime.calling import call_in_thread, run_in_thread
+from allswell.runtime.calling import call_in_thread, run_in_thread, settled
 from allswell.runtime.limits import limits
 from allswell.timing import scope as timing
 from allswell.timing.scope import Scope
@@ -108,8 +108,8 @@ def _call(
         return call_in_process(scope, function, args, kwargs)
     if on == "here":
         with scope:
-            return _settled(function(*args, **kwargs))
-    return call_in_thread(scope, lambda: _settled(function(*args, **kwargs)))
+            return settled(function(*args, **kwargs))
+    return call_in_thread(scope, lambda: settled(function(*args, **kwargs)))
 
 
 @overload
@@ -131,17 +131,7 @@ async def run(scope: Scope, function: Callable[..., object], /, *args: object, *
         from allswell.runtime.processes import run_in_process
 
         return await run_in_process(scope, function, args, kwargs)
-    return await run_in_thread(scope, lambda: _settled(function(*args, **kwargs)))
-
-
-def _settled(result: T) -> T:
-    """What a sync function returned, unless it is async in disguise: nobody would await it in time."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        text = "the function returned something to be awaited; give an async function, not one that makes a coroutine"
-        raise Refused("not_sync", text, where="function")
-    return result
+    return await run_in_thread(scope, lambda: settled(function(*args, **kwargs)))
 
 
 def flow(

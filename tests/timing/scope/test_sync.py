@@ -213,3 +213,17 @@ def test_what_is_still_open_has_its_line_when_sync_code_is_told(clock: Hand) -> 
         ("a", 1, 2.0),
         ("b", 1, 9.0),
     }, "asking books nothing: what is left later is booked then, once"
+
+
+def test_an_error_of_late_sync_code_says_that_it_was_late(clock: Hand) -> None:
+    def block(seconds: float) -> None:
+        with within("10s", kind="flow"), within("2s", kind="llm_call"):
+            clock.now += seconds
+            raise OSError("timed out")
+
+    with pytest.raises(OSError, match="timed out") as caught:
+        block(1)
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(OSError, match="timed out") as caught:
+        block(3)
+    assert caught.value.__notes__ == ["llm_call had reached its limit when this was raised."]

@@ -215,8 +215,12 @@ class Scope:
     ) -> None:
         interruptible = self.task is not None and self.expiry is not None
         self._leave(error)
-        if error is None and not interruptible and self.now() >= self.deadline:
+        if interruptible or self.now() < self.deadline:
+            return
+        if error is None:
             raise self.timed_out()  # nobody could interrupt it; it is late all the same
+        if not isinstance(error, ScopeTimeout):
+            error.add_note(self._note())
 
     def _leave(self, error: BaseException | None) -> None:
         if not self.is_open:
@@ -257,7 +261,10 @@ class Scope:
             if task.cancelling() <= self._cancels_on_entry and not self._outlasted():
                 raise self.timed_out() from error
         elif error is not None:
-            error.add_note(f"{label(self.kind, self.name)} had reached its limit when this was raised.")
+            error.add_note(self._note())
+
+    def _note(self) -> str:
+        return f"{label(self.kind, self.name)} had reached its limit when this was raised."
 
     def _outlasted(self) -> bool:
         """Whether a scope around it, of this task or of the one that started it, has expired since it was entered."""
