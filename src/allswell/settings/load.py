@@ -40,14 +40,21 @@ def load(
 
 
 def look(
-    start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+    start: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+    instead: Path | None = None,
 ) -> Settings:
-    """The settings as far as they can be read, with what is wrong in `problems`: for those who look after them."""
+    """The settings as far as they can be read, with what is wrong in `problems`: for those who look after them.
+
+    `instead` is a file that is read as if it were the `allswell.toml`.
+    """
     here = _here(start)
     reading = _Reading()
     read_files = []
     fleet = None
-    for found in files(here, reading.problems):
+    for found in files(here, reading.problems, instead):
         read_files.append(str(found.path))
         if any(name in found.table for name in FLEET):
             from allswell.settings.fleet import FleetReading  # only those who have agents pay for it
