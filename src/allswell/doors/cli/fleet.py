@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame, flush, write
 from allswell.doors.cli.options import LOOKING, RUNNING, Commands, Json, Option, Rest, Store, examples
-from allswell.doors.cli.render import Column, paint, plain, short, table, when
+from allswell.doors.cli.render import Column, paint, plain, sentence, short, table, when
 from allswell.doors.cli.width import columns, wrapped
+from allswell.engine.explaining.words import many
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def add_to(app: Commands) -> None:
         "work",
         rich_help_panel=RUNNING,
         epilog=examples(
-            "allswell work --agent ada -- claude -p {prompt} --output-format stream-json --verbose",
+            "allswell work --agent ada -- claude -p {prompt}",
             "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
         ),
     )(work)
@@ -213,7 +214,7 @@ _COLUMNS = (
     Column("MISSES", None, right=True),
     Column("TASK", 12),
     Column("LEFT", None, right=True),
-    Column("LAST PROOF OF PROGRESS", 16),
+    Column("PROOF", 16),
 )
 
 
@@ -227,18 +228,19 @@ def agents(store: Store = None, json: Json = False) -> None:
     specs = list(frame.settings.fleet.agents.values())
     threshold = int(frame.settings.value("stall_threshold") or 0)
 
-    async def work(views: Views) -> Crew:
-        return await look(views, specs, threshold)
+    async def work(views: Views) -> tuple[Crew, int]:
+        return await look(views, specs, threshold), len(await views.view_questions())
 
-    crew = frame.look(work)
+    crew, waiting = frame.look(work)
     if json:
         watching = [msgspec.structs.replace(one, posts=()) for one in crew.supervisors]
-        frame.say({"now": crew.now, "supervisors": watching, "agents": crew.members})
+        frame.say({"now": crew.now, "questions": waiting, "supervisors": watching, "agents": crew.members})
         return
     if not crew.members:
         frame.say(None, "Nobody is at work. `allswell up` starts the agents of allswell.toml.")
         return
-    lines = [_supervision(crew)] if crew.supervisors else []
+    lines = [paint(f"{many(waiting, 'question waits', 'questions wait')} for you: allswell questions", "warn")]
+    lines = lines[: waiting > 0] + ([sentence(_supervision(crew))] if crew.supervisors else [])
     frame.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
 
 

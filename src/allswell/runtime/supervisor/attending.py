@@ -32,6 +32,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
 from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
@@ -67,6 +68,8 @@ class Attendance:
         self._nudged = False
         self._checked_in_at: int | None = None
         self._asked_at: int | None = None
+        self._filed = False
+        """Whether the journal knows of the receipt."""
         self._told: set[asyncio.Task[Any]] = set()
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
@@ -109,8 +112,9 @@ class Attendance:
 
     async def _say(self, outcome: Outcome) -> None:
         lease, run = self.lease, self._run
+        self._plan.tell(f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})")
         if outcome.said is not None or lease.over or lease.lost is not None:
-            return self._plan.tell(f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})")
+            return
         limit = self._limit
         limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
         with contextlib.suppress(LeaseLost):
@@ -118,18 +122,17 @@ class Attendance:
                 await lease.complete(None if run is None else run.result)
             elif limited and limit is not None and self._plan.park_limits:
                 await self._park(limit)
-            elif outcome.end is End.IDLE:
-                await lease.end_idle()
             elif outcome.end is End.STALLED:
                 await lease.recover()
             elif outcome.end is End.NOT_STARTED:
                 await self._not_started(outcome)
             elif outcome.end is End.INTERRUPTED:
                 await lease.release("supervisor_stopped")
-            elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST):
-                failure = None if run is None else run.failure
-                await lease.fail(failure or Failure(ErrorClass.TRANSIENT, outcome.reason))
-        return self._plan.tell(f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})")
+            elif run is not None and run.failure is not None:
+                await lease.fail(run.failure)
+            else:
+                await report(lease, outcome)
+                self._filed = True
 
     async def _not_started(self, outcome: Outcome) -> None:
         """What is wrong with the task is its failure; what is wrong with the agent costs the task no attempt."""
@@ -157,7 +160,7 @@ class Attendance:
             if outcome.end is not End.DONE and outcome.result is not None and outcome.result.ending.value == "stopped":
                 told = {"reason": outcome.reason, "evidence": self.verdict.evidence, "killed": outcome.result.killed}
                 await self._notice("agent_stopped", **told)
-            if receipt is not None:
+            if receipt is not None and not self._filed:
                 await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
         if outcome.end is End.DONE and self.slot.spec.worktree:
             with contextlib.suppress(AllswellError, OSError):
