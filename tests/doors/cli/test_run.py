@@ -17,7 +17,7 @@ import pytest
 
 from tests.doors.cli.upkeep import at_terminal
 from tests.runtime.attempt.stage import git
-from tests.runtime.warden.stage import tagged, until
+from tests.runtime.warden.stage import peak_kb, tagged, until
 
 ALLSWELL = [sys.executable, "-m", "allswell"]
 STUBBORN = "echo x > new; trap '' TERM; while :; do sleep 600; done"
@@ -342,3 +342,20 @@ def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell:
     assert {tasks[one["task"]] for one in begun} == {"ready"}
     held = [state for state in tasks.values() if state == "held"]
     assert held == []
+
+
+def test_a_lot_of_output_passes_and_costs_no_memory(shell: Shell) -> None:
+    megabytes = int(os.environ.get("ALLSWELL_OUTPUT_MB", "60"))
+    pieces = megabytes * 1_000_000 // 64_000
+    writer = f"import os\npiece = (b'x' * 79 + b'\\n') * 800\nfor _ in range({pieces}): os.write(1, piece)"
+    words = [*ALLSWELL, "run", "--", sys.executable, "-c", writer]
+    with subprocess.Popen(words, cwd=shell.folder, env=shell.env, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        total, early, late = 0, 0, 0
+        while piece := os.read(running.stdout.fileno(), 1 << 20):
+            total += len(piece)
+            late = peak_kb(running.pid)
+            early = early or (late if total > 5_000_000 else 0)
+    assert running.returncode == 0
+    assert total == pieces * 64_000
+    assert late - early < 8_000, "kilobytes that came with the bytes"
