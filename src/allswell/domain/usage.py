@@ -77,8 +77,9 @@ def read(said: object) -> Usage:
         else:
             raise Refused("bad_usage", f"{key} is a percentage that is left, from 0 to 100, not {value}", where="usage")
     if "context" not in found and "session" not in found:
-        text = f"the usage source gave neither context_remaining nor session_remaining, but {sorted(map(str, said))}"
-        raise Refused("bad_usage", text[:300], where="usage")
+        keys = ", ".join(sorted(map(str, said)))[:200]
+        text = f"the usage source gave neither context_remaining nor session_remaining, but: {keys}"
+        raise Refused("bad_usage", text, where="usage")
     return msgspec.convert(found, Usage)
 
 

@@ -40,6 +40,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls
+from allswell.store.words import Words
 
 T = TypeVar("T")
 
@@ -353,7 +354,7 @@ class Views(Protocol):
         ...
 
 
-class Store(Views, Calls, Protocol):
+class Store(Views, Calls, Words, Protocol):
     """A place where a watch lives."""
 
     url: str
@@ -390,16 +391,4 @@ class Store(Views, Calls, Protocol):
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
-        ...
-
-    async def recall(self, key: str) -> str | None:
-        """What the watch keeps about itself under a key, beside all work."""
-        ...
-
-    async def swap(self, key: str, before: str | None, after: str) -> bool:
-        """Keep something in the place of what was kept there; False, and nothing done, if it is not that any more."""
-        ...
-
-    async def remember(self, key: str, value: str) -> None:
-        """Keep something about the watch itself, for every process on this store."""
         ...

@@ -113,7 +113,7 @@ def work(
     )
     wrong = wrong_with(spec)
     if wrong:
-        raise Refused("bad_agent", wrong[0][1], where=wrong[0][0] or "COMMAND")
+        raise Refused("bad_agent", f"this cannot be an agent: {wrong[0][1]}", where=wrong[0][0] or "COMMAND")
     _supervise(frame, f"work-{agent}", Fleet({agent: spec}), drain=drain)
 
 
