@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import OPEN, Ready, Task, Wait
@@ -20,21 +22,20 @@ MOST = 20_000
 """Tasks that are remembered; beyond that the oldest are forgotten."""
 
 
-class Known:
+class Known(msgspec.Struct, gc=False):
     """What is known of one open task; of its lease and payload, only if the flag or the value says so."""
 
-    __slots__ = ("awaited", "due", "lease", "lease_known", "payload", "ready", "task", "waits")
-
-    def __init__(self, task: Task, *, lease_known: bool, payload: str | None = None) -> None:
-        self.task = task
-        self.ready: Ready | None = None
-        self.due: Millis | None = None
-        self.waits: tuple[Wait, ...] = ()
-        self.lease: Lease | None = None
-        self.lease_known = lease_known
-        self.payload = payload
-        self.awaited: bool | None = None
-        """Whether others wait for it, if that is known."""
+    task: Task
+    lease_known: bool
+    payload: str | None = None
+    awaited: bool | None = None
+    """Whether others wait for it, if that is known."""
+    ready: Ready | None = None
+    due: Millis | None = None
+    apart: bool = True
+    """Whether its timer may be in a row of its own; if not, it is in the lease's."""
+    waits: tuple[Wait, ...] = ()
+    lease: Lease | None = None
 
 
 class RowCache:
@@ -43,16 +44,19 @@ class RowCache:
     def __init__(self) -> None:
         self._version: int | None = None
         self._known: dict[TaskId, Known] = {}
+        self.last: tuple[int, int] | None = None
+        """The moment and the number of the newest event."""
 
     def begin(self, version: int) -> None:
         """A transaction begins; if anybody else has committed since the last, nothing is known any more."""
         if version != self._version:
-            self._known.clear()
+            self.clear()
             self._version = version
 
     def clear(self) -> None:
-        """Forget everything: a transaction was rolled back."""
+        """Forget everything: somebody else has written, or a transaction was rolled back."""
         self._known.clear()
+        self.last = None
 
     def tasks(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """Which of these tasks are known to exist, and which must be looked for."""
@@ -122,6 +126,11 @@ class RowCache:
                 found.awaited.add(id_)
         return missing
 
+    def timers_apart(self, owners: Sequence[str]) -> list[str]:
+        """Those whose timer may stand in a row of its own."""
+        known = self._known
+        return [owner for owner in owners if (row := known.get(TaskId(owner))) is None or row.apart]
+
     def learn_awaited(self, ids: Iterable[TaskId], found: Rows) -> None:
         """Remember which tasks others wait for."""
         for id_ in ids:
@@ -151,9 +160,7 @@ class RowCache:
         """Follow what was written."""
         known = self._known
         for task, payload in changes.new_tasks:
-            made = Known(task, lease_known=True, payload=payload if len(payload) <= PAYLOAD_MOST else None)
-            made.awaited = False
-            known[task.id] = made
+            known[task.id] = Known(task, True, payload if len(payload) <= PAYLOAD_MOST else None, False)
         for task, _ in changes.tasks:
             if task.state != OPEN:
                 known.pop(task.id, None)
@@ -179,8 +186,10 @@ class RowCache:
         for owner in changes.drop_timers:
             if (row := known.get(TaskId(owner))) is not None:
                 row.due = None
+        with_lease = {lease.task for lease in changes.new_leases}
         for owner, due in changes.timers:
             if (row := known.get(TaskId(owner))) is not None:
+                row.apart = row.due is not None or owner not in with_lease
                 row.due = due
         self._note_waits(changes)
 
