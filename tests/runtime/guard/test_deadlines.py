@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
@@ -122,3 +124,46 @@ def test_a_call_in_the_clean_up_has_its_grace_and_one_try() -> None:
         assert (calls, now()) == ([10_000, 21_000], 22_000)
 
     play(main())
+
+
+@pytest.mark.row("F2", "F3")
+@pytest.mark.parametrize("on", ["thread", "here"])
+def test_a_plain_generator_that_drips_ends_with_its_scope_and_with_its_attempt(on: Literal["thread", "here"]) -> None:
+    def drip() -> Iterator[int]:
+        while True:
+            yield 1
+
+    def inside(scope: allswell.Scope, policy: GuardPolicy) -> None:
+        guard = Guard("s", policy, on=on, around=Surroundings(breakers=MemoryBreakers()))
+        with scope:
+            for _ in guard(drip)():
+                pass
+
+    with pytest.raises(ScopeTimeout, match=r"step (reached its limit of 30ms|had left for it)"):
+        inside(within(30, kind="step"), GuardPolicy())
+    with pytest.raises(ScopeTimeout, match="attempt 's'"):
+        inside(within(None), GuardPolicy(attempt_timeout=30))
+
+
+@pytest.mark.row("F2")
+def test_a_plain_generator_that_hangs_is_given_up_at_its_limit_and_begun_again_before_its_first_item() -> None:
+    breakers, let_go, begun = MemoryBreakers(), threading.Event(), list[int]()
+    policy = GuardPolicy(attempt_timeout=20, retry=RetryPolicy(backoff=0))
+    guard = Guard("s", policy, around=Surroundings(breakers=breakers))
+
+    @guard
+    def stream() -> Iterator[int]:
+        begun.append(1)
+        if len(begun) == 1:
+            let_go.wait(30)
+        yield 1
+        let_go.wait(30)
+        yield 2
+
+    items = stream()
+    assert next(items) == 1
+    assert len(begun) == 2
+    with pytest.raises(ScopeTimeout, match=r"attempt 's' .*did not stop within the grace and was given up"):
+        next(items)
+    assert breakers.standing("s")[1].failures == 2
+    let_go.set()
