@@ -13,8 +13,9 @@ is used, and then its limits are seen to between two items.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from allswell.domain.breaker import Permit
@@ -117,7 +118,9 @@ def _closing(items: Generator[Any, None, None]) -> Iterator[Generator[Any, None,
     try:
         yield items
     finally:
-        with suppress(ValueError):  # it runs on in a thread that was given up: nobody can close it
+        if (
+            inspect.getgeneratorstate(items) != inspect.GEN_RUNNING
+        ):  # else it runs on in a thread that was given up, and nobody can close it
             items.close()
 
 
