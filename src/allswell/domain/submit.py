@@ -161,6 +161,7 @@ def accept(
         new.not_before,
         limit_at,
         digest(new),
+        new.flow,
     )
     task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, _NOTHING_YET)
     case = Case(task, waits=tuple(waits), awaited=fresh[new.id])

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
+from allswell.domain.event import Event
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
 from allswell.domain.service import ServiceRow, park
 from allswell.domain.serving import Decided
-from allswell.domain.task import Attempt, Bar, Task
+from allswell.domain.task import Attempt, Bar, Finished, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
 
@@ -100,6 +101,13 @@ class Book:
     def ended(self, task: TaskId, token: Token) -> Attempt | None:
         """How an attempt ended: before this batch, or by a decision of it."""
         return self.rows.attempts.get((task, token)) or self._ended.get((task, token))
+
+    def record(self, task: Task, payload: str, result: str, attempt: Attempt, told: Event) -> None:
+        """Enter a task that is finished as it is made."""
+        case = Case(task)
+        self.cases[task.id] = self._before[task.id] = case  # for what comes later in this batch; it is written once
+        self.changes.recorded.append(Finished(task, payload, result, attempt))
+        self.changes.events.append(told)
 
     def _keep_late(self, out: Outcome) -> None:
         """An attempt that ends and is late in the same decision is written once, with both."""

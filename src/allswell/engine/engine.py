@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, Release, Submit
+from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, RecordStep, Release, Submit, TakeUp
+from allswell.domain.flow import STEP_ROLE
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, can_name
 from allswell.engine import batch, checkins
@@ -34,6 +35,7 @@ from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
 BATCH_MOST = 500
+_STEPS = ((STEP_ROLE, ()),)
 HEAR_AFTER = 0.2
 """Seconds. A process that is over sooner and waits for nothing needs no ears; to open them costs a connection."""
 
@@ -128,6 +130,10 @@ class Engine:
         """Have a command decided and committed; its answer, or its error."""
         return await self._decisions.ask(command)
 
+    def put(self, command: Command) -> asyncio.Future[Any]:
+        """As `do`, without a coroutine around it: for commands whose time counts."""
+        return self._decisions.ask(command)
+
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
         orders = await self._checkins.ask(command)
@@ -170,8 +176,8 @@ class Engine:
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer)
-            for lane in {(new.role, new.services): None for new in _new_tasks(command)}
+            if isinstance(command, Submit | Answer | TakeUp | RecordStep)
+            for lane in _lanes_of(command)
             if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }
         if wanted:
@@ -230,8 +236,15 @@ class Engine:
             self.sweeper.hear(News(due=call.due))
 
 
-def _new_tasks(command: Submit | Answer) -> Sequence[NewTask]:
-    return command.tasks if isinstance(command, Submit) else command.subtasks
+def _lanes_of(command: Submit | Answer | TakeUp | RecordStep) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """The lanes of the tasks that a command would make, each once."""
+    if isinstance(command, RecordStep):
+        return _STEPS
+    if isinstance(command, TakeUp):
+        new: Sequence[NewTask] = (command.flow,)
+    else:
+        new = command.tasks if isinstance(command, Submit) else command.subtasks
+    return dict.fromkeys((one.role, one.services) for one in new)
 
 
 def _forget(future: asyncio.Future[object]) -> None:

@@ -5,6 +5,7 @@ Whatever is due and has not happened is called overdue: then nobody sweeps, and 
 
 from __future__ import annotations
 
+from allswell.domain.flow import FLOW_LEFT
 from allswell.domain.lease import (
     Lease,
     asked_at,
@@ -309,6 +310,7 @@ _OUTCOMES = {
     "agent_timeout": "reached its hard limit",
     "agent_idle": "gave no sign of progress for too long",
     "lease_lapsed": "stopped renewing its lease: it died, or was cut off",
+    "agent_died": "died",
     "agent_stalled": "missed too many check-ins in a row",
     "run_timeout": "was cut off by its run's deadline",
     "parked": "met a limit and was asked to wait",
@@ -360,7 +362,11 @@ def stand_question(question: Question, now: int) -> Standing:
 
 
 def _why_withdrawn(question: Question) -> str:
-    return "its task ended without an answer" if question.service is None else "the service works again"
+    if question.service is not None:
+        return "the service works again"
+    return (
+        "its program was run again, or it ended" if question.kind == FLOW_LEFT else "its task ended without an answer"
+    )
 
 
 def _answer(question: Question, option: Option) -> str:

@@ -290,6 +290,15 @@ FROM ROWS FROM (
     unnest($3::bigint[])
 ) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
 
+-- name: insert_recorded
+-- Tasks that are finished as they are made, each with its result and its one attempt.
+INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank,
+                           result, attempt)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank, result, attempt
+FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, lane integer, priority integer,
+                                      state text, created_at bigint, ended_at bigint, spec text, record text,
+                                      payload text, rank bigint, result text, attempt text)
+
 -- name: update_tasks
 -- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.
 UPDATE allswell.task AS t
@@ -459,6 +468,12 @@ ORDER BY t.id LIMIT $6::integer
 
 -- name: view_payload
 SELECT payload, result FROM allswell.task WHERE id = $1::text
+
+-- name: view_results
+-- The results of a run's tasks of one role that are done, by id.
+SELECT id, coalesce(result, 'null') FROM allswell.task
+WHERE run = $1::text AND ended_at IS NOT NULL AND role = $2::text AND state = 'done' AND id > $3::text
+ORDER BY id LIMIT $4::integer
 
 -- name: view_attempts
 SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late

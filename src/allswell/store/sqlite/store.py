@@ -11,7 +11,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -229,6 +229,10 @@ class SqliteStore:
     async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
         """A task's payload and result."""
         return await self._view(lambda reader: views.payload(reader, task))
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done."""
+        return await self._view(lambda reader: views.results(reader, run, role, after, limit))
 
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, in order."""

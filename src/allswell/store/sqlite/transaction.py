@@ -201,6 +201,8 @@ class SqliteTransaction:
             self._add_around(changes)
         if changes.new_tasks:
             self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
+        if changes.recorded:
+            self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
             self._insert("insert_ready", [(ready.task, ready.lane, ready.rank) for ready in changes.new_ready])
         if changes.new_waits:

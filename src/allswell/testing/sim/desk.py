@@ -22,10 +22,12 @@ from allswell.domain.command import (
     Fail,
     OpenRun,
     Park,
+    RecordStep,
     Recover,
     Release,
     Report,
     Submit,
+    TakeUp,
 )
 from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.engine.handle import Lease as Handle
@@ -115,6 +117,10 @@ class Desk:
                 return command.run in tables.runs
             case EndRun():
                 return tables.runs[command.run].ended_at is not None
+            case TakeUp():
+                return command.flow.id in tables.tasks
+            case RecordStep():
+                return tables.results.get(command.step) == command.result
             case Admit() | Report() | Park():
                 return True  # a success that changes nothing leaves nothing
             case _:
