@@ -203,6 +203,5 @@ class Park(msgspec.Struct, frozen=True, gc=False):
 
 HolderCommand = Complete | Fail | Release | Recover | Ask
 ServiceCommand = Admit | Report | Park
-FlowCommand = TakeUp | RecordStep
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | FlowCommand
-"""What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp
+"""What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

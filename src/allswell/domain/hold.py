@@ -99,11 +99,7 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             _fail(out, lease, command, now, draw)
         case Release():
             check_text(command.reason, "reason", NOTE_MAX)
-            end_attempt(out, "released", now, command=command.id, detail=command.reason)
-            if case.task.spec.flow:
-                leave(out, command.reason, now)
-            else:
-                out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
+            _give_back(out, command, now)
             out.events.append(event(case.task, "task_returned", lease, reason=command.reason))
         case Recover():
             if lease.stalled_at is None:
@@ -117,6 +113,14 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
     return out
+
+
+def _give_back(out: Outcome, command: Release, now: Millis) -> None:
+    end_attempt(out, "released", now, command=command.id, detail=command.reason)
+    if out.case.task.spec.flow:
+        leave(out, command.reason, now)
+    else:
+        out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
 
 
 def _too_late(out: Outcome, command: HolderCommand) -> Outcome:

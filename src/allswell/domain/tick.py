@@ -16,7 +16,6 @@ from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
 from allswell.domain.task import OPEN, State
 
-
 _FLOW_ENDINGS = {
     "timeout": "it reached its limit",
     "stall": "its process answered no more",

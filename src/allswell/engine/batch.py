@@ -31,7 +31,6 @@ from allswell.domain.command import (
     NewTask,
     OpenRun,
     Park,
-    RecordStep,
     Report,
     ServiceCommand,
     Submit,
@@ -40,8 +39,7 @@ from allswell.domain.command import (
 )
 from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.ending import end_run, open_run
-from allswell.domain.event import Event
-from allswell.domain.flow import STEP_ROLE, give_up_the_dead, record_step, take_up
+from allswell.domain.flow import give_up_the_dead, take_up
 from allswell.domain.lease import ends_at
 from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId, can_name
 from allswell.domain.question import Question
@@ -51,7 +49,7 @@ from allswell.domain.task import rank
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
 from allswell.engine.plan import Plan
-from allswell.errors import AllswellError, Bug, LeaseLost, Refused
+from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Rows, Transaction, Wanted
 
 Lanes = Mapping[tuple[str, tuple[str, ...]], int]
@@ -166,8 +164,6 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
             return _serve(book, command)
         case TakeUp():
             return _take_up(book, command, lanes)
-        case RecordStep():
-            return _record_step(book, command, lanes)
         case _:
             assert_never(command)
 
@@ -357,19 +353,3 @@ def _about_its_leaving(book: Book, case: Case) -> Question | None:
 def _granted(book: Book, out: Outcome, new: NewTask) -> Granted | None:
     lease = out.case.lease
     return None if lease is None else Granted(lease, out.case.task, new.payload, book.now)
-
-
-def _record_step(book: Book, command: RecordStep, lanes: Lanes) -> TaskId:
-    known = book.cases.get(command.step)
-    lease = book.rows.leases.get(command.flow)
-    lane = lanes[(STEP_ROLE, ())]
-    try:
-        done = record_step(lease, None if known is None else known.task, command, lane, book.now)
-    except LeaseLost:
-        # Refused, and told: whoever looks for a result that was lost finds out whose it was.
-        told = {"verb": f"record {command.name}"}
-        book.changes.events.append(Event("late_result", command.flow, command.run, command.agent, command.token, told))
-        raise
-    if done is not None:
-        book.record(done[0], command.payload, command.result, *done[1:])
-    return command.step

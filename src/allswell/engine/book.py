@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
-from allswell.domain.event import Event
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
 from allswell.domain.service import ServiceRow, park
 from allswell.domain.serving import Decided
-from allswell.domain.task import Attempt, Bar, Finished, Task
+from allswell.domain.task import Attempt, Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
 
@@ -30,6 +29,8 @@ class News(msgspec.Struct):
     spreads: bool = False
     """A consequence is waiting to be worked off."""
     events: bool = False
+    steps: bool = False
+    """Nothing but steps of flows were recorded, for which nobody waits."""
     due: int | None = None
     """The earliest timer that was set."""
 
@@ -101,13 +102,6 @@ class Book:
     def ended(self, task: TaskId, token: Token) -> Attempt | None:
         """How an attempt ended: before this batch, or by a decision of it."""
         return self.rows.attempts.get((task, token)) or self._ended.get((task, token))
-
-    def record(self, task: Task, payload: str, result: str, attempt: Attempt, told: Event) -> None:
-        """Enter a task that is finished as it is made."""
-        case = Case(task)
-        self.cases[task.id] = self._before[task.id] = case  # for what comes later in this batch; it is written once
-        self.changes.recorded.append(Finished(task, payload, result, attempt))
-        self.changes.events.append(told)
 
     def _keep_late(self, out: Outcome) -> None:
         """An attempt that ends and is late in the same decision is written once, with both."""
@@ -241,6 +235,9 @@ class Book:
             changes.drop_leases.append((old.task, old.token))
         elif old.token == new.token:
             changes.leases.append(new)
+        elif (old.task, old.token) in self._ended:  # a flow is taken up from a holder that is gone, in one batch
+            changes.drop_leases.append((old.task, old.token))
+            changes.new_leases.append(new)
         else:
             raise Bug(f"task {old.task} would change holders in one step")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, Re
 from allswell.domain.flow import STEP_ROLE
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, can_name
-from allswell.engine import batch, checkins
+from allswell.engine import batch, checkins, records
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
@@ -28,14 +28,16 @@ from allswell.engine.ear import Ear
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import Unavailable
+from allswell.errors import AllswellError, Unavailable
 from allswell.store.call import Call
-from allswell.store.port import Store
+from allswell.store.port import Store, Transaction
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
 BATCH_MOST = 500
-_STEPS = ((STEP_ROLE, ()),)
+_STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
+TELL_STEPS_EVERY = 0.1
+"""Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
 """Seconds. A process that is over sooner and waits for nothing needs no ears; to open them costs a connection."""
 
@@ -93,6 +95,16 @@ class Engine:
             tell=self._tell,
             unwanted=lambda _: None,
         )
+        self._records = Batcher[RecordStep](
+            self._record,
+            name="steps",
+            most=BATCH_MOST,
+            pace=pace,
+            draw=draw,
+            tell=self._tell_steps,
+            unwanted=lambda _: None,
+        )
+        self._telling_steps: asyncio.TimerHandle | None = None
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
@@ -103,8 +115,10 @@ class Engine:
         await self._nursery.__aenter__()
         self._decisions.open()
         self._checkins.open()
+        self._records.open()
         self._nursery.start(self._decisions.work(), name="decisions")
         self._nursery.start(self._checkins.work(), name="check-ins")
+        self._nursery.start(self._records.work(), name="steps")
         if self._sweeping:
             self._nursery.start(self.sweeper.work(), name="sweeper")
             self._nursery.start(self._hear_after_a_while(), name="ears")
@@ -118,6 +132,9 @@ class Engine:
         try:
             await self._nursery.__aexit__(kind, error, trace)
         finally:
+            if self._telling_steps is not None:
+                self._telling_steps.cancel()
+                self._tell_steps_elsewhere()
             for ear in (self._ready_elsewhere, self._journal_elsewhere, self._spreads_elsewhere):
                 ear.close()
             await self.store.close()
@@ -130,9 +147,23 @@ class Engine:
         """Have a command decided and committed; its answer, or its error."""
         return await self._decisions.ask(command)
 
-    def put(self, command: Command) -> asyncio.Future[Any]:
-        """As `do`, without a coroutine around it: for commands whose time counts."""
-        return self._decisions.ask(command)
+    async def record(self, step: RecordStep) -> None:
+        """Have a step of a flow recorded; it is durable when this returns.
+
+        A step that comes alone is committed without the batcher in between: it would only be woken to wake us again.
+        If anything goes wrong, the batcher knows what to do, and a step that was recorded is recognised.
+        """
+        if self._records.idle:
+            try:
+                performed = await self._record((step,), _nobody_waits)
+            except Exception:  # noqa: BLE001 - it is seen again there, or is over
+                performed = None
+            if performed is not None:
+                self._tell_steps(performed.news)
+                if isinstance(performed.answers[0], AllswellError):
+                    raise performed.answers[0]
+                return
+        await self._records.ask(step)
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
@@ -176,7 +207,7 @@ class Engine:
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer | TakeUp | RecordStep)
+            if isinstance(command, Submit | Answer | TakeUp)
             for lane in _lanes_of(command)
             if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }
@@ -191,6 +222,21 @@ class Engine:
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
         return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False, wait=wait)
+
+    async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
+        lane = self._lanes.get(_STEPS)
+        if lane is None:
+            lane = self._lanes[_STEPS] = (await self.store.intern_lanes([_STEPS]))[0]
+        if self.sweeper.jumped:
+            await self.sweeper.mind_the_clock()
+        met: list[None] = []
+
+        def work(tx: Transaction) -> Awaitable[Performed]:
+            careful = bool(met)
+            met.append(None)
+            return records.perform(tx, said, lane, careful=careful)
+
+        return await commit(self.store, work, wait=wait)
 
     def _give_back(self, answers: Sequence[object]) -> None:
         """Tasks granted to a claimer that no longer waits go back to the pool at once.
@@ -215,6 +261,17 @@ class Engine:
         else:
             self.store.announce(Call(news.ready, news.events, news.spreads, news.due))
 
+    def _tell_steps(self, news: News) -> None:
+        if not news.steps:
+            return
+        self.journal.fire()
+        if self._telling_steps is None and self.loop is not None:
+            self._telling_steps = self.loop.call_later(TELL_STEPS_EVERY, self._tell_steps_elsewhere)
+
+    def _tell_steps_elsewhere(self) -> None:
+        self._telling_steps = None
+        self.store.announce(Call(journal=True))
+
     def hear(self) -> None:
         """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
         if not self._hearing:
@@ -236,10 +293,14 @@ class Engine:
             self.sweeper.hear(News(due=call.due))
 
 
-def _lanes_of(command: Submit | Answer | TakeUp | RecordStep) -> Iterable[tuple[str, tuple[str, ...]]]:
+async def _nobody_waits(error: Unavailable) -> bool:
+    """The outcome of a lost commit is asked for once; the step is said again in any case."""
+    del error
+    return False
+
+
+def _lanes_of(command: Submit | Answer | TakeUp) -> Iterable[tuple[str, tuple[str, ...]]]:
     """The lanes of the tasks that a command would make, each once."""
-    if isinstance(command, RecordStep):
-        return _STEPS
     if isinstance(command, TakeUp):
         new: Sequence[NewTask] = (command.flow,)
     else:

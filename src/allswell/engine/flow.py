@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 from allswell.domain.command import NewTask, RecordStep, TakeUp
 from allswell.domain.flow import FLOW_ROLE, STEP_ROLE
@@ -81,17 +82,22 @@ class FlowHold:
                 return
             after = page[-1][0]
 
-    def record(self, step: TaskId, name: str, payload: str, result: str, elapsed: int) -> asyncio.Future[object]:
-        """Record a step that is done; durable when the future is."""
+    def check(self, name: str) -> Lease:
+        """The lease, or why no step can be recorded under it."""
         lease = self.lease
         if lease is None:
             text = f"the flow is done, and {name} is not among its steps; run it under another run_id"
             raise Refused("flow_over", text, where="run_id")
         if lease.lost is not None:
             raise lease.lost
+        return lease
+
+    def record(self, step: TaskId, name: str, payload: str, result: str, elapsed: int) -> Coroutine[Any, Any, None]:
+        """Record a step that is done; it is durable when this was awaited."""
+        lease = self.check(name)
         command = self._watch.new_command()
         said = RecordStep(command, lease.task, lease.token, lease.agent, self.run, step, name, payload, result, elapsed)
-        return self._watch.engine.put(said)
+        return self._watch.engine.record(said)
 
 
 def _policy(limit: int) -> Policy:

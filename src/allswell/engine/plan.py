@@ -16,7 +16,6 @@ from allswell.domain.command import (
     NewTask,
     OpenRun,
     Park,
-    RecordStep,
     Report,
     Submit,
     TakeUp,
@@ -59,9 +58,6 @@ class Plan:
         self.questions: dict[QuestionId, None] = {}
         self.tasks: dict[TaskId, None] = {}
         self.held: dict[TaskId, None] = {}
-        """Tasks of which everything is read."""
-        self.leases: dict[TaskId, None] = {}
-        """Leases that are read without their tasks."""
         for command in commands:
             self._add(command)
 
@@ -71,9 +67,6 @@ class Plan:
             self._hold(command.task)
             if isinstance(command, Fail):
                 self.services.update(dict.fromkeys(command.failure.services))
-        elif isinstance(command, RecordStep):
-            self.tasks[command.step] = None
-            self.leases[command.flow] = None
         elif isinstance(command, Submit):
             self._submit(command.tasks)
         elif isinstance(command, TakeUp):
@@ -114,7 +107,6 @@ class Plan:
         """Lock all of it, in order, and read what exists of it, with these payloads."""
         runs, services, agents = ordered(self.runs), ordered(self.services), ordered(self.agents)
         questions, tasks, held = ordered(self.questions), ordered(self.tasks), ordered(self.held)
-        leases = ordered({*self.held, *self.leases}) if self.leases else held
         locks = [
             Lock(kind, ids, shared=kind is Kind.RUN and self.runs_shared)
             for kind, ids in (
@@ -123,7 +115,7 @@ class Plan:
                 (Kind.AGENT, agents),
                 (Kind.QUESTION, questions),
                 (Kind.TASK, tasks),
-                (Kind.LEASE, leases),
+                (Kind.LEASE, held),
             )
             if ids
         ]
@@ -133,7 +125,7 @@ class Plan:
             agents=agents,
             questions=questions,
             tasks=tasks,
-            leases=leases,
+            leases=held,
             awaited=held,
             payloads=payloads,
         )

@@ -4,10 +4,10 @@
         pages = await fetch("https://…")                       # @allswell.step() functions: each runs once
         await publish(pages)
 
-Entering takes the run up: it is made if it is new, and refused while somebody else runs it. Leaving ends the hold: done,
-or stopped with what was raised. A process that is killed leaves its hold behind. On the machine it ran on it is seen at
-once that the process is gone, and the flow can be run again right away; elsewhere only when the hold has lapsed (a
-minute after its last renewal), for nobody can tell a dead machine from one that is cut off.
+Entering takes the run up: it is made if it is new, and refused while somebody else runs it. Leaving ends the hold:
+done, or stopped with what was raised. A process that is killed leaves its hold behind. On the machine that it ran on,
+it can be seen that the process is gone, and the flow can be run again right away; elsewhere only when the hold has
+lapsed (a minute after its last renewal), for nobody can tell a dead machine from one that is cut off.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from allswell.engine.flow import FlowHold, run_named
 from allswell.engine.sync import SyncWatch
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
-from allswell.runtime.durable.process import is_dead, this_process
 from allswell.runtime.durable.inside import in_flow
+from allswell.runtime.durable.process import is_dead, this_process
 from allswell.runtime.durable.steps import Steps
 from allswell.runtime.scoped import F, LimitedScope
 

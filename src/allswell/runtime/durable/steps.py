@@ -63,8 +63,7 @@ class Steps:
             self.found += 1
             return text
         step.check()
-        if self.hold.lease is None or self.hold.lease.lost is not None:
-            self.hold.record(id_, step.name, "", "", 0)  # raises: better before it has done anything than after
+        self.hold.check(step.name)  # better before it has done anything than after
         return None
 
     # --- async --------------------------------------------------------------------------------------------------------

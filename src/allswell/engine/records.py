@@ -1,0 +1,50 @@
+"""A batch of recorded steps. A step must cost little more than its commit, so it touches the flow's lease alone.
+
+Whether a step is recorded already is not asked first: its row is simply made. Only if it turns out to be there
+(`Conflict`: the same word was said twice, or its answer was lost) is the batch decided again with the rows in sight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from allswell.domain.command import RecordStep
+from allswell.domain.event import Event
+from allswell.domain.flow import record_step
+from allswell.domain.names import TaskId
+from allswell.domain.task import Finished, Task
+from allswell.engine.batch import Performed
+from allswell.engine.book import News
+from allswell.engine.plan import ordered
+from allswell.errors import AllswellError, LeaseLost
+from allswell.store.port import Changes, Kind, Lock, Transaction, Wanted
+
+
+async def perform(tx: Transaction, said: Sequence[RecordStep], lane: int, *, careful: bool) -> Performed:
+    """Record steps; an answer or an error for each. `careful` looks for those that are there already."""
+    flows = ordered({command.flow for command in said})
+    steps = ordered({command.step for command in said}) if careful else []
+    locks = [Lock(kind, ids) for kind, ids in ((Kind.TASK, steps), (Kind.LEASE, flows)) if ids]
+    now, rows = await tx.take(locks, Wanted(tasks=steps, leases=flows))
+    known: dict[TaskId, Task] = rows.tasks
+    changes = Changes(at=now)
+    answers: list[object] = []
+    for command in said:
+        try:
+            done = record_step(rows.leases.get(command.flow), known.get(command.step), command, lane, now)
+        except AllswellError as error:
+            answers.append(error)
+            if isinstance(error, LeaseLost):  # whoever looks for a result that was lost finds out whose it was
+                told = {"verb": f"record {command.name}"}
+                late = Event("late_result", command.flow, command.run, command.agent, command.token, told)
+                changes.events.append(late)
+            continue
+        answers.append(command.step)
+        if done is not None:
+            task, attempt, event = done
+            known[task.id] = task
+            changes.recorded.append(Finished(task, command.payload, command.result, attempt))
+            changes.events.append(event)
+    if changes.events:
+        await tx.write(changes)
+    return Performed(answers, News(steps=bool(changes.recorded)))
