@@ -1,7 +1,7 @@
 """A flow of twenty steps that kills itself where it is told to.
 
-Run by `test_flows.py` as `python job.py KIND URL RUN [CUT]`; KIND is async or sync, CUT is `begin`, `end` or `after` and
-a step. It says on standard output which steps it really runs, and at last the result.
+Run by `test_flows.py` as `python job.py KIND URL RUN [CUT]`; KIND is async or sync, CUT is `begin`, `end` or `after`,
+and a step. It says on standard output which steps it really runs, and at last the result.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import allswell
 
 KIND, URL, RUN, *CUT = sys.argv[1:]
-HEAVY = 3
 
 
 def say(*words: object) -> None:
@@ -69,7 +68,7 @@ async def add(numbers: Sequence[int]) -> int:
     return sum(numbers)
 
 
-@allswell.step("polish", key=lambda total: None)
+@allswell.step("polish", key=lambda _: None)
 async def polish(total: int) -> int:
     """Five with the same key, told apart by their number."""
     work("polish", total, None)
@@ -124,7 +123,7 @@ def add_sync(numbers: Sequence[int]) -> int:
     return sum(numbers)
 
 
-@allswell.step("polish", key=lambda total: None)
+@allswell.step("polish", key=lambda _: None)
 def polish_sync(total: int) -> int:
     """Five with the same key."""
     work("polish", total, None)

@@ -25,7 +25,7 @@ from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at
 from allswell.domain.names import Millis, Token
 from allswell.domain.question import FLOW_LEFT_OPTIONS, Question
-from allswell.domain.submit import check_name, check_text
+from allswell.domain.submit import check_id, check_name, check_text
 from allswell.domain.task import OPEN, Attempt, Record, Spec, State, Task
 from allswell.errors import Bug, LeaseLost, Refused
 
@@ -104,6 +104,7 @@ def record_step(
             return None
         raise Refused("step_recorded", f"the step {command.name} ({command.step}) is recorded already", where="step")
     fence(lease, command, now)
+    check_id(command.step)
     check_name(command.name, "the step's name")
     check_text(command.payload, f"what {command.name} was called with")
     check_text(command.result, f"the result of {command.name}")

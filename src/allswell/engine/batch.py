@@ -347,7 +347,7 @@ def _begin_flow(book: Book, new: NewTask, command: TakeUp, lanes: Lanes) -> Gran
 
 def _about_its_leaving(book: Book, case: Case) -> Question | None:
     asked = [wait.target for wait in case.waits if wait.kind == "question"]
-    return book.rows.questions.get(QuestionId(asked[0])) if asked else None
+    return book.question(QuestionId(asked[0])) if asked else None
 
 
 def _granted(book: Book, out: Outcome, new: NewTask) -> Granted | None:
