@@ -18,7 +18,8 @@ import msgspec
 from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, RecordStep, Release, Submit, TakeUp
 from allswell.domain.flow import STEP_ROLE
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, can_name
+from allswell.domain.lease import Lease as FlowLease
+from allswell.domain.names import NO_COMMAND, TaskId, can_name
 from allswell.engine import batch, checkins, records
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
@@ -28,14 +29,16 @@ from allswell.engine.ear import Ear
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import AllswellError, Unavailable
+from allswell.errors import Unavailable
 from allswell.store.call import Call
 from allswell.store.port import Store, Transaction
+from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
 BATCH_MOST = 500
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
+_ONE_STEP = News(steps=True)
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
@@ -105,6 +108,9 @@ class Engine:
             unwanted=lambda _: None,
         )
         self._telling_steps: asyncio.TimerHandle | None = None
+        self._short_way = store if isinstance(store, ShortWay) else None
+        self._flows: dict[TaskId, FlowLease] = {}
+        """The leases of flows that have steps recorded here, as they were last seen."""
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
@@ -150,20 +156,32 @@ class Engine:
     async def record(self, step: RecordStep) -> None:
         """Have a step of a flow recorded; it is durable when this returns.
 
-        A step that comes alone is committed without the batcher in between: it would only be woken to wake us again.
-        If anything goes wrong, the batcher knows what to do, and a step that was recorded is recognised.
+        A step that comes alone takes the short way, without the batcher, which would only be woken to wake us again.
+        Whatever goes wrong there is left to the batcher: it knows what to do, and recognises a step that was recorded.
         """
-        if self._records.idle:
+        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
+        if short and lease and lane is not None and self._records.idle and not self.sweeper.jumped:
             try:
-                performed = await self._record((step,), _nobody_waits)
-            except Exception:  # noqa: BLE001 - it is seen again there, or is over
-                performed = None
-            if performed is not None:
-                self._tell_steps(performed.news)
-                if isinstance(performed.answers[0], AllswellError):
-                    raise performed.answers[0]
+                recorded = await short.record(lease, records.decision(step, lane))
+            except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
+                recorded = False
+            if recorded:
+                self._tell_steps(_ONE_STEP)
                 return
         await self._records.ask(step)
+
+    def record_here(self, step: RecordStep) -> bool:
+        """The short way for a step that comes from a thread; False: go the long way, through the engine's loop."""
+        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
+        if short is None or lease is None or lane is None or self.sweeper.jumped:
+            return False
+        try:
+            recorded = short.record_here(lease, records.decision(step, lane), self.pace.store_patience)
+        except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
+            return False
+        if recorded and self._telling_steps is None and self.loop is not None:
+            self.loop.call_soon_threadsafe(self._tell_steps, _ONE_STEP)
+        return recorded
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
@@ -234,7 +252,7 @@ class Engine:
         def work(tx: Transaction) -> Awaitable[Performed]:
             careful = bool(met)
             met.append(None)
-            return records.perform(tx, said, lane, careful=careful)
+            return records.perform(tx, said, lane, self._flows, careful=careful)
 
         return await commit(self.store, work, wait=wait)
 
@@ -291,12 +309,6 @@ class Engine:
             self._spreads_elsewhere.call()
         if call.due is not None:
             self.sweeper.hear(News(due=call.due))
-
-
-async def _nobody_waits(error: Unavailable) -> bool:
-    """The outcome of a lost commit is asked for once; the step is said again in any case."""
-    del error
-    return False
 
 
 def _lanes_of(command: Submit | Answer | TakeUp) -> Iterable[tuple[str, tuple[str, ...]]]:

@@ -92,12 +92,19 @@ class FlowHold:
             raise lease.lost
         return lease
 
-    def record(self, step: TaskId, name: str, payload: str, result: str, elapsed: int) -> Coroutine[Any, Any, None]:
-        """Record a step that is done; it is durable when this was awaited."""
+    def said(self, step: TaskId, name: str, payload: str, result: str, elapsed: int) -> RecordStep:
+        """What is said of a step that is done."""
         lease = self.check(name)
         command = self._watch.new_command()
-        said = RecordStep(command, lease.task, lease.token, lease.agent, self.run, step, name, payload, result, elapsed)
+        return RecordStep(command, lease.task, lease.token, lease.agent, self.run, step, name, payload, result, elapsed)
+
+    def record(self, said: RecordStep) -> Coroutine[Any, Any, None]:
+        """Record a step; it is durable when this was awaited, in the watch's loop."""
         return self._watch.engine.record(said)
+
+    def record_here(self, said: RecordStep) -> bool:
+        """Record a step from a thread, if there is a short way; otherwise it must be said in the watch's loop."""
+        return self._watch.engine.record_here(said)
 
 
 def _policy(limit: int) -> Policy:

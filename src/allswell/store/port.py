@@ -125,8 +125,7 @@ class Changes(msgspec.Struct):
     questions: list[Question] = msgspec.field(default_factory=list)
     new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)
     """With the payload, JSON text."""
-    recorded: list[Finished] = msgspec.field(default_factory=list)
-    """Tasks that are finished as they are made."""
+    recorded: list[Finished] = msgspec.field(default_factory=list)  # finished as they are made
     tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)
     """State, end and record change; with the result, where one is set."""
     new_ready: list[Ready] = msgspec.field(default_factory=list)

@@ -85,11 +85,11 @@ class Steps:
         text = step.write(await work())
         result = step.read(text)
         elapsed = int((loop.time() - began) * 1_000)
+        said = self.hold.said(id_, step.name, call.payload(), text, elapsed)
         if loop is self._loop:
-            await self.hold.record(id_, step.name, call.payload(), text, elapsed)
+            await self.hold.record(said)
         else:
-            recorded = self._record(id_, step.name, call.payload(), text, elapsed)
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(recorded, self._loop))
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.hold.record(said), self._loop))
         return result
 
     # --- sync ---------------------------------------------------------------------------------------------------------
@@ -99,9 +99,9 @@ class Steps:
     ) -> Any:  # noqa: ANN401 - whatever the step returns
         """As `call`, for sync functions called from sync code."""
         if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - get_running_loop raises where there is none
-            said = f"step {step.name!r} is sync and would block the event loop that its flow runs in"
+            why = f"step {step.name!r} is sync and would block the event loop that its flow runs in"
             hint = "make it async, or call it as await asyncio.to_thread(step, …)"
-            raise Refused("blocks_loop", f"{said}; {hint}", where=step.name)
+            raise Refused("blocks_loop", f"{why}; {hint}", where=step.name)
         call, id_ = self._place(step, args, kwargs)
         known = self._begin(step, id_)
         if known is not None:
@@ -110,12 +110,10 @@ class Steps:
         text = step.write(work())
         result = step.read(text)
         elapsed = int((time.monotonic() - began) * 1_000)
-        recorded = self._record(id_, step.name, call.payload(), text, elapsed)
-        try:
-            asyncio.run_coroutine_threadsafe(recorded, self._loop).result()
-        except CancelledError:
-            raise Unavailable("the watch was closed before the step was recorded") from None
+        said = self.hold.said(id_, step.name, call.payload(), text, elapsed)
+        if not self.hold.record_here(said):
+            try:
+                asyncio.run_coroutine_threadsafe(self.hold.record(said), self._loop).result()
+            except CancelledError:
+                raise Unavailable("the watch was closed before the step was recorded") from None
         return result
-
-    async def _record(self, id_: TaskId, name: str, payload: str, result: str, elapsed: int) -> None:
-        await self.hold.record(id_, name, payload, result, elapsed)

@@ -69,6 +69,12 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     note: str = ""
 
 
+def short_record(task: TaskId, token: Token, changes: Changes) -> Statement:
+    """A finished task and its event as the one statement `record`."""
+    made = json([_recorded(one) for one in changes.recorded])
+    return _plain("record", task, token, made, changes.at, json(changes.events))
+
+
 def writes(changes: Changes) -> list[Statement]:
     """Everything that the changes come to."""
     return [*_deletes(changes), *_updates(changes), *_inserts(changes)]

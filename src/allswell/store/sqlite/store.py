@@ -11,6 +11,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from allswell.domain.checkin import Agent
+from allswell.domain.lease import Lease
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -20,6 +21,7 @@ from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
+from allswell.store.shortcut import Decide
 from allswell.store.sqlite import backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
@@ -156,6 +158,17 @@ class SqliteStore:
             ticket = uuid4().hex
             self._unknown[ticket] = unit
             raise CommitUnknown(ticket) from None
+
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way to record a step: decided on the lease as it is, in the writer's thread."""
+        flow, writer = believed.task, self._writer
+        return await self._call(self._running()[0], lambda: writer.record(flow, decide), "a step")
+
+    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
+        """The short way for a thread that has no loop."""
+        thread, flow, writer = self._running()[0], believed.task, self._writer
+        job = thread.post(lambda: writer.record(flow, decide))
+        return job.wait(patience) and job.result()
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place whose commit hung; waits until the disk has answered.
