@@ -12,7 +12,7 @@ from allswell.domain.command import RecordStep
 from allswell.domain.event import Event
 from allswell.domain.flow import record_step
 from allswell.domain.lease import Lease
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.names import Millis, TaskId, can_name
 from allswell.domain.task import Finished, Task
 from allswell.engine.batch import Performed
 from allswell.engine.book import News
@@ -58,10 +58,11 @@ async def perform(
             done = record_step(rows.leases.get(command.flow), known.get(command.step), command, lane, now)
         except AllswellError as error:
             answers.append(error)
-            if isinstance(error, LeaseLost):  # whoever looks for a result that was lost finds out whose it was
-                told = {"verb": f"record {command.name}"}
-                late = Event("late_result", command.flow, command.run, command.agent, command.token, told)
-                changes.events.append(late)
+            if isinstance(error, LeaseLost) and can_name(command.name):  # whoever looks for it finds out whose it was
+                told = {"name": command.name}
+                changes.events.append(
+                    Event("step_refused", command.flow, command.run, command.agent, command.token, told)
+                )
             continue
         answers.append(command.step)
         if done is not None:

@@ -78,8 +78,8 @@ def test_a_process_that_was_given_up_records_nothing_over_its_successor(
         with pytest.raises(LeaseLost):
             await program()
         assert [row.task.name for row in await watch.tasks(TaskFilter(role="step"))] == ["add"]
-        late = [entry.event async for entry in watch.events() if entry.event.kind == "late_result"]
-        assert [(event.token, event.data["verb"]) for event in late] == [(1, "record add")]
+        late = [entry.event async for entry in watch.events() if entry.event.kind == "step_refused"]
+        assert [(event.token, event.data["name"]) for event in late] == [(1, "add")]
         assert await watch.questions() == []
 
     on(url, scene)

@@ -131,7 +131,7 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
     lease, task, now = row.lease, row.task, facts.now
     assert lease is not None  # noqa: S101 - for the type checker
     who = clean(lease.agent)
-    back = "the task is taken back"
+    back = "its program can be run elsewhere" if task.spec.flow else "the task is taken back"
     found: list[Next] = []
     recovered, lapse, idle = recovered_at(lease), lapses_at(lease), idles_at(lease)
     if recovered is not None:
@@ -154,7 +154,8 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
     if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
         found.append(Next(lease.deadline, "its run's deadline is reached: the task fails"))
     else:
-        found.append(Next(lease.deadline, f"its limit of {limit} is reached: {back}, {_after(task, 'timeouts')}"))
+        then = "a human is asked" if task.spec.flow else f"{back}, {_after(task, 'timeouts')}"
+        found.append(Next(lease.deadline, f"its limit of {limit} is reached: {then}"))
     return tuple(sorted((one for one in found if one.at is not None and one.at <= lease.deadline), key=_when))
 
 
