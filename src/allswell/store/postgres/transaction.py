@@ -36,7 +36,7 @@ class Clock:
 
     def guess(self) -> Millis:
         """What the server's clock says by now, going by how long ago it was last seen."""
-        return Millis(self._latest + int((time.monotonic() - self._seen) * 1_000))
+        return self.see(self._latest + int((time.monotonic() - self._seen) * 1_000))
 
 
 class PostgresTransaction:
