@@ -12,7 +12,7 @@ from typing import Any
 
 from allswell.domain.command import NewTask, RecordStep, TakeUp
 from allswell.domain.flow import FLOW_ROLE, STEP_ROLE
-from allswell.domain.names import AgentId, RunId, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.engine.claims import Granted
 from allswell.engine.handle import Lease
@@ -95,7 +95,8 @@ class FlowHold:
     def said(self, step: TaskId, name: str, payload: str, result: str, elapsed: int) -> RecordStep:
         """What is said of a step that is done."""
         lease = self.check(name)
-        command = self._watch.new_command()
+        # Said by whichever thread has done it, and the same however often it is said under this hold.
+        command = CommandId(f"{step[2:]}.{lease.token}")
         return RecordStep(command, lease.task, lease.token, lease.agent, self.run, step, name, payload, result, elapsed)
 
     def record(self, said: RecordStep) -> Coroutine[Any, Any, None]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
+from itertools import count
 from typing import Any
 
 from allswell.domain.names import TaskId
@@ -32,7 +32,8 @@ class Steps:
         self.found = 0
         """Steps that were not run, because their results were there."""
         self._known = known
-        self._calls: Counter[tuple[str, str]] = Counter()
+        self._calls: dict[tuple[str, str], count[int]] = {}
+        """How often each was called; counted in a way that threads may do at once."""
         self._loop = asyncio.get_running_loop()
         self._over = False
 
@@ -53,8 +54,10 @@ class Steps:
             text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
             raise Refused("flow_over", text, where=step.name)
         call = step.call(args, kwargs)
-        number = self._calls[(step.name, call.key)] = self._calls[(step.name, call.key)] + 1
-        return call, call.id(self.hold.run, number)
+        numbers = self._calls.get((step.name, call.key))
+        if numbers is None:
+            numbers = self._calls.setdefault((step.name, call.key), count(1))
+        return call, call.id(self.hold.run, next(numbers))
 
     def _begin(self, step: Step, id_: TaskId) -> str | None:
         """The result that is there already; without one, the step can be run."""
