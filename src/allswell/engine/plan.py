@@ -18,6 +18,7 @@ from allswell.domain.command import (
     Park,
     Report,
     Submit,
+    TakeUp,
     Word,
 )
 from allswell.domain.names import (
@@ -68,6 +69,10 @@ class Plan:
                 self.services.update(dict.fromkeys(command.failure.services))
         elif isinstance(command, Submit):
             self._submit(command.tasks)
+        elif isinstance(command, TakeUp):
+            self._submit((command.flow,))
+            self._hold(command.flow.id)
+            self.runs_shared = False
         elif isinstance(command, Cancel):
             self._hold(command.task)
         elif isinstance(command, Answer):
