@@ -32,6 +32,7 @@ SOMETIMES = (
     "a step of a flow that was given up was refused",
     "a step of a flow was recorded",
     "a task waited out a limit",
+    "a task was claimed by name",
     "a tick came early",
     "a zombie was refused",
     "an agent stalled",
