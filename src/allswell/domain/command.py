@@ -36,6 +36,8 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     policy: Policy = DEFAULT
     keyed: bool = False
     """The id follows from a key of the caller's, so another task may claim the same one."""
+    flow: bool = False
+    """A Python flow, which only `TakeUp` makes."""
 
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +56,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """None: any role."""
     count: int = 1
     length: int | None = None
+    task: TaskId | None = None
+    """Where set, this task and no other: what whoever runs a task of its own asks for."""
 
 
 class CheckIn(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +101,18 @@ class Release(Word, frozen=True, gc=False):
 
 class Recover(Word, frozen=True, gc=False):
     """The supervisor has ended a stalled agent for real: take its task back now (O8)."""
+
+
+class EndIdle(Word, frozen=True, gc=False):
+    """The supervisor has ended an attempt that showed no progress for too long: take its task back now, counted."""
+
+
+class Keep(Word, frozen=True, gc=False):
+    """An attempt has left a receipt; the journal shall know. It may come after the lease has ended."""
+
+    receipt: str
+    status: str
+    path: str = ""
 
 
 class Ask(Word, frozen=True, gc=False):
@@ -144,6 +160,36 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
     reason: str = "ended"
 
 
+class TakeUp(msgspec.Struct, frozen=True, gc=False):
+    """Hold a Python flow: a new one is made, with its run; one that somebody holds is refused."""
+
+    id: CommandId
+    flow: NewTask
+    agent: AgentId
+    length: int
+    """How often its holder promises to renew."""
+    dead: Token | None = None
+    """The holder of this token is known to have died, so that its time need not be waited out."""
+
+
+class RecordStep(msgspec.Struct, frozen=True, gc=False):
+    """A step of a Python flow is done: make it a finished task, with its result. Carries the flow's token."""
+
+    id: CommandId
+    flow: TaskId
+    token: Token
+    agent: AgentId
+    run: RunId
+    step: TaskId
+    name: str
+    payload: str
+    """What it was called with, as JSON text."""
+    result: str
+    """JSON text."""
+    elapsed: int
+    """How long it took, in milliseconds, as its process measured it."""
+
+
 class Admit(msgspec.Struct, frozen=True, gc=False):
     """May this service be called now? Whoever finds its breaker half-open is the probe (F8)."""
 
@@ -169,7 +215,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
-HolderCommand = Complete | Fail | Release | Recover | Ask
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask
 ServiceCommand = Admit | Report | Park
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand
-"""What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp
+"""What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

@@ -13,15 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
-from allswell.domain.command import Ask, CheckIn, Complete, Fail, HolderCommand, Recover, Release
+from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, HolderCommand, Keep, Recover, Release
 from allswell.domain.event import Event
+from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
-from allswell.domain.tick import recover, tick
+from allswell.domain.tick import end_idle, recover, tick
 from allswell.errors import LeaseLost, Refused
 
 NOTE_MAX = 16_384
@@ -80,6 +81,8 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     if isinstance(command, Ask) and record.asked_by == command.id:
         out.answer = question_id(case.task.id, record.questions)
         return out
+    if isinstance(command, Keep):
+        return _keep(out, command)
     lease = case.lease
     if lease is not None and now >= ends_at(lease) and lease.agent == command.agent:
         out = tick(case, now)
@@ -98,13 +101,10 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             _fail(out, lease, command, now, draw)
         case Release():
             check_text(command.reason, "reason", NOTE_MAX)
-            end_attempt(out, "released", now, command=command.id, detail=command.reason)
-            out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
+            _give_back(out, command, now)
             out.events.append(event(case.task, "task_returned", lease, reason=command.reason))
-        case Recover():
-            if lease.stalled_at is None:
-                raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
-            recover(out, lease, now, command=command.id)
+        case Recover() | EndIdle():
+            _take_back(out, lease, command, now)
             return out
         case Ask():
             _ask(out, lease, command, now)
@@ -113,6 +113,24 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
     return out
+
+
+def _give_back(out: Outcome, command: Release, now: Millis) -> None:
+    end_attempt(out, "released", now, command=command.id, detail=command.reason)
+    if out.case.task.spec.flow:
+        leave(out, command.reason, now)
+    else:
+        out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
+
+
+def _take_back(out: Outcome, lease: Lease, command: Recover | EndIdle, now: Millis) -> None:
+    """What a supervisor says when it has ended an agent; nothing that is held against the agent is answered by that."""
+    if isinstance(command, EndIdle):
+        end_idle(out, lease, now, command=command.id)
+    elif lease.stalled_at is None:
+        raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
+    else:
+        recover(out, lease, now, command=command.id)
 
 
 def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
@@ -139,6 +157,20 @@ def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
     return out
 
 
+def _keep(out: Outcome, command: Keep) -> Outcome:
+    """Note that a receipt exists: said by whoever had that token, whether or not the lease has ended since."""
+    held, past, task = out.case.lease, out.case.past, out.case.task
+    known = [one.agent for one in (held, past) if one is not None and one.token == command.token]
+    if command.agent not in known:
+        out.error = LeaseLost(command.task, command.token, _why_lost(held, command.token, command.agent))
+        return out
+    told = {"receipt": command.receipt, "status": command.status, "path": command.path}
+    for name, text in told.items():
+        check_text(text, name, NOTE_MAX)
+    out.events.append(Event("receipt_written", task.id, task.run, command.agent, command.token, told))
+    return out
+
+
 def _why_lost(lease: Lease | None, token: int, agent: str) -> str:
     if lease is None:
         return "nobody holds the task"
@@ -153,6 +185,10 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
     limit = task.spec.limit_at
     remaining = None if limit is None else limit - now
     earlier = task.record.failures
+    if task.spec.flow:  # its program decides what is tried again; what left it is for whoever runs it
+        end_attempt(out, f"failed:{failure.error}", now, command=command.id, detail=failure.message)
+        leave(out, failure.message or failure.error.value, now)
+        return
     verdict = judge(task.spec.policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw)
     counted = {**earlier, failure.error.value: earlier.get(failure.error, 0) + 1}
     outcome = f"failed:{failure.error}"
@@ -209,6 +245,9 @@ def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
             raise Refused("bad_question", text, where="options")
     if len(set(keys)) != len(keys):
         raise Refused("bad_question", "two options have the same key", where="options")
+    if not command.hold and out.case.task.spec.flow:
+        text = "a flow cannot wait for an answer without its process; ask with hold"
+        raise Refused("bad_question", text, where="hold")
     if not command.hold:
         end_attempt(out, "asked", now, command=command.id, detail=command.text)
     asked = Asked(BY_AGENT, command.text, options, lease.agent, command.id)

@@ -10,10 +10,17 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
 from allswell.domain.checkin import answered, missed
+from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, due_at, idles_at, judged_at, lapses_at, recovered_at
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
 from allswell.domain.task import OPEN, State
+
+_FLOW_ENDINGS = {
+    "timeout": "it reached its limit",
+    "stall": "its process answered no more",
+    "lapse": "its process died, or was cut off",
+}
 
 
 def tick(case: Case, now: Millis) -> Outcome:
@@ -39,8 +46,7 @@ def tick(case: Case, now: Millis) -> Outcome:
         elif due == lapses_at(lease):
             _lapse(out, lease, now)
         elif due == idles_at(lease):
-            out.events.append(event(case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
-            _time_out(out, lease, now, "agent_idle")
+            end_idle(out, lease, now)
         elif due == recovered_at(lease):
             recover(out, lease, now)
         else:
@@ -59,6 +65,12 @@ def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_
     _pool_or_ask(out, "stall", stalls, now)
 
 
+def end_idle(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_COMMAND) -> None:
+    """An attempt gave no proof of progress for too long, by the store's own clock or by its supervisor's word."""
+    out.events.append(event(out.case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
+    _time_out(out, lease, now, "agent_idle", command=command)
+
+
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     task = out.case.task
     if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
@@ -72,10 +84,10 @@ def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     _time_out(out, lease, now, "agent_timeout")
 
 
-def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str) -> None:
+def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str, *, command: CommandId = NO_COMMAND) -> None:
     task = out.case.task
     timeouts = task.record.timeouts + 1
-    end_attempt(out, reason, now, timeouts=timeouts)
+    end_attempt(out, reason, now, command=command, timeouts=timeouts)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
     if timeouts >= task.spec.policy.timeout_escalation:
@@ -102,6 +114,9 @@ def _lift_stall(out: Outcome, lease: Lease) -> None:
 def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
     """Back to the pool; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
     task = out.case.task
+    if task.spec.flow:
+        leave(out, _FLOW_ENDINGS[what], now)
+        return
     if count < task.spec.policy.timeout_escalation:
         out.case = come_to_rest(out.case, now)
         return

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from allswell.domain.classify import failure_of, named_class
-from allswell.domain.command import Ask, CheckIn, Complete, Fail, Recover, Release
+from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import AgentId, QuestionId, TaskId, Token
-from allswell.domain.question import Option
+from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
+from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import Handover
 from allswell.engine.claims import Granted
@@ -106,6 +106,21 @@ class Lease:
         return max(0, int((end - asyncio.get_running_loop().time()) * 1000))
 
     @property
+    def limit(self) -> int:
+        """How long the attempt may take in all, in ms."""
+        return self._granted.lease.deadline - self._granted.lease.granted_at
+
+    @property
+    def until_limit(self) -> int:
+        """How long it is to the attempt's hard limit, in ms, whether or not the lease can be trusted until then."""
+        return max(0, int((self._ends - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def run(self) -> RunId | None:
+        """The run that the task belongs to."""
+        return self._granted.task.run
+
+    @property
     def renew_at(self) -> float | None:
         """When the next renewal is due on the loop's clock: a third of the length after the last."""
         return None if self.length is None or self.over else self._renewed + self.length / 3000
@@ -137,7 +152,7 @@ class Lease:
         """Prove life, not progress."""
         return await self._say(CheckIn(self.task, self.token, self.agent, proof=False))
 
-    async def _end(self, command: Complete | Fail | Release | Ask | Recover) -> object:
+    async def _end(self, command: Complete | Fail | Release | Ask | Recover | EndIdle) -> object:
         try:
             answer = await self._engine.do(command)
         except LeaseLost as lost:
@@ -189,7 +204,20 @@ class Lease:
         after = parse(delay, where="delay")
         await self._end(Release(self._ids.command(), self.task, self.token, self.agent, reason, after))
 
+    async def end_idle(self) -> None:
+        """This attempt showed no progress for too long and has been ended: back to the pool, and counted (O4)."""
+        await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent))
+
+    async def keep(self, receipt: str, status: str, path: str = "") -> None:
+        """Have the journal know of a receipt; also after the lease has ended."""
+        said = Keep(self._ids.command(), self.task, self.token, self.agent, receipt, status, path)
+        await self._engine.do(said)
+
     async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
         said = Ask(self._ids.command(), self.task, self.token, self.agent, text, tuple(options), hold)
         return QuestionId(str(await self._end(said)))
+
+    async def question(self, question: QuestionId) -> Question | None:
+        """A question as it stands: what became of one that was asked while the task was kept."""
+        return await self._engine.store.view_question(question)

@@ -18,6 +18,7 @@ from allswell.domain.command import (
     Park,
     Report,
     Submit,
+    TakeUp,
     Word,
 )
 from allswell.domain.names import (
@@ -66,8 +67,15 @@ class Plan:
             self._hold(command.task)
             if isinstance(command, Fail):
                 self.services.update(dict.fromkeys(command.failure.services))
+        elif isinstance(command, Claim):
+            if command.task is not None:
+                self._hold(command.task)
         elif isinstance(command, Submit):
             self._submit(command.tasks)
+        elif isinstance(command, TakeUp):
+            self._submit((command.flow,))
+            self._hold(command.flow.id)
+            self.runs_shared = False
         elif isinstance(command, Cancel):
             self._hold(command.task)
         elif isinstance(command, Answer):

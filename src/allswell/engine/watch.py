@@ -23,6 +23,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
+from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
 from allswell.engine.handle import Lease, to_json
@@ -217,9 +218,13 @@ class Watch:
         wait: float | str = 0.0,
         lease: int | str | None = None,
         command: str | None = None,
+        task: str | None = None,
     ) -> Lease | None:
-        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s")."""
-        got = await self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command)
+        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s").
+
+        With `task` it is that one or none.
+        """
+        got = await self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task)
         return got[0] if got else None
 
     async def claim_many(
@@ -231,6 +236,7 @@ class Watch:
         wait: float | str = 0.0,
         lease: int | str | None = None,
         command: str | None = None,
+        task: str | None = None,
     ) -> list[Lease]:
         """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
         seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
@@ -243,21 +249,22 @@ class Watch:
             "roles": None if roles is None else tuple(roles),
             "count": count,
             "length": length,
+            "task": task,
         }
         try:
             claim = msgspec.convert(wanted, Claim)
         except msgspec.ValidationError as error:
             raise Refused("bad_field", f"this cannot be claimed: {error}", where="claim") from None
         granted = await self.engine.claim(claim, wait=seconds)
-        leases = []
-        for one in granted.granted:
-            held = Lease(self.engine, self._ids, one, granted.sent)
-            leases.append(held)
-            if length is not None:
-                self._held[(held.task, held.token)] = held
-        if leases and length is not None:
+        return [self.hold(one, granted.sent) for one in granted.granted]
+
+    def hold(self, granted: Granted, sent: float) -> Lease:
+        """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""
+        held = Lease(self.engine, self._ids, granted, sent)
+        if held.length is not None:
+            self._held[(held.task, held.token)] = held
             self._holding.fire()
-        return leases
+        return held
 
     async def checkin_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
         """Prove progress on many leases at once; orders, or what went wrong, for each."""

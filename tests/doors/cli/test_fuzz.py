@@ -18,8 +18,8 @@ from allswell.doors.cli.options import Commands
 from tests.doors.cli.console import Console
 
 EVERY = app.commands()
-# `demo`, `drill` and `watch` take their time; their arguments are read like all others (below).
-SHORT = sorted(EVERY.named.keys() - {"demo", "drill", "watch"})
+# `demo`, `drill`, `run` and `watch` take their time; their arguments are read like all others (below).
+SHORT = sorted(EVERY.named.keys() - {"demo", "drill", "run", "watch"})
 SPICE = (
     "", "-", "--", "-1", "0", "1", "7.5", "nan", "inf", "1e999", "999999999999999999999", "0x10", "१",
     "a", "b", "t_", "t_x", "q_x.1", "r_x", "held", "task_failed", "yes=Go", "yes=", "=x", "skip", "reply",
@@ -89,7 +89,9 @@ def test_both_readers_understand_the_same(name: str, tmp_path: Path, monkeypatch
         if swiftly is None:
             continue
         heard.clear()
-        code = typer([name, *words], prog_name="allswell", standalone_mode=False)
+        before, rest = pages.behind(only, [name, *words])
+        reader = get_command(pages.make(only, app.bare, rest)) if rest else typer
+        code = reader(list(before), prog_name="allswell", standalone_mode=False)
         assert code in (0, None), words
         assert [msgspec.to_builtins(one) for one in heard] == [swiftly], words
         agreed += 1

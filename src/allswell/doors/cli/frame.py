@@ -67,7 +67,7 @@ class Exit(IntEnum):
 class Left(Exception):
     """A command has said what it had to say and ends with this code."""
 
-    def __init__(self, code: Exit) -> None:
+    def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
@@ -106,6 +106,18 @@ class Frame:
     def url(self) -> str:
         """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
         return self._store or self.settings.store
+
+    @property
+    def home(self) -> Path:
+        """The folder of ours beside the store: receipts, transcripts, attempts in flight."""
+        from pathlib import Path
+
+        if not self.url.startswith("sqlite:"):
+            return Path.cwd() / ".allswell"
+        from allswell.store.sqlite.place import locate
+
+        beside = locate(self.url).parent
+        return beside if beside.name == ".allswell" else beside / ".allswell"
 
     @cached_property
     def settings(self) -> Settings:
@@ -208,7 +220,7 @@ class Frame:
         if not self.json and sys.stderr.isatty():
             remark(text)
 
-    def leave(self, code: Exit, message: str | None = None) -> NoReturn:
+    def leave(self, code: int, message: str | None = None) -> NoReturn:
         """End with a code, and a sentence on standard error."""
         if message:
             remark(f"allswell: {message}")

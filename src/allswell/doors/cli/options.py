@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, NamedTuple, TypeVar
 
+RUNNING = "Run"
 LOOKING = "Look"
 DECIDING = "Decide"
 WORKING = "Hold work (for agents)"
 UPKEEP = "Look after the watch"
-GROUPS = (LOOKING, DECIDING, WORKING, UPKEEP)
+GROUPS = (RUNNING, LOOKING, DECIDING, WORKING, UPKEEP)
 """The groups of the help page, in its order."""
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -30,6 +31,8 @@ class Declared(NamedTuple):
     min: float | None = None
     max: float | None = None
     show_default: bool = True
+    rest: bool = False
+    """Everything behind `--`, whatever it looks like; Typer does not see it."""
 
 
 def Option(  # noqa: N802 - it stands where Typer's would
@@ -48,6 +51,11 @@ def Option(  # noqa: N802 - it stands where Typer's would
 def Argument(*, metavar: str, help: str, show_default: bool = True) -> Declared:  # noqa: A002, N802
     """A parameter by its place."""
     return Declared((), metavar, help, show_default=show_default)
+
+
+def Rest(*, metavar: str, help: str) -> Declared:  # noqa: A002, N802
+    """All that stands behind `--`."""
+    return Declared((), metavar, help, show_default=False, rest=True)
 
 
 Store = Annotated[

@@ -13,6 +13,8 @@ SENTENCES: Mapping[str, str] = {
     "task_claimed": "is held by {agent}{attempt}",
     "task_checked_in": "{agent} checks in: {note}{progress}",
     "task_completed": "is done: {agent} finished it in {elapsed_ms}",
+    "step_recorded": "is done: {agent} took {elapsed_ms}",
+    "step_refused": "{agent} came back too late with {name}: it runs the flow no more",
     "task_retried": "failed for {agent} ({message}); the next try comes in {delay_ms}",
     "task_failed": "failed for good: {reason}",
     "task_returned": "is back in the pool: {reason}",
@@ -27,6 +29,7 @@ SENTENCES: Mapping[str, str] = {
     "lease_lapsed": "{agent} went silent: its lease is over after {elapsed_ms}",
     "task_repeated_timeout": "timed out for the {count}. time: a human is asked",
     "late_result": "{agent} came back too late{attempt}: refused, and kept",
+    "receipt_written": "left a receipt{attempt}: {receipt} ({status})",
     "question_asked": "asks you: {text}",
     "question_answered": "was answered{by}: {choice}",
     "question_withdrawn": "needs no answer any more",
@@ -41,6 +44,8 @@ SENTENCES: Mapping[str, str] = {
 }
 MARKS: Mapping[str, str] = {
     "task_completed": "✓",
+    "step_recorded": "✓",
+    "step_refused": "✋",
     "task_failed": "✗",
     "task_retried": "✗",
     "lease_lapsed": "✗",

@@ -6,6 +6,7 @@
 """
 
 from allswell.domain.snapshot import LeftOut, Limits, Snapshot, Why
+from allswell.runtime.snapshot.changes import changed_files
 from allswell.runtime.snapshot.git import GitFailed
 from allswell.runtime.snapshot.listing import list_snapshots
 from allswell.runtime.snapshot.recover import Conflict, Recovery, recover
@@ -19,6 +20,7 @@ __all__ = [
     "Recovery",
     "Snapshot",
     "Why",
+    "changed_files",
     "keep_baseline",
     "list_snapshots",
     "recover",

@@ -14,8 +14,9 @@ import msgspec
 
 from allswell.domain.snapshot import Limits, Snapshot, ref_name, spell
 from allswell.errors import Refused
+from allswell.runtime.repository import find_top
 from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, GitFailed, find_top, scratch_folder
+from allswell.runtime.snapshot.git import Git, GitFailed, scratch_folder
 from allswell.runtime.snapshot.record import Header
 from allswell.runtime.snapshot.storing import particulars, store_files, write_commit, write_staged, write_tree
 from allswell.runtime.snapshot.survey import Survey, survey
@@ -32,10 +33,12 @@ def take(
     reason: str,
     limits: Limits = LIMITS,
     clock: Clock | None = None,
+    since: int | None = None,
 ) -> Snapshot:
     """Keep everything in `folder` that git does not ignore, untracked files too, without changing anything there.
 
-    In a repository the whole working tree is taken, wherever in it `folder` is. If nothing has changed since the last
+    In a repository the whole working tree is taken, wherever in it `folder` is. Elsewhere, where no baseline was kept,
+    only what has changed after the moment `since` (wall clock, ms) is copied. If nothing has changed since the last
     snapshot of this attempt, that one is returned. It blocks, at most for `limits.timeout` and a few calls of git.
     """
     clock = clock or SystemClock()
@@ -43,7 +46,7 @@ def take(
     ref_name(task, attempt)
     place = _folder(folder)
     reason = reason.encode("utf-8", "backslashreplace").decode()
-    order = folders.Order(task, attempt, reason, clock.wall(), limits, _deadline(clock, limits.timeout))
+    order = folders.Order(task, attempt, reason, clock.wall(), limits, _deadline(clock, limits.timeout), since)
     top = find_top(place)
     if top is None:
         return folders.take_folder(place, order)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import select
 import socket
 import threading
@@ -39,7 +38,7 @@ class Handle:
     def __init__(self, command: Command) -> None:
         self.command = command
         self.began = time.monotonic()
-        self.record: Record = new_record(secrets.token_hex(16))
+        self.record: Record = new_record(os.urandom(16).hex())
         """What to write down, so that a later supervisor can find what is left; whole once it has started."""
         self.result: Result | None = None
         self.exited_at: float | None = None
@@ -122,6 +121,10 @@ class Handle:
     async def started(self) -> None:
         """Wait until the command runs; raises what stood in its way."""
         await self._awaited(lambda: self.has_started or self.result is not None)
+
+    async def stood_still(self) -> None:
+        """Wait until everybody stands still after `freeze`, or has ended. Nobody else may wait meanwhile."""
+        await self._awaited(lambda: self.frozen is not None or self.result is not None)
 
     async def ended(self) -> Result:
         """The end of the whole tree."""
