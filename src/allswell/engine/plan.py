@@ -79,13 +79,7 @@ class Plan:
         elif isinstance(command, Cancel):
             self._hold(command.task)
         elif isinstance(command, Answer):
-            self.questions[command.question] = None
-            service = service_of_question(command.question)
-            if service is None:
-                self._hold(task_of_question(command.question))
-            else:
-                self.services[service] = None
-            self._submit(command.subtasks)
+            self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
             self.runs_shared = False
@@ -97,6 +91,15 @@ class Plan:
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None
         self.held[task] = None
+
+    def _answer(self, command: Answer) -> None:
+        self.questions[command.question] = None
+        service = service_of_question(command.question)
+        if service is None:
+            self._hold(task_of_question(command.question))
+        else:
+            self.services[service] = None
+        self._submit(command.subtasks)
 
     def _submit(self, tasks: Iterable[NewTask]) -> None:
         for new in tasks:

@@ -14,7 +14,7 @@ import socket
 from functools import cache
 from hashlib import blake2b
 
-from allswell.runtime.travel import boot_id
+from allswell.runtime.boot import boot_id
 from allswell.runtime.warden.apart.tree import look
 from allswell.runtime.warden.record import pid_namespace
 
