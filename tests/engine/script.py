@@ -253,7 +253,8 @@ class Author:
                 return Submit(id_, tuple(made))
             case "claim":
                 roles = draw.choice([None, None, ("builder",), ("", "auditor")])
-                return Claim(id_, draw.choice(AGENTS), roles, draw.choice([1, 2, 3]))
+                named = self._some(self._tasks, "t_") if draw.random() < 0.2 else None
+                return Claim(id_, draw.choice(AGENTS), roles, draw.choice([1, 2, 3]), task=named)
             case "run":
                 return OpenRun(id_, RunId(f"r_{id_}"), "build", draw.choice([None, Millis(1_200_000)]))
             case "end_run":
