@@ -23,6 +23,12 @@ LONG = "summarise the minutes of the meeting about the migration of the database
 WIDE = "名前が日本語のタスクで、とても長いので切らなければならないもの"
 AGENT = "an agent with quite a long name"
 QUESTION = "どちらのテーブルを移行しますか? 一つ目はスキーマ public にあり、二つ目はスキーマ legacy にあります。" * 2
+FLOW = """\
+steps:
+  - {id: a-step-with-a-name-that-is-as-long-as-the-name-of-one-may-be, run: [echo, 名前が日本語のタスク]}
+  - {id: b, run: make everything that there is to be made and then some more, needs: \
+a-step-with-a-name-that-is-as-long-as-the-name-of-one-may-be}
+"""
 
 
 class Terminal:
@@ -51,6 +57,12 @@ class Terminal:
                 shown = line.rstrip("\r").rpartition("\r")[2]
                 assert width_of(shown) <= self.columns, f"{args} wrote a line of {width_of(shown)}: {shown!r}"
         return Ran(said.code, out)
+
+
+def _flows(allswell: Terminal) -> None:
+    """What is done with flow files."""
+    (allswell.folder / "flow.yaml").write_text(FLOW)
+    assert "the longest way" in allswell("graph", "flow.yaml").out
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -113,6 +125,7 @@ def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
     allswell("config", "agent_timeout")
     allswell("config", "agent_timeuot", code=2)
     allswell("check")
+    _flows(allswell)
     allswell("doctor")
     allswell("drill", "--hours", "0.1")
     assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"

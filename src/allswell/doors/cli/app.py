@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from allswell.doors.cli import agents, checking, people, story, swift, upkeep
+from allswell.doors.cli import agents, checking, graphing, people, story, swift, upkeep
 from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
 from allswell.doors.cli.render import plain
@@ -25,6 +25,7 @@ def commands() -> Commands:
     every = Commands()
     people.add_to(every)
     story.add_to(every)
+    graphing.add_to(every)
     agents.add_to(every)
     checking.add_to(every)
     upkeep.add_to(every)
