@@ -231,8 +231,12 @@ class Watch:
         wait: float | str = 0.0,
         lease: int | str | None = None,
         command: str | None = None,
+        tasks: Sequence[str] = (),
     ) -> list[Lease]:
-        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
+        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse.
+
+        Where `tasks` are named, all of those are taken that can be had, and no others.
+        """
         seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
         length = None if lease is None else parse(lease, where="lease")
         if isinstance(roles, str):
@@ -243,6 +247,7 @@ class Watch:
             "roles": None if roles is None else tuple(roles),
             "count": count,
             "length": length,
+            "tasks": tuple(tasks),
         }
         try:
             claim = msgspec.convert(wanted, Claim)
