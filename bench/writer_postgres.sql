@@ -23,7 +23,7 @@ WITH x AS MATERIALIZED (
            WHERE r.lane = x.lane AND r.rank = x.rank AND r.task = x.id),
      l AS (INSERT INTO allswell.lease
            SELECT id, 1, 'bench', $2::bigint, $2::bigint + 900000, NULL, NULL, 300000, 30000, 10000, '', 0, NULL,
-                  $2::bigint, NULL, NULL, '', $2::bigint + 330000 FROM x),
+                  $2::bigint, NULL, '', $2::bigint + 330000 FROM x),
      e AS (INSERT INTO allswell.journal (at, events)
            SELECT $2::bigint, '[' || string_agg('{"kind":"task_claimed","task":"' || id
                   || '","agent":"bench","token":1,"data":{"deadline":1794788367078}}', ',') || ']'
@@ -34,7 +34,7 @@ SELECT id FROM x
 
 -- name: beat
 -- Check-ins.
-UPDATE allswell.lease AS l SET renewed_at = $2::bigint, checkin_at = $2::bigint
+UPDATE allswell.lease AS l SET renewed_at = $2::bigint, quiet = 0
 FROM unnest($1::text[]) AS x(id) WHERE l.task = x.id AND l.token = 1
 
 -- name: complete

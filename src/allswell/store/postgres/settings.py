@@ -1,4 +1,4 @@
-"""Every bound of the PostgreSQL store, by name, so that an error can say which one passed. All are seconds."""
+"""Every bound of the PostgreSQL store, by name, so that an error can say which one passed; times are seconds."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long a listener may hear nothing before it proves by a round trip that it still would."""
     listen_timeout: float = 5
     """For that round trip, and for every notification; beyond it the listener is replaced."""
+    vacuum_every: int = 20_000
+    """After how many tasks claimed or withdrawn by this process the tables that turn over are vacuumed."""
+    vacuum_timeout: float = 10
+    """For that vacuum; the server ends it."""
     prepare_threshold: int | msgspec.UnsetType | None = msgspec.UNSET
     """After how many uses a statement is prepared; None: never.
 

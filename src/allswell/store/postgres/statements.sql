@@ -23,6 +23,16 @@ SELECT set_config('statement_timeout', $1::text, true),
        set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true)
 
+-- name: set_up_vacuum
+-- For the whole session, which is thrown away after it: a vacuum runs in no transaction.
+SELECT set_config('statement_timeout', $1::text, false)
+
+-- name: vacuum_ready
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) allswell.ready
+
+-- name: vacuum_lease
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) allswell.lease
+
 -- name: set_up_view
 -- Views may scan: they are bounded in time. But a page must not be merged with every ready row before it.
 SELECT set_config('statement_timeout', $1::text, true),
@@ -150,7 +160,7 @@ SELECT task, kind, target FROM allswell.waits WHERE task = ANY($1::text[]) ORDER
 
 -- name: read_leases
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       judged, stalled_at, renewed_at, checkin_at, progress, note
+       judged, stalled_at, renewed_at, renewed_at - quiet, progress, note
 FROM allswell.lease WHERE task = ANY($1::text[])
 
 -- name: read_attempts
@@ -330,9 +340,10 @@ SELECT task, agent FROM json_to_recordset($1::json) AS x(task text, agent text)
 
 -- name: insert_leases
 INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                            judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
+                            judged, stalled_at, renewed_at, quiet, progress, note, due_at)
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       coalesce(judged, 0), stalled_at, coalesce(renewed_at, 0), checkin_at, progress, coalesce(note, ''), due_at
+       coalesce(judged, 0), stalled_at, coalesce(renewed_at, 0),
+       coalesce(renewed_at, 0) - checkin_at, progress, coalesce(note, ''), due_at
 FROM ROWS FROM (
     json_to_recordset($1::json) AS (task text, token bigint, agent text, granted_at bigint, deadline bigint,
                                     length bigint, idle bigint, ask_every bigint, ask_wait bigint, grace bigint,
@@ -346,7 +357,8 @@ FROM ROWS FROM (
 -- Fenced by the token; what cannot change after the grant is not written.
 UPDATE allswell.lease AS l
 SET deadline = x.deadline, judged = coalesce(x.judged, 0), stalled_at = x.stalled_at,
-    renewed_at = coalesce(x.renewed_at, 0), checkin_at = x.checkin_at, progress = x.progress, note = coalesce(x.note, '')
+    renewed_at = coalesce(x.renewed_at, 0), quiet = coalesce(x.renewed_at, 0) - x.checkin_at, progress = x.progress,
+    note = coalesce(x.note, '')
 FROM json_to_recordset($1::json) AS x(task text, token bigint, deadline bigint, judged bigint, stalled_at bigint,
                                       renewed_at bigint, checkin_at bigint, progress double precision, note text)
 WHERE l.task = x.task AND l.token = x.token
@@ -431,7 +443,7 @@ SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t
        r.task IS NOT NULL, coalesce(m.due_at, l.due_at),
        ARRAY(SELECT w.kind || ' ' || w.target FROM allswell.waits AS w WHERE w.task = t.id ORDER BY w.kind, w.target),
        l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace,
-       l.command, l.judged, l.stalled_at, l.renewed_at, l.checkin_at, l.progress, l.note
+       l.command, l.judged, l.stalled_at, l.renewed_at, l.renewed_at - l.quiet, l.progress, l.note
 FROM allswell.task AS t
 LEFT JOIN allswell.ready AS r ON r.lane = t.lane AND r.rank = t.rank AND r.task = t.id
 LEFT JOIN allswell.timer AS m ON m.owner = t.id

@@ -26,6 +26,7 @@ from allswell.store.call import Call, Hearer
 from allswell.store.drive import drive
 from allswell.store.herald import Herald
 from allswell.store.port import CommitUnknown, Position, Transaction
+from allswell.store.postgres.broom import Broom
 from allswell.store.postgres.carrier import NotifyCarrier
 from allswell.store.postgres.connection import Address, Connection, Line, Statement, is_pooled
 from allswell.store.postgres.desk import Desk, Guard
@@ -66,6 +67,7 @@ class PostgresStore(PostgresViews):
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._closed = False
         self._herald = self._new_herald()
+        self._broom = Broom(self._vacuum, self._settings.vacuum_every)
 
     def __repr__(self) -> str:
         return f"<PostgresStore {self._address.place}>"
@@ -95,6 +97,7 @@ class PostgresStore(PostgresViews):
         timeout = self._settings.close_timeout
         await asyncio.gather(
             self._herald.close(min(timeout, _LAST_CALL)),
+            self._broom.close(timeout),
             *(desk.close(timeout) for desk in desks),
             return_exceptions=True,
         )
@@ -119,7 +122,7 @@ class PostgresStore(PostgresViews):
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = Guard()
 
-        def job(line: Line) -> T:
+        def job(line: Line) -> tuple[T, int]:
             number = next(self._numbers)
             opening = opening_of_work(self._settings, durable=durable)
             session = Session(line, self._address.place, opening, guard)
@@ -136,10 +139,10 @@ class PostgresStore(PostgresViews):
             except BaseException:
                 session.roll_back()
                 raise
-            return result
+            return result, transaction.left
 
         try:
-            return await desk.call(
+            result, left = await desk.call(
                 job, timeout=self._settings.transact_timeout, what="a unit of work (transact_timeout)"
             )
         except Unavailable:
@@ -149,6 +152,8 @@ class PostgresStore(PostgresViews):
         except asyncio.CancelledError:
             guard.give_up()
             raise
+        self._broom.count(left)
+        return result
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place, asked on a new connection until the server knows."""
@@ -223,6 +228,21 @@ class PostgresStore(PostgresViews):
             session.ask((SQL["put_kept"], (key, value)))
 
         await self._write(keep, "what the watch keeps about itself (view_timeout)")
+
+    async def _vacuum(self) -> None:
+        bound = self._settings.vacuum_timeout
+
+        def vacuum() -> None:
+            with self._connect() as connection:
+                try:
+                    if not self._address.pooled:  # what is set there would stay for whoever gets the session next
+                        connection.execute(SQL["set_up_vacuum"], (str(round(bound * 1000)),))
+                    for table in ("ready", "lease"):
+                        connection.execute(SQL[f"vacuum_{table}"], prepare=False)
+                except psycopg.Error as error:
+                    raise explain(error, self._address.place) from error
+
+        await self._outside(vacuum, bound + self._settings.connect_timeout, "a vacuum (vacuum_timeout)")
 
     async def _write(self, job: Callable[[Session], T], what: str) -> T:
         def write(line: Line) -> T:

@@ -43,6 +43,8 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick."""
         self.unsent: list[Statement] = []
         self.wrote = False
+        self.left = 0
+        """How many rows it takes out of `ready`."""
         self.xid: int | None = None
         """What a lost commit will be asked about, once it is known."""
 
@@ -104,6 +106,7 @@ class PostgresTransaction:
         """Note what to write; it is sent before anything else is asked."""
         self.unsent += writes(changes)
         self.wrote = True
+        self.left += len(changes.drop_ready)
         self._ahead = None
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
