@@ -16,8 +16,8 @@ from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Fail, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import AgentId, QuestionId, TaskId, Token
-from allswell.domain.question import Option
+from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
+from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import Handover
 from allswell.engine.claims import Granted
@@ -104,6 +104,16 @@ class Lease:
         if self.length is not None:
             end = min(end, self._renewed + self.length / 1000)
         return max(0, int((end - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def until_limit(self) -> int:
+        """How long it is to the attempt's hard limit, in ms, whether or not the lease can be trusted until then."""
+        return max(0, int((self._ends - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def run(self) -> RunId | None:
+        """The run that the task belongs to."""
+        return self._granted.task.run
 
     @property
     def renew_at(self) -> float | None:
@@ -193,3 +203,7 @@ class Lease:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
         said = Ask(self._ids.command(), self.task, self.token, self.agent, text, tuple(options), hold)
         return QuestionId(str(await self._end(said)))
+
+    async def question(self, question: QuestionId) -> Question | None:
+        """A question as it stands: what became of one that was asked while the task was kept."""
+        return await self._engine.store.view_question(question)

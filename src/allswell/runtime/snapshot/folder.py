@@ -8,7 +8,8 @@
 
 A snapshot is written into a folder with another name, flushed and renamed: it is there as a whole or not at all.
 What has the size, inode and times of the baseline is taken as unchanged and not read, except when it was written in the
-last moment before the baseline was made, where times cannot tell.
+last moment before the baseline was made, where times cannot tell. Where there is no baseline, a caller may say since
+when changes matter: the kernel's own time of the last change (ctime), which no program can set back, tells them.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class Order(msgspec.Struct, frozen=True):
     now: int
     limits: Limits
     late: Callable[[], bool]
+    since: int | None = None
+    """Where there is no baseline: files that were last touched before this moment are listed and not copied."""
 
 
 def keep_baseline(folder: Path, order: Order) -> Manifest:
@@ -204,12 +207,16 @@ def _scan(
     """Every file's entry; those that changed since the baseline are copied below `files`."""
     known = {one.path: one for one in baseline.files} if baseline is not None else {}
     since = (baseline.taken_at - _RACY) * _NS_PER_MS if baseline is not None else 0
+    untouched_before = 0 if baseline is not None or order.since is None else (order.since - _RACY) * _NS_PER_MS
     entries: list[Entry] = []
     torn: list[str] = []
     notes: list[str] = []
     to_read: dict[bytes, os.stat_result] = {}
     left_out: list[LeftOut] = []
     for path in walk(top, notes) if only is None else only:
+        if order.late():
+            notes.append("there was no time to look at everything")
+            break
         try:
             status = os.stat(path, dir_fd=top, follow_symlinks=False)
         except OSError as error:
@@ -218,6 +225,8 @@ def _scan(
         before = known.get(spell(path))
         if before is not None and before.sha256 and _untouched(before, status) and status.st_ctime_ns < since:
             entries.append(msgspec.structs.replace(before, kept=False))
+        elif stat.S_ISREG(status.st_mode) and status.st_ctime_ns < untouched_before:
+            entries.append(_unread(path, status))
         else:
             to_read[path] = status
     # The baseline copies nothing, so only time bounds it.

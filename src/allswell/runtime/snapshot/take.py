@@ -32,10 +32,12 @@ def take(
     reason: str,
     limits: Limits = LIMITS,
     clock: Clock | None = None,
+    since: int | None = None,
 ) -> Snapshot:
     """Keep everything in `folder` that git does not ignore, untracked files too, without changing anything there.
 
-    In a repository the whole working tree is taken, wherever in it `folder` is. If nothing has changed since the last
+    In a repository the whole working tree is taken, wherever in it `folder` is. Elsewhere, where no baseline was kept,
+    only what has changed after the moment `since` (wall clock, ms) is copied. If nothing has changed since the last
     snapshot of this attempt, that one is returned. It blocks, at most for `limits.timeout` and a few calls of git.
     """
     clock = clock or SystemClock()
@@ -43,7 +45,7 @@ def take(
     ref_name(task, attempt)
     place = _folder(folder)
     reason = reason.encode("utf-8", "backslashreplace").decode()
-    order = folders.Order(task, attempt, reason, clock.wall(), limits, _deadline(clock, limits.timeout))
+    order = folders.Order(task, attempt, reason, clock.wall(), limits, _deadline(clock, limits.timeout), since)
     top = find_top(place)
     if top is None:
         return folders.take_folder(place, order)

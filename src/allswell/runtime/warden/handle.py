@@ -123,6 +123,10 @@ class Handle:
         """Wait until the command runs; raises what stood in its way."""
         await self._awaited(lambda: self.has_started or self.result is not None)
 
+    async def stood_still(self) -> None:
+        """Wait until everybody stands still after `freeze`, or has ended. Nobody else may wait meanwhile."""
+        await self._awaited(lambda: self.frozen is not None or self.result is not None)
+
     async def ended(self) -> Result:
         """The end of the whole tree."""
         await self._awaited(lambda: self.result is not None)

@@ -1,0 +1,197 @@
+"""Receipts: what an attempt that did not end well leaves behind, and how that is told.
+
+A receipt is written before anything is killed (`partial`) and replaced once the tree is gone, so that whoever looks
+finds one at every moment. It names the limit or signal, the time it took, the last proof of progress, where the work
+and the transcript are, and what to type next. It is data about one attempt and decides nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from enum import StrEnum
+
+import msgspec
+
+from allswell.domain.duration import show
+from allswell.domain.evidence import Evidence
+from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
+from allswell.domain.snapshot import Snapshot
+
+CHANGES_LISTED = 1_000
+"""How many changed files a receipt names; the snapshot has all of them."""
+
+
+class End(StrEnum):
+    """How an attempt ended."""
+
+    DONE = "done"
+    """Well: exit code 0, or its own word `done`. The only end without a receipt."""
+    FAILED = "failed"
+    """By itself with another exit code, or by its own word `fail`."""
+    SIGNALLED = "signalled"
+    """A signal ended it that was not ours."""
+    TIMEOUT = "timeout"
+    """At its hard limit."""
+    IDLE = "idle"
+    """It gave no proof of progress for too long."""
+    STALLED = "stalled"
+    """It did not answer when it was asked for check-ins, and was ended for that."""
+    INTERRUPTED = "interrupted"
+    """Somebody ordered the stop: a signal to us, a shutdown, the caller."""
+    LEASE_LOST = "lease_lost"
+    """The task is not its holder's any more."""
+    ASKED = "asked"
+    """It asked a human and let go of the task."""
+    RELEASED = "released"
+    """It gave the task back."""
+    NOT_STARTED = "not_started"
+    """The command could not be started."""
+    LOST = "lost"
+    """Nobody knows: its reaper was killed, and what was left of the tree with it."""
+    ORPHANED = "orphaned"
+    """Its supervisor died; the tree was ended, and this was written afterwards."""
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One file that is not as it was: A added, M changed, D deleted, T of another kind."""
+
+    how: str
+    path: str
+    """Spelled as in `domain.snapshot`."""
+
+
+class Used(msgspec.Struct, frozen=True, gc=False):
+    """What the whole tree has used."""
+
+    user_seconds: float = 0.0
+    system_seconds: float = 0.0
+    max_rss_kb: int = 0
+
+
+class Transcript(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One stream's file, up to the cut."""
+
+    path: str
+    bytes: int = 0
+    left_out: int = 0
+    """Bytes that are not in the file; there a line says so."""
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """What to type next."""
+
+    look: tuple[str, ...] = ()
+    recover: tuple[str, ...] = ()
+    resume: tuple[str, ...] = ()
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt leaves behind; times are milliseconds, moments of this machine's wall clock."""
+
+    id: str
+    status: End
+    partial: bool
+    """Written before the end: the tree may not be gone yet, and what follows may be missing."""
+    task: TaskId
+    name: str
+    attempt: int
+    token: Token
+    agent: AgentId
+    run: RunId | None = None
+    reason: str
+    """In words: which limit, which signal, whose order."""
+    limit_ms: Millis | None = None
+    """The limit that was reached, where it was one."""
+    began_at: Millis
+    ended_at: Millis
+    elapsed_ms: Millis
+    exit_code: int | None = None
+    signal: int | None = None
+    killed: bool = False
+    """Whether somebody had to be killed after the grace."""
+    survivors: tuple[int, ...] = ()
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    last_evidence: Evidence | None = None
+    last_evidence_ms: Millis | None = None
+    """How long before the end that was."""
+    evidence: tuple[Evidence, ...] = ()
+    """The last of each sign, the strongest first; moments count from the beginning of the attempt."""
+    session: str | None = None
+    """The agent's own session, as `dialect:id`."""
+    stdout: Transcript | None = None
+    stderr: Transcript | None = None
+    snapshot: Snapshot | None = None
+    changed: tuple[Change, ...] = ()
+    changed_more: int = 0
+    """How many more files have changed than are listed."""
+    used: Used | None = None
+    advice: Advice = Advice()
+    warnings: tuple[str, ...] = ()
+    """What could not be kept or written."""
+
+
+PREFIX = "rc_"
+
+
+def receipt_id(task: TaskId, attempt: int) -> str:
+    """The id of an attempt's receipt; it contains the task's, as a question's does."""
+    return f"{PREFIX}{task.removeprefix('t_')}.{attempt}"
+
+
+def task_of_receipt(id_: str) -> TaskId:
+    """The task that a receipt is about, read off its id."""
+    return TaskId(f"t_{id_.removeprefix(PREFIX).rpartition('.')[0]}")
+
+
+def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
+    """The receipt with the commands that look at what it tells of, bring the work back, and go on."""
+    look = [f"allswell show {receipt.id}"]
+    recover: list[str] = []
+    kept = receipt.snapshot
+    if kept is not None:
+        if kept.kind == "git":
+            base = kept.base or "HEAD"
+            look.append(f"git -C {shlex.quote(kept.folder)} diff {base[:12]} {kept.name}")
+        recover = [f"allswell recover {receipt.task} --into DIR", f"allswell recover {receipt.task} --apply"]
+    return msgspec.structs.replace(receipt, advice=Advice(tuple(look), tuple(recover), resume))
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+_HOW = {
+    End.DONE: "ended well",
+    End.FAILED: "failed",
+    End.SIGNALLED: "was ended by a signal",
+    End.TIMEOUT: "reached its limit",
+    End.IDLE: "gave no proof of progress",
+    End.STALLED: "did not answer",
+    End.INTERRUPTED: "was interrupted",
+    End.LEASE_LOST: "lost its lease",
+    End.ASKED: "asked a human",
+    End.RELEASED: "gave the task back",
+    End.NOT_STARTED: "could not be started",
+    End.LOST: "was lost",
+    End.ORPHANED: "lost its supervisor",
+}
+
+
+def told(receipt: Receipt) -> str:
+    """The paragraph for people: what happened, and where the work is."""
+    said = [f"{receipt.name} {_HOW[receipt.status]} after {show(receipt.elapsed_ms)}: {receipt.reason}."]
+    last = receipt.last_evidence
+    if receipt.status in (End.TIMEOUT, End.IDLE, End.STALLED, End.INTERRUPTED, End.ORPHANED):
+        if last is None or receipt.last_evidence_ms is None:
+            said.append("It had given no proof of progress.")
+        else:
+            said.append(f"The last proof of progress was {show(receipt.last_evidence_ms)} before: {last.what}.")
+    kept = receipt.snapshot
+    files = len(receipt.changed) + receipt.changed_more
+    if kept is not None:
+        whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
+        count = "no file differs" if not files else f"{files} file{'' if files == 1 else 's'} changed"
+        said.append(f"The work is kept in {kept.name}: {count}{whole}.")
+    if receipt.survivors:
+        said.append(f"The kernel did not let us end {', '.join(map(str, receipt.survivors))}.")
+    said += [f"Warning: {warning}." for warning in receipt.warnings]
+    return " ".join(said)

@@ -1,0 +1,408 @@
+"""The life of one attempt, from its order to its outcome.
+
+    prepare    transcript, socket, and the note that lets a later supervisor settle it
+    start      the command, under a reaper of its own
+    watch      until it ends, a limit is reached, somebody orders a stop, or the lease is lost
+    cut        only where it has not ended by itself: freeze, snapshot, partial receipt, TERM, grace, KILL
+    settle     snapshot again if anything changed, final receipt, the note is taken away
+
+At a limit everybody in the tree is stopped first: nothing changes while the work is kept, and a tree that ignores
+SIGTERM has lost nothing by the time it is killed. The receipt exists before the first signal that could end anything.
+
+The life is a task of its own. Cancelling the caller of `run` orders a stop, as `stop` does, and is passed on when the
+tree is gone and the receipt written (`outcome` has it then); nothing is left half done by being cancelled twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from allswell.domain.carried import VARIABLE as DEADLINE
+from allswell.domain.carried import write_instant
+from allswell.domain.duration import show
+from allswell.domain.evidence import Evidence, Sign, Standing
+from allswell.domain.names import Millis
+from allswell.domain.receipt import End
+from allswell.engine.handle import Lease
+from allswell.errors import AllswellError
+from allswell.runtime.attempt.client import VARIABLE as SOCKET
+from allswell.runtime.attempt.desk import Desk
+from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
+from allswell.runtime.attempt.gathering import Gathering
+from allswell.runtime.attempt.holder import Holder, More
+from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
+from allswell.runtime.attempt.order import Order, Outcome
+from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.receipts import Home
+from allswell.runtime.snapshot import find_top, head_of
+from allswell.runtime.travel import boot_id
+from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
+from allswell.timing.clock import Clock, SystemClock
+
+T = TypeVar("T")
+_LOOK_AT_LEASE = 500
+"""Milliseconds between two looks at whether the lease still holds."""
+_TELL_EVERY = 15_000
+"""Milliseconds between two tellings to the store that the agent's protocol shows progress."""
+_AROUND_THE_LIMIT = 1_000
+"""A lease that ends so shortly before the hard limit has reached it: the clocks of the store and ours are two."""
+_STANDING_STILL = 2.0
+"""Seconds in which a tree must have stopped; else it is kept while it moves."""
+_BEYOND = 10.0
+"""Seconds after the grace in which a reaper must have answered."""
+_BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED}
+
+
+class Attempt:
+    """One attempt at a task by the holder of a lease; `run` is called once."""
+
+    def __init__(
+        self,
+        order: Order,
+        lease: Lease,
+        home: Home,
+        *,
+        on_evidence: Callable[[Evidence], None] | None = None,
+        orders: More | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.order = order
+        self.lease = lease
+        self.outcome: Outcome | None = None
+        """How it ended, once it has."""
+        self._home = home
+        self._clock = clock or SystemClock()
+        self._gathering = Gathering(order, self._clock, on_evidence)
+        self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
+        self._desk = Desk(self._holder.hear)
+        self._streams: Streams | None = None
+        self._handle: Handle | None = None
+        self._file: FlightFile | None = None
+        self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
+        self._grace = order.limits.grace
+        self._leave_at: int | None = None
+        self._told_at = 0
+        self._telling: asyncio.Task[None] | None = None
+        limit = lease.until_limit
+        self._limit = limit if order.limits.timeout is None else min(order.limits.timeout, limit)
+        self._hard_at = self._clock.monotonic() + self._limit
+
+    # --- from outside -------------------------------------------------------------------------------------------------
+
+    @property
+    def standing(self) -> Standing:
+        """What it has shown so far."""
+        return self._gathering.standing
+
+    @property
+    def remaining(self) -> int:
+        """How long it is to the hard limit, in milliseconds."""
+        return max(self._hard_at - self._clock.monotonic(), 0)
+
+    def note(self, seen: Evidence) -> None:
+        """Add evidence that the caller has gathered elsewhere."""
+        self._gathering.note(seen)
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
+        if grace is not None:
+            self._grace = min(self._grace, grace)
+        if not self._stopping.done():
+            self._stopping.set_result((end, reason))
+        elif grace is not None and self._handle is not None and self._holder.stop is not None:
+            self._handle.stop(self._grace)
+
+    async def run(self) -> Outcome:
+        """From the order to the outcome; a cancel is passed on once it is over."""
+        life = asyncio.ensure_future(self._life())
+        cancel: asyncio.CancelledError | None = None
+        while not life.done():
+            try:
+                await asyncio.shield(life)
+            except asyncio.CancelledError as error:
+                cancel = error
+                self.stop("its caller was cancelled")
+        self.outcome = life.result()
+        if cancel is not None:
+            raise cancel
+        return self.outcome
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    async def _life(self) -> Outcome:
+        keeping = await self._prepare()
+        try:
+            try:
+                handle = await self._start(keeping)
+            except AllswellError as error:
+                return await self._not_started(keeping, error)
+            with handle:
+                ended = await self._watch(handle)
+                if ended.result is None:
+                    ended = await self._cut(handle, keeping, ended)
+            return await self._settle(keeping, ended)
+        finally:
+            await self._put_away(keeping)
+
+    async def _prepare(self) -> Keeping:
+        order, lease = self.order, self.lease
+        name = f"{lease.task}.{lease.attempt}"
+        self._streams = Streams(self._home.transcripts, name, order.echo, self._gathering.said)
+        stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
+        folder = work_folder(order.folder)
+        top = None if folder is None else find_top(folder)
+        flight = Flight(
+            task=lease.task,
+            name=lease.name,
+            attempt=lease.attempt,
+            token=lease.token,
+            agent=lease.agent,
+            run=lease.run,
+            argv=order.argv,
+            cwd=order.cwd,
+            folder=None if folder is None else str(folder),
+            head=None if top is None else head_of(top),
+            began_at=Millis(self._clock.wall()),
+            grace=order.limits.grace,
+            stdout=stdout,
+            stderr=stderr,
+            resume=order.resume,
+        )
+        keeping = Keeping(flight, self._home.receipts, order.snapshot, self._clock)
+        if self._streams.warning is not None:
+            keeping.warn("transcript", self._streams.warning)
+        try:
+            await self._desk.open()
+        except OSError as error:
+            keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror}")
+        try:
+            self._file = take_off(self._home.attempts, flight)
+        except OSError as error:
+            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        return keeping
+
+    async def _start(self, keeping: Keeping) -> Handle:
+        order, streams = self.order, self._streams
+        assert streams is not None  # noqa: S101 - `_prepare` made them
+        if not KEEPER.running:
+            await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
+        command = Command(
+            argv=order.argv,
+            path=order.path,
+            cwd=order.cwd,
+            env=self._environment(),
+            stdout=streams.files[0],
+            stderr=streams.files[1],
+            stdin=order.stdin,
+            live=(streams.into[0], streams.into[1]),
+            cap=order.cap,
+            grace_ms=order.limits.grace,
+        )
+        handle = begin(command)
+        try:
+            self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
+            await handle.started()
+            self._note(keeping, handle)
+        except BaseException:
+            handle.close()
+            raise
+        self._handle = handle
+        streams.let_go()
+        return handle
+
+    def _environment(self) -> dict[str, str]:
+        lease = self.lease
+        at = time.monotonic_ns() + self.remaining * 1_000_000
+        about = {
+            "ALLSWELL_TASK": lease.task,
+            "ALLSWELL_TOKEN": str(lease.token),
+            "ALLSWELL_AGENT": lease.agent,
+            "ALLSWELL_ATTEMPT": str(lease.attempt),
+            DEADLINE: write_instant(boot_id(), at),
+        }
+        return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
+
+    def _note(self, keeping: Keeping, handle: Handle) -> None:
+        socket = self._desk.path or None
+        keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record, socket=socket)
+        if self._file is not None:
+            try:
+                self._file.write(keeping.flight)
+            except OSError as error:
+                keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+
+    async def _not_started(self, keeping: Keeping, error: AllswellError) -> Outcome:
+        ended = self._so(End.NOT_STARTED, str(error))
+        receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+        return Outcome(
+            ended.end,
+            ended.reason,
+            receipt=receipt,
+            receipt_path=keeping.path,
+            error=error,
+            warnings=keeping.warnings,
+        )
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self, handle: Handle) -> Ended:
+        streams = self._streams
+        assert streams is not None  # noqa: S101 - `_prepare` made them
+        ending = asyncio.ensure_future(handle.ended())
+        looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
+        try:
+            while True:
+                await _first(ending, self._stopping, seconds=self._pause())
+                if ending.done():
+                    return self._by_itself(ending.result())
+                verdict = self._verdict()
+                if verdict is not None and verdict.end is End.IDLE:
+                    await self._gathering.look_now(handle.record.reaper, streams)
+                    verdict = self._verdict()
+                if verdict is not None:
+                    return verdict
+                self._tell_progress()
+        finally:
+            for waiting in (ending, looking):
+                waiting.cancel()
+            await asyncio.gather(ending, looking, return_exceptions=True)
+
+    def _pause(self) -> float:
+        """Seconds until something could have to be decided."""
+        now = self._clock.monotonic()
+        moments = [self._hard_at, now + _LOOK_AT_LEASE]
+        if self.order.limits.idle is not None:
+            moments.append(self.standing.idle_at(self.order.limits.idle))
+        if self._leave_at is not None:
+            moments.append(self._leave_at)
+        return max(min(moments) - now, 1) / 1_000
+
+    def _verdict(self) -> Ended | None:
+        """Why it should be ended now, if it should; what was ordered comes before what follows from the clock."""
+        now = self._clock.monotonic()
+        if self._stopping.done():
+            return self._so(*self._stopping.result())
+        said = self._holder.last_word
+        if said is not None:
+            if self._leave_at is None:
+                self._leave_at = now + self.order.limits.leave
+            if now < self._leave_at:
+                return None
+            text = f"it said {said}, and had not ended {show(self.order.limits.leave)} later"
+            return self._so(_BY_WORD[said], text)
+        lost = self.lease.lost
+        if now >= self._hard_at or (lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT):
+            return self._so(End.TIMEOUT, f"its limit of {show(self._limit)} was reached", self._limit)
+        if lost is not None:
+            return self._so(End.LEASE_LOST, lost.reason)
+        if self.lease.remaining == 0:
+            over = "its lease was ended" if self.lease.over else "its lease could not be renewed in time"
+            return self._so(End.LEASE_LOST, over)
+        idle = self.order.limits.idle
+        if idle is not None and now >= self.standing.idle_at(idle):
+            return self._so(End.IDLE, f"nothing showed progress for {show(idle)}", idle)
+        return None
+
+    def _by_itself(self, result: Result) -> Ended:
+        said = self._holder.last_word
+        if said is not None:
+            return self._so(_BY_WORD[said], f"it said {said}", result=result)
+        if result.ending is Ending.EXITED:
+            end = End.DONE if result.exit_code == 0 else End.FAILED
+            return self._so(end, f"exit code {result.exit_code}", result=result)
+        if result.ending is Ending.SIGNALLED and result.signal is not None:
+            return self._so(End.SIGNALLED, f"signal {_name_of(result.signal)}", result=result)
+        if result.ending is Ending.STOPPED:
+            return self._so(End.INTERRUPTED, "somebody told its reaper to stop", result=result)
+        return self._so(End.LOST, "its reaper was killed, and the tree with it", result=result)
+
+    def _so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> Ended:
+        elapsed = self._clock.monotonic() - self.standing.began
+        return Ended(end, reason, limit, result, elapsed, self.standing, self._gathering.session)
+
+    def _tell_progress(self) -> None:
+        """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
+        seen = self.standing.last.get(Sign.PROTOCOL)
+        now = self._clock.monotonic()
+        if seen is None or seen.at <= self._told_at or now - self._told_at < _TELL_EVERY:
+            return
+        if self._telling is None or self._telling.done():
+            self._told_at = now
+            self._telling = asyncio.ensure_future(self._check_in())
+
+    async def _check_in(self) -> None:
+        with contextlib.suppress(AllswellError):  # that it is lost stands in the lease; that the store is away passes
+            await self.lease.checkin()
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    async def _cut(self, handle: Handle, keeping: Keeping, ended: Ended) -> Ended:
+        """End the tree for real; unless its last word was said, its work is kept first."""
+        if ended.end is not End.DONE:
+            handle.freeze()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STANDING_STILL):
+                    await handle.stood_still()
+            if handle.result is None:
+                await _in_thread(lambda: keeping.keep_work(ended.reason))
+                await _in_thread(lambda: keeping.write(ended, partial=True))
+        self._holder.stop = ended.reason
+        handle.stop(self._grace)
+        try:
+            async with asyncio.timeout(self._grace / 1_000 + _BEYOND):
+                result = await handle.ended()
+        except TimeoutError:  # a machine that hangs; the tree is still its reaper's to end
+            result = Result(Ending.STOPPED, None, None, killed=True, survivors=(handle.pid,))
+        return msgspec.structs.replace(ended, result=result)
+
+    async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
+        receipt = None
+        if ended.end is not End.DONE:
+            await _in_thread(lambda: keeping.keep_work(ended.reason))
+            receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+        elif keeping.receipt is not None:
+            receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
+        if self._streams is not None:
+            stopped = ended.result is not None and ended.result.ending is not Ending.EXITED
+            await self._streams.drained(_BEYOND if stopped else None)
+        return Outcome(
+            ended.end,
+            ended.reason,
+            ended.result,
+            receipt,
+            keeping.path,
+            self._holder.last_word,
+            warnings=keeping.warnings,
+        )
+
+    async def _put_away(self, keeping: Keeping) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        await self._desk.close()
+        if self._streams is not None:
+            self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)
+        if self._file is not None:
+            self._file.remove()
+
+
+def _name_of(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} ({number})"
+    except ValueError:
+        return str(number)
+
+
+async def _first(*waiting: asyncio.Future[Any], seconds: float) -> None:
+    """Until one of them is done, or so long."""
+    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

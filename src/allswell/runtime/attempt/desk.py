@@ -1,0 +1,112 @@
+"""The socket of one attempt: good for its own lease only, in a folder that only our user can enter.
+
+It lies in a folder of its own below the system's folder for temporary files, not beside the store: a unix socket's path
+has 107 bytes, and projects lie deeper than that. Everything that comes in is bounded: how many may speak at once, how
+long a message may be, how long it may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from allswell.errors import AllswellError, Bug, LeaseLost, Refused
+from allswell.runtime.attempt.words import LONGEST, AnyWord, Reply, read_word
+
+_SPEAKERS = 32
+_SILENCE = 30.0
+"""Seconds that somebody may hold a connection without saying anything whole."""
+
+Hear = Callable[[AnyWord], Awaitable[Reply]]
+
+
+class Desk:
+    """Listens at a socket and hands what is said to `hear`."""
+
+    def __init__(self, hear: Hear) -> None:
+        self._hear = hear
+        self._folder: Path | None = None
+        self._server: asyncio.Server | None = None
+        self._speaking: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def path(self) -> str:
+        """The socket's path, once it is open."""
+        return "" if self._folder is None else str(self._folder / "s")
+
+    async def open(self) -> None:
+        """Begin to listen; `OSError` if that cannot be."""
+        self._folder = Path(tempfile.mkdtemp(prefix="allswell-"))
+        self._server = await asyncio.start_unix_server(self._greet, self.path, limit=LONGEST, backlog=_SPEAKERS)
+
+    async def close(self) -> None:
+        """Hang up on everybody and take the socket away."""
+        if self._server is not None:
+            self._server.close()
+        for speaker in self._speaking:
+            speaker.cancel()
+        await asyncio.gather(*self._speaking, return_exceptions=True)
+        remove(self._folder)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        itself = asyncio.current_task()
+        if itself is None:
+            return
+        self._speaking[itself] = None
+        try:
+            if len(self._speaking) <= _SPEAKERS:
+                await self._converse(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # it hung up, or fell silent
+        finally:
+            del self._speaking[itself]
+            writer.close()
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE):
+                    line = await reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError:
+                reply = error_reply(Refused("too_large", f"a message may have {LONGEST} bytes", where="message"))
+                writer.write(msgspec.json.encode(reply) + b"\n")
+                await writer.drain()
+                return
+            writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+            await writer.drain()
+
+    async def _answer(self, line: bytes) -> Reply:
+        try:
+            return await self._hear(read_word(line))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return error_reply(Refused("bad_message", f"this is not a word that can be said here: {error}"))
+        except AllswellError as error:
+            return error_reply(error)
+        except Exception as error:  # noqa: BLE001 - whatever an agent sends, its supervisor goes on
+            return error_reply(Bug(f"answering an agent failed: {error!r}"))
+
+
+def error_reply(error: AllswellError) -> Reply:
+    """An error as it travels."""
+    kind = type(error).__name__
+    if isinstance(error, LeaseLost):
+        return Reply(error=kind, message=error.reason, where=f"{error.task}:{error.token}")
+    if isinstance(error, Refused):
+        return Reply(error=kind, message=error.message, code=error.code, where=error.where)
+    return Reply(error=kind, message=str(error))
+
+
+def remove(folder: Path | None) -> None:
+    """Take a socket's folder away, if it is one."""
+    if folder is not None and folder.name.startswith("allswell-"):
+        with contextlib.suppress(OSError):
+            (folder / "s").unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()

@@ -1,0 +1,97 @@
+"""Gathering an attempt's evidence while it runs: what it says, what it prints, what its processes and its folder show.
+
+Looks are taken a few times within the idle limit, and not more often than they are cheap. Before an attempt is called
+idle, one more is taken (`look_now`): the verdict is never older than the moment it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from allswell.domain.evidence import Evidence, Look, Sign, Standing, at_work
+from allswell.domain.protocol import Said
+from allswell.runtime.attempt.order import Order
+from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.evidence import WorkLook, look_at
+from allswell.timing.clock import Clock
+
+_SELDOM = 5.0
+"""Seconds between two looks at the processes, at most."""
+_OFTEN = 0.1
+_WORK_SELDOM = 10.0
+_WORK_SHARE = 50
+"""A look at the folder may take this fraction of the time between two of them."""
+
+
+class Gathering:
+    """What one attempt has shown so far."""
+
+    def __init__(self, order: Order, clock: Clock, tell: Callable[[Evidence], None] | None) -> None:
+        self.standing = Standing(clock.monotonic())
+        self.session: tuple[str, str] | None = None
+        """The agent's own session, where its protocol names it: dialect and id."""
+        self._order = order
+        self._clock = clock
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._work = None if order.folder is None else WorkLook(order.folder)
+        self._before: Look | None = None
+        idle = order.limits.idle
+        self._every = _SELDOM if idle is None else min(max(idle / 8_000, _OFTEN), _SELDOM)
+        self._work_every = _WORK_SELDOM if idle is None else min(max(idle / 4_000, _OFTEN), _WORK_SELDOM)
+        self._looking = asyncio.Lock()
+
+    def heard(self, sign: Sign, what: str) -> None:
+        """Note something; on the loop."""
+        seen = Evidence(sign, self._clock.monotonic(), what[:500])
+        self.standing = self.standing.heard(seen)
+        if self._tell is not None:
+            self._tell(seen)
+
+    def note(self, seen: Evidence) -> None:
+        """Note evidence that somebody else has gathered."""
+        self.standing = self.standing.heard(seen)
+
+    def said(self, said: Said) -> None:
+        """A line of a protocol has passed; in a pump's thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hear_line, said)
+
+    def _hear_line(self, said: Said) -> None:
+        if said.session is not None:
+            self.session = (said.dialect, said.session)
+        if said.progress:
+            self.heard(Sign.PROTOCOL, f"{said.dialect}: {said.what}")
+
+    async def watch(self, reaper: int, streams: Streams) -> None:
+        """Look now and then, for as long as the attempt runs."""
+        due_work = 0.0
+        while True:
+            look_at_work = self._work is not None and self._loop.time() >= due_work
+            await self._look(reaper, streams, work=look_at_work)
+            if look_at_work and self._work is not None:
+                due_work = self._loop.time() + max(self._work_every, self._work.took * _WORK_SHARE)
+            await asyncio.sleep(self._every)
+
+    async def look_now(self, reaper: int, streams: Streams) -> None:
+        """One more look at everything, before a verdict."""
+        await self._look(reaper, streams, work=True)
+
+    async def _look(self, reaper: int, streams: Streams, *, work: bool) -> None:
+        async with self._looking:
+            processes = await self._loop.run_in_executor(None, look_at, reaper)
+            now = Look(self._clock.monotonic(), processes, streams.printed, streams.new)
+            streams.asked()
+            before, self._before = self._before, now
+            if before is not None:
+                if now.printed > before.printed:
+                    news = "" if now.new > before.new else ", nothing of it new"
+                    self.heard(Sign.OUTPUT, f"{now.printed - before.printed} bytes{news}")
+                working = at_work(before, now, self._order.limits.busy)
+                if working is not None:
+                    self.heard(Sign.PROCESS, working)
+            if work and self._work is not None:
+                changed = await self._loop.run_in_executor(None, self._work.changed)
+                if changed is not None:
+                    self.heard(Sign.WORK, f"{changed} changed" if not changed.endswith(")") else changed)

@@ -1,0 +1,61 @@
+"""Settling what a dead supervisor left: the tree is gone or ended, its work kept, and a receipt says so.
+
+Reapers end their trees when the supervisor dies, within the grace; whoever comes sooner than that helps
+(`end_left_over` ends only what is certainly of the tree). Then the snapshot is taken and the receipt written, as the
+dead one would have. What follows for the task is the caller's to say: its lease may still live, or be somebody else's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.receipt import End, Receipt
+from allswell.domain.snapshot import Limits
+from allswell.runtime.attempt.desk import remove
+from allswell.runtime.attempt.flight import Flight, unwatched
+from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.receipts import Home
+from allswell.runtime.warden import end_left_over
+from allswell.timing.clock import Clock, SystemClock
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """An attempt that a dead supervisor left, settled."""
+
+    flight: Flight
+    receipt: Receipt
+    path: Path | None
+    doubts: tuple[str, ...] = ()
+    """Processes that may be of its tree and were left alone."""
+
+
+def settle(home: Home, clock: Clock | None = None) -> list[Settled]:
+    """Settle every attempt in a home whose supervisor is gone; it blocks, for the grace of each and a snapshot."""
+    clock = clock or SystemClock()
+    settled = []
+    for file in unwatched(home.attempts):
+        flight = file.read()
+        if flight is not None:
+            settled.append(_settle(flight, home, clock))
+        file.remove()
+    return settled
+
+
+def _settle(flight: Flight, home: Home, clock: Clock) -> Settled:
+    doubts: tuple[str, ...] = ()
+    survivors: tuple[int, ...] = ()
+    keeping = Keeping(flight, home.receipts, Limits(timeout=10_000, git_timeout=10_000), clock)
+    if flight.record is not None:
+        left = end_left_over(flight.record, grace_ms=flight.grace)
+        doubts, survivors = left.doubts, left.processes
+        keeping.keep_work("its supervisor died")
+    for number, doubt in enumerate(doubts):
+        keeping.warn(f"doubt {number}", doubt)
+    if flight.socket is not None:
+        remove(Path(flight.socket).parent)
+    began = "while it ran" if flight.record is not None else "before it had started"
+    ended = Ended(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
+    receipt = keeping.write(ended, partial=bool(survivors or doubts))
+    return Settled(flight, receipt, keeping.path, doubts)

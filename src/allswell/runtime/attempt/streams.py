@@ -1,0 +1,99 @@
+"""The two streams of an attempt: a file for each, and a pump that hands on what passes and looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from allswell.domain.protocol import Said
+from allswell.runtime.attempt.order import Echo
+from allswell.runtime.evidence import Pump
+
+_NAMES = ("stdout", "stderr")
+
+
+class Streams:
+    """Files, pipes and pumps; `close` gives everything back, however far things had got."""
+
+    def __init__(self, folder: Path, name: str, echo: Echo | None, said: Callable[[Said], None]) -> None:
+        self.paths: list[Path | None] = []
+        self.warning: str | None = None
+        """Why the transcript has no name, if it has none: it is gone with the attempt then."""
+        self.files: list[int] = []
+        self.into: list[int] = []
+        """Where the reaper writes to, as well as into the files."""
+        self._pumps: list[Pump] = []
+        try:
+            for number, stream in enumerate(_NAMES, start=1):
+                self.files.append(self._open(folder, f"{name}.{stream}"))
+                source, into = os.pipe2(os.O_CLOEXEC)
+                self.into.append(into)
+                self._pumps.append(Pump(source, None if echo is None else partial(echo, number), said))
+                self._pumps[-1].start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, folder: Path, name: str) -> int:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / name
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
+            self.paths.append(None)
+            with tempfile.TemporaryFile() as nameless:
+                return os.dup(nameless.fileno())
+        self.paths.append(path)
+        return opened
+
+    @property
+    def printed(self) -> int:
+        """Bytes that have passed."""
+        return sum(pump.printed for pump in self._pumps)
+
+    @property
+    def new(self) -> int:
+        """How often something passed that had not passed before."""
+        return sum(pump.new for pump in self._pumps)
+
+    def asked(self) -> None:
+        """A look was taken: search for news again from here on."""
+        for pump in self._pumps:
+            pump.asked()
+
+    def let_go(self) -> None:
+        """The reaper has its own ends of the pipes: with ours closed, the last of it ends the pumps."""
+        for into in self.into:
+            os.close(into)
+        self.into = []
+
+    async def drained(self, seconds: float | None) -> None:
+        """Wait until all that was printed has been handed on; with a bound, where somebody may not take it."""
+        self.let_go()
+        loop = asyncio.get_running_loop()
+        for pump in self._pumps:
+            await loop.run_in_executor(None, pump.join, seconds)
+
+    def close(self, *, keep: bool = True) -> None:
+        """Give everything back; without `keep`, the files are gone."""
+        self.let_go()
+        for opened in self.files:
+            os.close(opened)
+        self.files = []
+        for path in self.paths:
+            if path is not None and (not keep or _is_empty(path)):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False

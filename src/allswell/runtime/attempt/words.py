@@ -1,0 +1,98 @@
+"""What is said through an attempt's socket: one JSON object a line, and one line in answer.
+
+A word may name the task and the token it is meant for; one that names another lease than the socket's is refused. What
+comes from an agent is data: it is decoded into these shapes or refused, and no message may be larger than `LONGEST`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from allswell.domain.names import QuestionId
+from allswell.domain.question import Option, Question
+from allswell.domain.retry import Failure
+
+LONGEST = 4 << 20
+"""Bytes of one message; a result may have 1 MiB, and JSON may need several bytes for one."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknown_fields=True, omit_defaults=True):
+    """Something that an agent says."""
+
+    task: str | None = None
+    token: int | None = None
+
+
+class CheckIn(Word, frozen=True, tag="checkin"):
+    """It has made progress."""
+
+    note: str = ""
+    progress: float | None = None
+
+
+class Done(Word, frozen=True, tag="done"):
+    """The task is done; `result` is JSON."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Fail(Word, frozen=True, tag="fail"):
+    """It could not do it."""
+
+    failure: Failure
+
+
+class Release(Word, frozen=True, tag="release"):
+    """It gives the task back."""
+
+    reason: str = "released"
+    delay: int = 0
+
+
+class Ask(Word, frozen=True, tag="ask"):
+    """It asks a human; with `hold` it goes on meanwhile."""
+
+    text: str
+    options: tuple[Option, ...] = ()
+    hold: bool = False
+
+
+class Look(Word, frozen=True, tag="look"):
+    """It wants its orders, and to know how a question of its own stands; it proves nothing by that."""
+
+    question: QuestionId | None = None
+
+
+AnyWord = CheckIn | Done | Fail | Release | Ask | Look
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the agent should know and do now; every answer carries it."""
+
+    remaining_ms: int
+    checkin: bool = False
+    """A check-in is owed."""
+    stop: str | None = None
+    """It is being ended, and why: save what there is, and go."""
+    answers: tuple[dict[str, str], ...] = ()
+    """What humans answered to questions that it asked while it went on."""
+    more: dict[str, msgspec.Raw] = {}
+    """Whatever else its supervisor has to say."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a word."""
+
+    orders: Told | None = None
+    state: str | None = None
+    """Where the task stands now, after a last word."""
+    question: Question | None = None
+    error: str | None = None
+    """The class of the error: Refused, LeaseLost, Unavailable."""
+    message: str = ""
+    code: str | None = None
+    where: str | None = None
+
+
+read_word = msgspec.json.Decoder(AnyWord).decode
+read_reply = msgspec.json.Decoder(Reply).decode

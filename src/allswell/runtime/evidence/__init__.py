@@ -1,0 +1,11 @@
+"""Gathering evidence of progress; what counts as such is decided in `allswell.domain.evidence`.
+
+`lines` reads what an attempt prints, as it passes; `processes` looks at its process tree; `work` at the folder it
+works in.
+"""
+
+from allswell.runtime.evidence.lines import Pump
+from allswell.runtime.evidence.processes import look_at
+from allswell.runtime.evidence.work import WorkLook
+
+__all__ = ["Pump", "WorkLook", "look_at"]

@@ -1,0 +1,111 @@
+"""What an attempt prints, as it passes: handed on unchanged, and looked at on the way.
+
+One thread for each stream reads from the reaper's pipe, hands every piece on as it is, and looks for two things: lines
+of a protocol, and whether anything is said that was not said before. The second is only asked once between two looks
+at the processes, and of a few kilobytes, so that a gigabyte passes at nearly the speed of a pipe and costs no memory.
+
+Who watches slowly slows the command down; who stops watching ends it, as a pipe does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from allswell.domain.evidence import Novelty
+from allswell.domain.protocol import LONGEST, Said, read
+
+_PIECE = 65_536
+_SAMPLE = 4_096
+_SAMPLES = 16
+"""Pieces that are searched for news between two looks."""
+_EVERY = 0.1
+"""Seconds between two tellings of protocol lines: a stream of tokens is one sign, not a thousand."""
+
+Echo = Callable[[bytes], None]
+"""Takes what passes, in the pump's thread; an `OSError` means that nobody watches any more."""
+
+
+class Pump:
+    """One stream of an attempt, from the reaper's pipe to whoever watches."""
+
+    def __init__(self, source: int, echo: Echo | None, said: Callable[[Said], None]) -> None:
+        self.printed = 0
+        self.new = 0
+        """How often something new was found, at most once for each look."""
+        self.last_at = 0.0
+        self._source = source
+        self._echo = echo
+        self._said = said
+        self._novelty = Novelty()
+        self._samples = _SAMPLES
+        self._rest = b""
+        self._skipping = False
+        self._last_line = b""
+        self._told_at = {True: 0.0, False: 0.0}
+        self._thread = threading.Thread(target=self._run, name="allswell output", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def join(self, seconds: float | None) -> bool:
+        """Wait until everything has passed; whether it has."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def asked(self) -> None:
+        """A look was taken: search for news again from here on."""
+        self._samples = _SAMPLES
+
+    def _run(self) -> None:
+        try:
+            while piece := os.read(self._source, _PIECE):
+                self.printed += len(piece)
+                self.last_at = time.monotonic()
+                if self._echo is not None:
+                    self._echo(piece)
+                self._look_for_news(piece)
+                self._look_for_lines(piece)
+        except OSError:
+            pass  # nobody watches any more; that the pipe is closed tells the command so
+        finally:
+            os.close(self._source)
+
+    def _look_for_news(self, piece: bytes) -> None:
+        if self._samples > 0:
+            self._samples -= 1
+            if self._novelty.is_new(piece[:_SAMPLE]):
+                self.new += 1
+                self._samples = 0
+
+    def _look_for_lines(self, piece: bytes) -> None:
+        if not self._rest and (self._skipping or not piece.startswith(b"{")) and b"\n{" not in piece:
+            # Nearly everything that is not a protocol ends here. A line may begin with the next piece.
+            self._skipping = not piece.endswith(b"\n")
+            return
+        *lines, rest = (self._rest + piece).split(b"\n")
+        if self._skipping:
+            if not lines:
+                return
+            lines = lines[1:]
+            self._skipping = False
+        for line in lines:
+            self._hear(line)
+        self._rest = rest if rest.startswith(b"{") and len(rest) <= LONGEST else b""
+        self._skipping = bool(rest) and not self._rest
+
+    def _hear(self, line: bytes) -> None:
+        if line == self._last_line:  # said again and again: a loop, not a step
+            return
+        said = read(line)
+        if said is None:
+            return
+        self._last_line = line
+        now = time.monotonic()
+        if now - self._told_at[said.progress] >= _EVERY:
+            self._told_at[said.progress] = now
+            self._said(said)

@@ -1,0 +1,34 @@
+"""A look at a process tree: what each of it has used so far, from /proc."""
+
+from __future__ import annotations
+
+import os
+
+from allswell.domain.evidence import Process
+from allswell.runtime.warden.apart.tree import below, read
+
+_TICK_MS = 1_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10
+
+
+def look_at(reaper: int) -> dict[tuple[int, int], Process]:
+    """Everybody below a reaper, by number and start time; the reaper stands for those it has buried."""
+    found: dict[tuple[int, int], Process] = {}
+    for pid in (reaper, *below(reaper)):
+        line = read(f"/proc/{pid}/stat")
+        if not line:
+            continue
+        fields = line[line.rindex(b")") + 2 :].split()
+        user, system, ended_user, ended_system = (int(field) * _TICK_MS for field in fields[11:15])
+        start = int(fields[19])
+        own = 0 if pid == reaper else user + system
+        written = 0 if pid == reaper else _written(pid)
+        found[pid, start] = Process(own, ended_user + ended_system, written)
+    return found
+
+
+def _written(pid: int) -> int:
+    """Bytes that a process has written to anything; 0 where the kernel does not tell."""
+    for line in read(f"/proc/{pid}/io").split(b"\n"):
+        if line.startswith(b"wchar:"):
+            return int(line[6:])
+    return 0

@@ -1,0 +1,87 @@
+"""A folder of receipts, one file for each attempt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.receipt import Receipt
+from allswell.errors import Refused
+from allswell.runtime.receipts.atomic import replace_file
+
+_BIGGEST = 4 << 20
+"""Bytes; no receipt of ours is larger, so a larger file is none."""
+_WRITE = msgspec.json.Encoder()
+_READ = msgspec.json.Decoder(Receipt)
+
+
+def by_id(receipt: Receipt) -> str:
+    """The usual name of a receipt's file."""
+    return f"{receipt.id}.json"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A receipt and its file."""
+
+    path: Path
+    receipt: Receipt
+
+
+class Receipts:
+    """Where receipts are kept; `name` says what the file of one is called."""
+
+    def __init__(self, folder: str | os.PathLike[str], name: Callable[[Receipt], str] = by_id) -> None:
+        self.folder = Path(folder)
+        self._name = name
+
+    def path_of(self, receipt: Receipt) -> Path:
+        """The file of a receipt."""
+        return self.folder / self._name(receipt)
+
+    def write(self, receipt: Receipt) -> Path:
+        """Keep a receipt in the place of an earlier one of the same attempt; `OSError` if that cannot be."""
+        path = self.path_of(receipt)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, msgspec.json.format(_WRITE.encode(receipt), indent=2) + b"\n")
+        return path
+
+    def all(self) -> list[Found]:
+        """Every receipt that can be read, the oldest first; what is torn or somebody else's is left out."""
+        try:
+            paths = sorted(self.folder.glob("*.json"))
+        except OSError:
+            return []
+        found = [Found(path, receipt) for path in paths if (receipt := _load(path)) is not None]
+        return sorted(found, key=lambda one: (one.receipt.ended_at, one.receipt.id))
+
+    def find(self, text: str) -> Found | None:
+        """The receipt with this id, or in this file; None if there is none."""
+        if text.startswith("rc_") and "/" not in text:
+            direct = self.folder / f"{text}.json"
+            receipt = _load(direct)
+            if receipt is not None:
+                return Found(direct, receipt)
+            return next((one for one in self.all() if one.receipt.id == text), None)
+        path = Path(text)
+        if path.suffix != ".json" or not path.is_file():
+            return None
+        receipt = _load(path)
+        if receipt is None:
+            raise Refused("bad_receipt", f"{path} is not a receipt that can be read", where="receipt")
+        return Found(path, receipt)
+
+    def of_task(self, task: str) -> list[Found]:
+        """The receipts of a task's attempts, the oldest first."""
+        return [one for one in self.all() if one.receipt.task == task]
+
+
+def _load(path: Path) -> Receipt | None:
+    try:
+        if path.stat().st_size > _BIGGEST:
+            return None
+        return _READ.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,46 @@
+"""What lies beside a store: receipts, transcripts, attempts in flight and worktrees, all in one folder of ours.
+
+.allswell/
+  receipts/      one file for each attempt that did not end well
+  transcripts/   what attempts printed
+  attempts/      one file for each attempt in flight, locked by its supervisor
+  worktrees/     those that were made for an attempt
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from allswell.runtime.receipts.folder import Receipts
+
+
+class Home:
+    """The folder of ours that attempts write into; `receipts` can be another one."""
+
+    def __init__(self, folder: str | os.PathLike[str], receipts: Receipts | None = None) -> None:
+        self.folder = Path(folder)
+        self.receipts = receipts or Receipts(self.folder / "receipts")
+
+    @property
+    def transcripts(self) -> Path:
+        """Where what attempts print is kept."""
+        return self.folder / "transcripts"
+
+    @property
+    def attempts(self) -> Path:
+        """Where attempts in flight are noted."""
+        return self.folder / "attempts"
+
+    @property
+    def worktrees(self) -> Path:
+        """Where worktrees are made."""
+        return self.folder / "worktrees"
+
+    def make(self) -> None:
+        """Make the folder if it is missing, invisible to git; `OSError` if that cannot be."""
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+        ignore = self.folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")

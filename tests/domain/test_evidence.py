@@ -1,0 +1,107 @@
+"""What counts as progress: the order of signs, processor time that is not painting, words that are new."""
+
+import pytest
+
+from allswell.domain.evidence import Evidence, Look, Novelty, Process, Sign, Standing, at_work, busy
+
+SECOND = 1_000
+ME, CHILD = (10, 1), (11, 2)
+
+
+def standing(*seen: tuple[Sign, int]) -> Standing:
+    now = Standing(began=100)
+    for sign, at in seen:
+        now = now.heard(Evidence(sign, at, sign.value))
+    return now
+
+
+@pytest.mark.parametrize("sign", [Sign.CHECKIN, Sign.PROTOCOL, Sign.WORK, Sign.PROCESS])
+def test_each_of_these_keeps_an_attempt_from_being_idle(sign: Sign) -> None:
+    assert standing((sign, 5_000)).idle_at(SECOND) == 6_000
+
+
+def test_what_is_printed_keeps_nobody_from_being_idle() -> None:
+    assert standing((Sign.OUTPUT, 5_000)).idle_at(SECOND) == 1_100
+
+
+@pytest.mark.row("O2")
+def test_only_check_ins_and_protocol_events_answer_an_asked_for_check_in() -> None:
+    shown = standing((Sign.PROTOCOL, 200), (Sign.WORK, 900), (Sign.PROCESS, 900), (Sign.OUTPUT, 900))
+    assert shown.answer == Evidence(Sign.PROTOCOL, 200, "protocol")
+    assert standing((Sign.WORK, 900)).answer is None
+
+
+def test_of_two_signs_at_one_moment_the_stronger_is_told() -> None:
+    shown = standing((Sign.PROCESS, 500), (Sign.WORK, 500), (Sign.CHECKIN, 400))
+    assert shown.progress == Evidence(Sign.WORK, 500, "work")
+
+
+def test_what_comes_late_does_not_take_the_place_of_what_is_newer() -> None:
+    assert standing((Sign.WORK, 500), (Sign.WORK, 300)).progress == Evidence(Sign.WORK, 500, "work")
+
+
+def test_a_silent_compiler_is_at_work() -> None:
+    before = Look(0, {ME: Process(100)})
+    after = Look(SECOND, {ME: Process(1_050)})
+    assert busy(before, after) == pytest.approx(0.95)
+    assert at_work(before, after) is not None
+
+
+def test_a_spinner_without_a_pause_is_not() -> None:
+    before = Look(0, {ME: Process(100, written=0)}, printed=0, new=1)
+    after = Look(SECOND, {ME: Process(1_050, written=9_000)}, printed=9_000, new=1)
+    assert busy(before, after) == 0
+    assert at_work(before, after) is None
+
+
+def test_a_busy_program_that_says_something_new_is() -> None:
+    before = Look(0, {ME: Process(100, written=0)}, printed=0, new=1)
+    after = Look(SECOND, {ME: Process(1_050, written=9_000)}, printed=9_000, new=2)
+    assert at_work(before, after) is not None
+
+
+def test_a_compiler_below_a_spinner_is_at_work() -> None:
+    before = Look(0, {ME: Process(0), CHILD: Process(0)}, printed=0)
+    after = Look(SECOND, {ME: Process(30, written=900), CHILD: Process(900)}, printed=900)
+    assert busy(before, after) == pytest.approx(0.9)
+
+
+def test_children_that_have_ended_count_once() -> None:
+    """A child's time moves to its parent when it is waited for; seen before, it is not new."""
+    before = Look(0, {ME: Process(0), CHILD: Process(700)})
+    after = Look(SECOND, {ME: Process(0, children=1_000)})
+    assert busy(before, after) == pytest.approx(0.3)
+
+
+def test_a_clock_that_stands_still_proves_nothing() -> None:
+    assert busy(Look(5, {}), Look(5, {ME: Process(1_000)})) == 0
+
+
+@pytest.mark.parametrize(
+    "pictures",
+    [
+        ["\r|", "\r/", "\r-", "\r\\"],
+        ["\r⠋ Working… 1s", "\r⠙ Working… 2s", "\r⠹ Working… 13s"],
+        ["\x1b[2K\x1b[1G\x1b[36m◐\x1b[0m thinking (3s)", "\x1b[2K\x1b[1G\x1b[36m◓\x1b[0m thinking (4s)"],
+        ["\r[#   ] 10%", "\r[##  ] 20%"],
+        ["y\ny\n", "y\ny\ny\n"],
+    ],
+)
+def test_a_picture_painted_again_says_nothing_new(pictures: list[str]) -> None:
+    novelty = Novelty()
+    novelty.is_new(pictures[0].encode())
+    assert not any(novelty.is_new(picture.encode()) for picture in pictures[1:] * 3)
+
+
+def test_other_words_are_new() -> None:
+    novelty = Novelty()
+    assert novelty.is_new(b"\rCompiling alpha v1.2")
+    assert novelty.is_new(b"\rCompiling beta v1.2")
+    assert not novelty.is_new(b"\rCompiling alpha v1.3")
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    novelty = Novelty()
+    for number in range(10_000):
+        novelty.is_new(bytes([97 + number % 26, 97 + number // 26 % 26, 97 + number // 676 % 26, 97 + number // 17576]))
+    assert len(novelty._seen) <= 4_096

@@ -1,0 +1,274 @@
+"""Every way an attempt can end, what it leaves behind, and that nobody survives it."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allswell.domain.evidence import Sign
+from allswell.domain.receipt import Receipt, told
+from allswell.runtime.attempt import Attempt, End, Home, order_for
+from allswell.runtime.snapshot import recover
+from tests.runtime.attempt.stage import git, stage
+
+IGNORING = "echo started; echo new > new; echo changed >> kept; trap '' TERM; sleep 600 & while :; do sleep 600; done"
+
+
+def on_disk(path: Path | None) -> Receipt:
+    assert path is not None
+    return msgspec.json.decode(path.read_bytes(), type=Receipt)
+
+
+def text_of(path: str) -> str:
+    return Path(path).read_text()
+
+
+def test_a_good_end_leaves_no_receipt_and_no_note(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell("echo hello; echo oops >&2")
+            outcome = await attempt.run()
+            assert (outcome.end, outcome.exit_code, outcome.receipt) == (End.DONE, 0, None)
+            assert bytes(here.printed) in (b"hello\noops\n", b"oops\nhello\n")
+            assert not here.home.receipts.all()
+            assert list(here.home.attempts.iterdir()) == []
+            assert [path.read_text() for path in sorted(here.home.transcripts.iterdir())] == ["oops\n", "hello\n"]
+            assert git("for-each-ref", "refs/allswell", cwd=here.folder) == ""
+
+    asyncio.run(main())
+
+
+def test_a_bad_exit_keeps_the_work(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            outcome = await (await here.shell("echo new > new; exit 7")).run()
+            assert (outcome.end, outcome.exit_code, outcome.reason) == (End.FAILED, 7, "exit code 7")
+            receipt = on_disk(outcome.receipt_path)
+            assert receipt == outcome.receipt
+            assert (receipt.status, receipt.exit_code, receipt.partial) == (End.FAILED, 7, False)
+            assert [(change.how, change.path) for change in receipt.changed] == [("A", "new")]
+            assert receipt.advice.recover
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O4", "F9")
+def test_at_the_limit_the_work_is_kept_before_anybody_is_killed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(IGNORING, timeout=700, grace=400)
+            running = asyncio.ensure_future(attempt.run())
+            receipts = here.home.receipts
+            await here.until(receipts.all)
+            first = receipts.all()[0].receipt
+            assert here.living(), "the receipt must be there while everybody still lives"
+            assert (first.status, first.partial) == (End.TIMEOUT, True)
+            outcome = await running
+            receipt = on_disk(outcome.receipt_path)
+            assert (outcome.end, receipt.status, receipt.partial) == (End.TIMEOUT, End.TIMEOUT, False)
+            assert receipt.limit_ms == 700
+            assert receipt.elapsed_ms >= 700
+            assert receipt.killed
+            assert receipt.signal == signal.SIGKILL
+            assert {(change.how, change.path) for change in receipt.changed} == {("A", "new"), ("M", "kept")}
+            assert receipt.stdout is not None
+            assert text_of(receipt.stdout.path) == "started\n"
+            assert "reached its limit after" in told(receipt)
+            assert here.living() == []
+            assert receipt.snapshot is not None
+            recover(receipt.snapshot, into=tmp_path / "back")
+            assert (tmp_path / "back" / "kept").read_text() == "as it was\nchanged\n"
+
+    asyncio.run(main())
+
+
+def test_what_an_agent_tidies_up_on_its_way_out_is_kept_as_it_was_before(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            script = "echo precious > draft; trap 'rm draft; exit 0' TERM; while :; do sleep 0.05; done"
+            outcome = await (await here.shell(script, timeout=500, grace=5_000)).run()
+            receipt = outcome.receipt
+            assert receipt is not None
+            assert receipt.snapshot is not None
+            assert not (here.folder / "draft").exists()
+            assert receipt.snapshot.previous is not None
+            assert git("show", f"{receipt.snapshot.previous}:draft", cwd=here.folder) == "precious\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
+def test_a_spinner_is_idle_however_fast_it_paints(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            script = "while :; do printf '\\r|'; printf '\\r/'; printf '\\r-'; done"
+            outcome = await (await here.shell(script, idle=1_000, timeout=20_000)).run()
+            assert outcome.end is End.IDLE
+            assert outcome.receipt is not None
+            assert outcome.receipt.limit_ms == 1_000
+            assert outcome.receipt.last_evidence is None
+            assert [seen.sign for seen in outcome.receipt.evidence] == [Sign.OUTPUT]
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
+def test_a_silent_compiler_at_full_speed_is_not_idle(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            outcome = await (await here.shell("while :; do :; done", idle=1_000, timeout=3_000)).run()
+            assert outcome.end is End.TIMEOUT
+            assert Sign.PROCESS in {seen.sign for seen in here.seen}
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
+def test_a_change_in_the_work_is_progress_and_silence_is_none(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            script = "for n in 1 2 3 4 5; do sleep 0.5; echo $n > file; done; exec sleep 600"
+            outcome = await (await here.shell(script, idle=1_500, timeout=20_000)).run()
+            assert outcome.end is End.IDLE
+            assert outcome.receipt is not None
+            assert outcome.receipt.elapsed_ms > 2_500 + 1_000
+            assert outcome.receipt.last_evidence is not None
+            assert outcome.receipt.last_evidence.sign is Sign.WORK
+            assert "file" in outcome.receipt.last_evidence.what
+
+    asyncio.run(main())
+
+
+def test_a_stop_from_outside(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(IGNORING, grace=60_000)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until((here.folder / "new").exists)
+            attempt.stop("the night is over")
+            await here.until(here.home.receipts.all)
+            attempt.stop("now", grace=0)
+            outcome = await running
+            assert (outcome.end, outcome.reason) == (End.INTERRUPTED, "the night is over")
+            assert outcome.receipt is not None
+            assert outcome.receipt.killed
+
+    asyncio.run(main())
+
+
+def test_cancelling_the_caller_ends_the_tree_and_is_passed_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(IGNORING, grace=50)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until((here.folder / "new").exists)
+            for _ in range(3):
+                running.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert attempt.outcome is not None
+            assert attempt.outcome.end is End.INTERRUPTED
+            assert attempt.outcome.receipt_path is not None
+            assert here.living() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O10")
+def test_a_lease_that_is_lost_ends_the_attempt(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            lease = await here.lease(length="600ms")
+            attempt = await here.attempt(here.order("sh", "-c", IGNORING, grace=50), lease)
+            running = asyncio.ensure_future(attempt.run())
+            await here.until((here.folder / "new").exists)
+            await here.watch.cancel(lease.task, "not wanted any more")
+            outcome = await running
+            assert outcome.end is End.LEASE_LOST
+            assert outcome.receipt is not None
+            assert outcome.receipt.snapshot is not None
+
+    asyncio.run(main())
+
+
+def test_a_signal_from_elsewhere_is_told_by_name(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            outcome = await (await here.shell("kill -SEGV $$")).run()
+            assert (outcome.end, outcome.reason) == (End.SIGNALLED, "signal SIGSEGV (11)")
+
+    asyncio.run(main())
+
+
+def test_a_command_that_the_kernel_does_not_take(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            program = here.folder / "program"
+            program.write_text("#!/nowhere/at/all\n")
+            program.chmod(0o755)
+            outcome = await (await here.attempt(here.order("./program"))).run()
+            assert outcome.end is End.NOT_STARTED
+            assert "cannot be run" in outcome.reason
+            assert on_disk(outcome.receipt_path).status is End.NOT_STARTED
+            assert list(here.home.attempts.iterdir()) == []
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_is_full_for_the_receipt_costs_the_receipt_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            here.home.folder.mkdir()
+            (here.home.folder / "receipts").write_text("in the way")
+            outcome = await (await here.shell("echo new > new; exit 7")).run()
+            assert outcome.end is End.FAILED
+            assert outcome.receipt_path is None
+            assert "the receipt could not be written" in " ".join(outcome.warnings)
+            assert outcome.receipt is not None
+            assert outcome.receipt.snapshot is not None
+
+    asyncio.run(main())
+
+
+def test_without_any_place_to_write_the_command_runs_all_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            here.home.folder.write_text("in the way")
+            outcome = await (await here.shell("echo hello")).run()
+            assert outcome.end is End.DONE
+            assert bytes(here.printed) == b"hello\n"
+            assert len(outcome.warnings) == 2
+
+    asyncio.run(main())
+
+
+def test_outside_a_repository_only_what_the_attempt_touched_is_copied(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            plain = tmp_path / "plain"
+            plain.mkdir()
+            (plain / "old").write_text("was here before")
+            await asyncio.sleep(0.1)  # the kernel's time stamps are coarse
+            lease = await here.lease()
+            order = order_for(["sh", "-c", "echo new > new; exit 1"], cwd=plain, folder=plain)
+            outcome = await Attempt(order, lease, Home(tmp_path / ".allswell")).run()
+            assert outcome.receipt is not None
+            assert [change.path for change in outcome.receipt.changed] == ["new"]
+
+    asyncio.run(main())
+
+
+def test_the_stage_has_no_survivors_to_hide(tmp_path: Path) -> None:
+    """The other tests rely on `living`: it must see what is there."""
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            running = asyncio.ensure_future((attempt := await here.shell("exec sleep 600")).run())
+            await here.until(here.living)
+            attempt.stop("enough")
+            await running
+
+    asyncio.run(main())

@@ -1,0 +1,201 @@
+"""The socket of an attempt: the agent's words reach its own lease and no other, whatever is sent."""
+
+import asyncio
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allswell.domain.evidence import Sign
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.errors import LeaseLost, Refused, Unavailable
+from allswell.runtime.attempt import Attempt, End
+from allswell.runtime.attempt import words as said
+from allswell.runtime.attempt.client import say
+from allswell.runtime.attempt.words import LONGEST, AnyWord, Reply
+from tests.runtime.attempt.stage import Stage, stage
+
+WAITING = "echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket; while [ ! -e go ]; do sleep 0.02; done"
+
+
+async def _begin(here: Stage, attempt: Attempt) -> tuple[asyncio.Task[object], str]:
+    running = asyncio.ensure_future(attempt.run())
+    await here.until((here.folder / "socket").exists)
+    return running, (here.folder / "socket").read_text().strip()
+
+
+async def _say(path: str, word: AnyWord) -> Reply:
+    return await asyncio.get_running_loop().run_in_executor(None, say, path, word)
+
+
+def test_a_check_in_is_noted_and_answered_with_orders(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            lease = await here.lease()
+            order = here.order("sh", "-c", WAITING)
+            attempt = Attempt(order, lease, here.home, on_evidence=here.seen.append, orders=lambda: {"compact": True})
+            running, path = await _begin(here, attempt)
+            reply = await _say(path, said.CheckIn(note="half of it", progress=0.5))
+            assert reply.orders is not None
+            assert 0 < reply.orders.remaining_ms <= 60_000
+            assert bytes(reply.orders.more["compact"]) == b"true"
+            row = await here.watch.task(lease.task)
+            assert row is not None
+            assert row.lease is not None
+            assert (row.lease.note, row.lease.progress) == ("half of it", 0.5)
+            assert any(seen.sign is Sign.CHECKIN and "half of it" in seen.what for seen in here.seen)
+            (here.folder / "go").touch()
+            await running
+            with pytest.raises(Unavailable, match="does not answer"):
+                await _say(path, said.CheckIn())
+
+    asyncio.run(main())
+
+
+def test_done_is_durable_when_it_is_answered_and_the_command_may_then_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(WAITING + "; exit 3")
+            running, path = await _begin(here, attempt)
+            await _say(path, said.Done(result=msgspec.Raw(b'{"pages": 12}')))
+            assert await here.watch.result(attempt.lease.task) == {"pages": 12}
+            (here.folder / "go").touch()
+            await running
+            assert attempt.outcome is not None
+            assert (attempt.outcome.end, attempt.outcome.said, attempt.outcome.exit_code) == (End.DONE, "done", 3)
+            with pytest.raises(Unavailable):
+                await _say(path, said.CheckIn())
+
+    asyncio.run(main())
+
+
+def test_a_command_that_does_not_end_after_its_last_word_is_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(WAITING, leave=300)
+            running, path = await _begin(here, attempt)
+            await _say(path, said.Fail(failure=Failure(ErrorClass.VALIDATION, "no such table")))
+            with pytest.raises(LeaseLost):
+                await _say(path, said.CheckIn(note="too late"))
+            await running
+            assert attempt.outcome is not None
+            assert (attempt.outcome.end, attempt.outcome.said) == (End.FAILED, "fail")
+            assert attempt.outcome.receipt is not None
+
+    asyncio.run(main())
+
+
+def test_a_question_asked_while_going_on_is_answered_with_the_orders(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(WAITING)
+            running, path = await _begin(here, attempt)
+            reply = await _say(path, said.Ask(text="Which table?", hold=True))
+            assert reply.question is not None
+            id_ = reply.question.id
+            await here.watch.answer(id_, "reply", "public")
+            told = (await _say(path, said.CheckIn())).orders
+            assert told is not None
+            assert told.answers == ({"question": id_, "choice": "reply", "answer": "public"},)
+            looked = await _say(path, said.Look(question=id_))
+            assert looked.question is not None
+            assert looked.question.choice == "reply"
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+def test_a_socket_speaks_for_its_own_lease_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            other = await here.lease("other")
+            attempt = await here.shell(WAITING)
+            running, path = await _begin(here, attempt)
+            with pytest.raises(Refused, match="and no other"):
+                await _say(path, said.Done(task=other.task))
+            with pytest.raises(LeaseLost):
+                await _say(path, said.CheckIn(token=7))
+            asked = await other.ask("?", hold=True)
+            with pytest.raises(Refused, match="no question of this task"):
+                await _say(path, said.Look(question=asked))
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"\n", b"{}\n", b"nonsense\n", b'{"verb": "rm"}\n', b'{"verb": "checkin", "x": 1}\n', b"[" * 50_000 + b"\n"],
+)
+def test_whatever_is_sent_is_answered_and_the_next_one_is_served(tmp_path: Path, message: bytes) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(WAITING)
+            running, path = await _begin(here, attempt)
+            reply = await asyncio.get_running_loop().run_in_executor(None, _raw, path, message)
+            assert reply["code"] == "bad_message"
+            await _say(path, said.CheckIn())
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+def test_a_message_without_an_end_is_cut_off(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(WAITING)
+            running, path = await _begin(here, attempt)
+            reply = await asyncio.get_running_loop().run_in_executor(None, _raw, path, b"x" * (LONGEST + 70_000))
+            assert reply["code"] == "too_large"
+            await _say(path, said.CheckIn())
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+def _raw(path: str, message: bytes) -> dict[str, str]:
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(20)
+        line.connect(path)
+        line.sendall(message)
+        answer = b""
+        while not answer.endswith(b"\n"):
+            answer += line.recv(65_536)
+        return msgspec.json.decode(answer)
+
+
+def test_lines_of_a_protocol_are_progress_and_name_the_session(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            line = '{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]},"session_id":"s-1"}'
+            attempt = await here.shell(f"echo plain words; echo '{line}'; exit 1")
+            outcome = await attempt.run()
+            assert [seen.what for seen in here.seen if seen.sign is Sign.PROTOCOL] == ["claude: tool_use Bash"]
+            assert outcome.receipt is not None
+            assert outcome.receipt.session == "claude:s-1"
+            assert outcome.receipt.advice.resume == ("claude --resume s-1",)
+
+    asyncio.run(main())
+
+
+def test_the_environment_says_what_an_agent_needs_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    monkeypatch.setenv("ALLSWELL_STORE", "postgresql://secret")
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            script = "import os; print(*sorted(k for k in os.environ if k.startswith('ALLSWELL') or 'KEY' in k))"
+            order = replace(here.order(sys.executable, "-c", script), keep_transcript=False)
+            await (await here.attempt(order)).run()
+            names = ["AGENT", "ATTEMPT", "DEADLINE", "MARKER", "SOCKET", "TASK", "TOKEN"]
+            assert here.printed.decode().split() == [f"ALLSWELL_{name}" for name in names]
+            assert list(here.home.transcripts.iterdir()) == []
+
+    asyncio.run(main())
