@@ -85,6 +85,8 @@ def test_all_of_a_file_arrives(tmp_path: Path) -> None:
     assert (build.retry.retries, build.retry.backoff) == (1, 2_000)
     assert build.audit == Command(("make", "check"))
     assert (flow.limit(test), flow.limit(build)) == (1_200_000, 900_000)
+    assert test.work == Command(("pytest", "--os", "{{matrix.os}}", "{{steps.build.outputs.wheel}}"))
+    assert used_steps(test) == ["build"]
     assert test.count() == 12
     assert [member.id for member in test.members()][:3] == ["test@linux,3.11,1", "test@linux,3.11,2.5",
                                                             "test@linux,3.11,true"]  # fmt: skip

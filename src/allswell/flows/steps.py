@@ -22,6 +22,8 @@ _KINDS = ("run", "agent", "python")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
 _OF_A_SHELL = frozenset(("|", "||", "&&", "&", ";", ">", ">>", "<", "<<", "2>&1", "2>"))
 _OURS = "ALLSWELL_"
+_VALUE = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*\}\}", re.ASCII)
+"""A value in a line that is split into words: it stays one word, with or without spaces inside its braces."""
 
 
 class Parts:
@@ -97,7 +99,7 @@ class Parts:
             self.said.wrong(entry, f"{path} must be a list of words, or a text.", "Write `run: [make, test]`.")
             return None
         try:
-            words = shlex.split(value)
+            words = shlex.split(_VALUE.sub(r"{{\1}}", value))
         except ValueError as error:
             self.said.wrong(entry, f"{path} cannot be split into words: {error}.", "Close it, or write a list.")
             return None

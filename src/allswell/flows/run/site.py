@@ -1,0 +1,61 @@
+"""Where the steps of one run are done: what all attempts of this process share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from allswell.domain.deadline import ScopeKind
+from allswell.engine.handle import Lease
+from allswell.engine.watch import Watch
+from allswell.flows.run.base import FlowEvent, RunBase, stamp
+from allswell.flows.run.job import Job
+from allswell.flows.run.timeouts import Cut
+from allswell.timing.clock import Clock
+
+T = TypeVar("T")
+GRACE = 10_000
+"""Milliseconds between SIGTERM and SIGKILL."""
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+@dataclass
+class Site:
+    """One process that runs steps of a run."""
+
+    base: RunBase
+    watch: Watch
+    agent: str
+    """Who holds the leases."""
+    clock: Clock
+    run_began: int
+    """When the store's run was opened, on the monotonic clock."""
+    run_deadline: int | None
+    """Its deadline, on the store's clock."""
+    aside: Callable[[Callable[[], Any]], Awaitable[Any]] = in_thread
+    """How what blocks is done: in a thread, unless a test wants it here and now."""
+    grace: int = GRACE
+    finished: list[str] = field(default_factory=list)
+    """Steps that ended well, in the order in which they did."""
+
+    def last_good(self) -> str | None:
+        """The last step that ended well."""
+        return self.finished[-1] if self.finished else None
+
+    def cut(self, lease: Lease, job: Job) -> Cut:
+        """Whose limit an attempt would reach: its own, or the flow's, where that is nearer."""
+        if self.run_deadline is not None and lease.deadline >= self.run_deadline:
+            began = self.clock.monotonic() - self.run_began
+            return Cut(ScopeKind.FLOW, job.timeouts.flow, max(began + lease.until_limit, job.timeouts.flow))
+        return Cut(ScopeKind.STEP, job.limit, job.limit)
+
+    async def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
+        """Add a line to the run's log."""
+        line = FlowEvent(stamp(self.clock.wall()), event, step, attempt, data)
+        await self.aside(lambda: self.base.keep_event(line))
