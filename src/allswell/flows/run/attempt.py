@@ -80,7 +80,7 @@ class StepAttempt:
 
     async def run(self) -> StepStatus:
         """The whole attempt; how it ended."""
-        await self.site.tell("step_started", self.job.id, self.lease.attempt, agent=self.job.agent)
+        self.site.tell("step_started", self.job.id, self.lease.attempt, agent=self.job.agent)
         try:
             self.job = await self._begin()
             came = await self._work()
@@ -91,7 +91,7 @@ class StepAttempt:
         data: dict[str, Any] = {"status": status, "phase": self.phase}
         if came.error:
             data["error"] = came.error
-        await self.site.tell("step_ended", self.job.id, self.lease.attempt, **data)
+        self.site.tell("step_ended", self.job.id, self.lease.attempt, **data)
         return status
 
     async def _begin(self) -> Job:
@@ -124,7 +124,7 @@ class StepAttempt:
             if isinstance(verdict, Came):
                 return verdict
             self._audits.append(verdict)
-            await self.site.tell("step_audited", self.job.id, self.lease.attempt, passed=verdict.passed)
+            self.site.tell("step_audited", self.job.id, self.lease.attempt, passed=verdict.passed)
             if verdict.passed:
                 return came
             found = verdict.details
@@ -165,7 +165,7 @@ class StepAttempt:
 
     async def _finalize(self, came: Came) -> Came:
         self.phase = Phase.FINALIZE
-        if came.status is StepStatus.DONE:
+        if came.status is StepStatus.DONE and self.job.outputs:
             try:
                 self._artifacts = await self.site.aside(lambda: collect(Path(self.job.folder), self.job.outputs))
             except Refused as error:
@@ -179,9 +179,12 @@ class StepAttempt:
         return came
 
     async def _keep_receipt(self, came: Came) -> None:
-        self.receipt = await self.site.aside(lambda: self._made(came))
-        made = self.receipt
-        await self.site.aside(lambda: self.site.base.keep_receipt(made))
+        def keep() -> StepReceipt:
+            made = self._made(came)
+            self.site.base.keep_receipt(made)
+            return made
+
+        self.receipt = await self.site.aside(keep)
 
     def _made(self, came: Came) -> StepReceipt:
         job, site = self.job, self.site
@@ -242,7 +245,7 @@ class StepAttempt:
         if came.cut is not None:
             action = await self._followed()
             await self.site.aside(lambda: self._capturing.close(action))
-            await self.site.tell(
+            self.site.tell(
                 "step_timeout",
                 self.job.id,
                 self.lease.attempt,

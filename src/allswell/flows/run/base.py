@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -135,9 +135,9 @@ class RunBase:
         """Add a line to `timeouts.jsonl`."""
         self.files.append(self.timeouts, _ENCODE.encode(line))
 
-    def keep_event(self, event: FlowEvent) -> None:
-        """Add a line to `events.jsonl`."""
-        self.files.append(self.events, _ENCODE.encode(event))
+    def keep_events(self, events: Sequence[FlowEvent]) -> None:
+        """Add lines to `events.jsonl`."""
+        self.files.append(self.events, *map(_ENCODE.encode, events))
 
     def capture(self, step: str) -> Capture | None:
         """A step's latest timeout, if it has had one."""

@@ -41,15 +41,15 @@ class Files:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
 
-    def append(self, path: Path, line: bytes) -> None:
-        """Add a line, and the end of it; `Unavailable` if the disk does not take it."""
+    def append(self, path: Path, *lines: bytes) -> None:
+        """Add lines, each with its end; `Unavailable` if the disk does not take them."""
         try:
             new = not path.exists()
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 _cut_torn_line(handle)
-                os.write(handle, line + b"\n")
+                os.write(handle, b"".join(line + b"\n" for line in lines))
                 os.fsync(handle)
             finally:
                 os.close(handle)
@@ -62,8 +62,8 @@ class Files:
 def _cut_torn_line(handle: int) -> None:
     """Take away what a crash has left of a line, so that the next one begins at its own beginning."""
     size = os.fstat(handle).st_size
-    tail = os.pread(handle, min(size, _LONGEST_LINE), max(size - _LONGEST_LINE, 0))
-    if tail and not tail.endswith(b"\n"):
+    if os.pread(handle, 1, max(size - 1, 0)) not in (b"", b"\n"):
+        tail = os.pread(handle, min(size, _LONGEST_LINE), max(size - _LONGEST_LINE, 0))
         os.ftruncate(handle, size - len(tail) + tail.rfind(b"\n") + 1)
 
 

@@ -17,6 +17,7 @@ from allswell.domain.names import RunId, TaskId
 from allswell.domain.step_receipt import StepStatus
 from allswell.domain.task import ENDS, State
 from allswell.engine.handle import Lease
+from allswell.engine.ids import task_for_key
 from allswell.errors import Bug
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.job import Job
@@ -30,6 +31,10 @@ LEASE = 30_000
 _LOOK = 1.0
 """Seconds between two looks at the store when nothing has been heard."""
 _PAGE = 1_000
+_AHEAD = 500
+"""So many ready steps are looked up at once; one that somebody else has taken meanwhile is simply not had."""
+_TOGETHER = 0.002
+"""Seconds in which steps that end together are waited for, so that what follows is claimed in one go."""
 
 
 class Verdict(StrEnum):
@@ -69,6 +74,7 @@ class Runner:
         self._ended = asyncio.Event()
         self._interrupted: str | None = None
         self._trouble: BaseException | None = None
+        self._ready: list[TaskId] = []
 
     def interrupt(self, reason: str) -> None:
         """Stop: first with all that belongs to it, the second time at once; receipts are left either way (F13)."""
@@ -91,6 +97,7 @@ class Runner:
         finally:
             while self._working:
                 await asyncio.wait(self._working)
+            await self.site.written()
         if self._trouble is not None:
             raise self._trouble
         return await self.summary()
@@ -103,18 +110,26 @@ class Runner:
         finally:
             for one in waiting:
                 one.cancel()
+        await asyncio.sleep(_TOGETHER)
 
     async def _claim(self) -> None:
         free = self.jobs - len(self.active)
         if free <= 0:
             return
         watch = self.site.watch
-        which = TaskFilter(run=self.run_id, states=(State.READY,), limit=free + len(self.active))
-        ready = [row.task.id for row in await watch.tasks(which) if row.task.id not in self.active][:free]
+        if not self._ready:
+            which = TaskFilter(run=self.run_id, states=(State.READY,), limit=_AHEAD)
+            rows = await watch.tasks(which)
+            self._ready = [row.task.id for row in rows if row.task.id not in self.active and self._is_step(row)]
+        ready, self._ready = self._ready[:free], self._ready[free:]
         if not ready:
             return
         for lease in await watch.claim_many(len(ready), agent=self.site.agent, lease=LEASE, tasks=ready):
             self._begin(lease)
+
+    def _is_step(self, row: TaskRow) -> bool:
+        """Whether it is a step of the flow: what a human split one into is for agents to claim."""
+        return row.task.id == task_for_key(f"{self.run_id}/{row.task.name}")
 
     def _begin(self, lease: Lease) -> None:
         attempt = StepAttempt(self.site, lease, msgspec.convert(lease.payload, Job))

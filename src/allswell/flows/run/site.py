@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from allswell.domain.deadline import ScopeKind
@@ -43,6 +44,8 @@ class Site:
     grace: int = GRACE
     finished: list[str] = field(default_factory=list)
     """Steps that ended well, in the order in which they did."""
+    _lines: list[FlowEvent] = field(default_factory=list)
+    _writing: asyncio.Future[None] | None = None
 
     def last_good(self) -> str | None:
         """The last step that ended well."""
@@ -55,7 +58,18 @@ class Site:
             return Cut(ScopeKind.FLOW, job.timeouts.flow, max(began + lease.until_limit, job.timeouts.flow))
         return Cut(ScopeKind.STEP, job.limit, job.limit)
 
-    async def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
-        """Add a line to the run's log."""
-        line = FlowEvent(stamp(self.clock.wall()), event, step, attempt, data)
-        await self.aside(lambda: self.base.keep_event(line))
+    def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
+        """Add a line to the run's log, together with others that come while the last ones are written."""
+        self._lines.append(FlowEvent(stamp(self.clock.wall()), event, step, attempt, data))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        while self._lines:
+            lines, self._lines = self._lines, []
+            await self.aside(partial(self.base.keep_events, lines))
+
+    async def written(self) -> None:
+        """Wait until all that was told is on the disk."""
+        if self._writing is not None:
+            await self._writing
