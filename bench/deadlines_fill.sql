@@ -14,9 +14,10 @@ INSERT INTO {schema}timer SELECT {id}, {due} FROM ({numbers}) AS s
 
 -- name: lease
 -- Its holder; no check-in is asked for before the limit, so that only the limit is left to fall.
-INSERT INTO {schema}lease
+INSERT INTO {schema}lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+                           judged, stalled_at, renewed_at, progress, note, due_at)
 SELECT {id}, 1, 'agent-' || (n % 100), {born}, {due}, null, null, 172800000, 30000, 10000, '', 0, null, {born},
-       {born}, null, '', {due}
+       null, '', {due}
 FROM ({numbers}) AS s
 
 -- name: numbers_postgresql

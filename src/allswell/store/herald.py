@@ -32,10 +32,17 @@ class CarrierLost(Exception):
 
 
 class Carrier(Protocol):
-    """What calls travel by. Used in the herald's thread only; every method is bounded in time or does not wait."""
+    """What calls travel by. Used in the herald's thread only; every method is bounded in time or does not wait.
+
+    `alone` is the exception: it is asked from any thread, at every call, and must cost next to nothing.
+    """
 
     check_every: float
     """How long it may be silent before a round trip proves that it still works, in seconds."""
+
+    def alone(self) -> bool:
+        """Whether it is certain that nobody would hear a call now; whoever comes later looks for itself."""
+        ...
 
     def open(self, *, hearing: bool) -> None:
         """Get ready to send and, with `hearing`, to receive."""
@@ -80,6 +87,8 @@ class Herald:
 
     def announce(self, call: Call) -> None:
         """Tell other processes; returns at once, and merges with what is still to be told."""
+        if self._carrier.alone():
+            return  # to wake a thread for nobody would cost the caller more than its own write
         with self._guard:
             if self._closing or not call:
                 return

@@ -33,7 +33,7 @@ _FILL = """
     FROM generate_series(1, {many}) n;
     INSERT INTO allswell.ready SELECT id, 1, rank FROM allswell.task WHERE id LIKE '%0';
     INSERT INTO allswell.lease
-    SELECT id, 1, 'agent', {now}, {far}, NULL, NULL, 300000, 30000, 10000, '', 0, NULL, {now}, NULL, NULL, '', {far}
+    SELECT id, 1, 'agent', {now}, {far}, NULL, NULL, 300000, 30000, 10000, '', 0, NULL, {now}, NULL, '', {far}
     FROM allswell.task WHERE id LIKE '%1';
     INSERT INTO allswell.timer SELECT id, {far} FROM allswell.task WHERE id LIKE '%2';
     INSERT INTO allswell.attempt

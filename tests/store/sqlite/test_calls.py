@@ -77,6 +77,26 @@ def test_who_only_tells_leaves_nothing_behind(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_who_is_alone_wakes_no_thread_and_knows_when_somebody_comes(tmp_path: Path) -> None:
+    telling = open_carrier(tmp_path / "x.db")
+    assert not telling.alone(), "its own socket is new, and so might another be"
+    long_ago = telling.folder.stat().st_mtime_ns - 10**9
+    os.utime(telling.folder, ns=(long_ago, long_ago))
+    telling.send(Call(ready=True))
+    assert telling.alone()
+    coming = open_carrier(tmp_path / "x.db")
+    assert not telling.alone()
+    telling.send(Call(ready=True))
+    assert coming.receive().ready
+    assert not telling.alone()
+    os.utime(telling.folder, ns=(long_ago, long_ago))
+    telling.send(Call(ready=True))
+    assert not telling.alone(), "somebody is there, however old the folder"
+    coming.close()
+    telling.close()
+    assert telling.alone(), "nobody has a folder to listen in"
+
+
 def test_a_path_longer_than_a_sockets_name_may_be(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120) / ("e" * 120)
     deep.mkdir(parents=True)

@@ -49,6 +49,10 @@ class NotifyCarrier:
         """What was last heard on our own channel."""
         self._heard = NOTHING
 
+    def alone(self) -> bool:
+        """Only the server knows who listens."""
+        return False
+
     def open(self, *, hearing: bool) -> None:
         """Connect and, unless a pooler is in between, listen."""
         try:

@@ -41,6 +41,8 @@ class PostgresTransaction:
         self._moment: int | None = None
         self._ahead: Rows | None = None
         """What was read of picked tasks, for the question that follows a pick."""
+        self._lanes: tuple[list[Lane], dict[str, ServiceRow]] | None = None
+        """What was read of lanes and services, for the question that follows a look at the clock."""
         self.unsent: list[Statement] = []
         self.wrote = False
         self.left = 0
@@ -50,7 +52,7 @@ class PostgresTransaction:
 
     def _ask_all(self, *statements: Statement) -> list[Answer]:
         """Send what waits to be written, then these, in one round trip."""
-        self._moment = self._ahead = None
+        self._moment = self._ahead = self._lanes = None
         unsent, self.unsent = self.unsent, []
         return self._session.ask(*unsent, *statements)[len(unsent) :]
 
@@ -77,14 +79,22 @@ class PostgresTransaction:
         The statements run one after the other, each with a view of its own, so what is read is read after the locks
         were granted. A row that appears in between is read and left out: it is not locked.
         """
-        locking = [_locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
         reading = Reading(wanted)
+        if not locks and not reading.statements:
+            return self._take_the_time(), Rows()
+        locking = [_locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
         numbered = [(SQL["xid"], ())] if locks else []
         *answers, clock = self._ask_all(*locking, *numbered, *reading.statements, (SQL["clock"], ()))
         locked = {lock.kind: {*_column(answer)} for lock, answer in zip(locks, answers, strict=False)}
         if locks:
             self.xid = _one(answers[len(locks)])
         return self._clock.see(_one(clock)), reading.rows(answers[len(locks) + len(numbered) :], locked)
+
+    def _take_the_time(self) -> Millis:
+        """The clock alone: a claim begins so, and asks for the lanes next. They come in the same round trip."""
+        lanes, services, clock = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()), (SQL["clock"], ()))
+        self._lanes = [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
+        return self._clock.see(_one(clock))
 
     async def now(self) -> Millis:
         """The server's clock, read after the last lock was granted."""
@@ -111,6 +121,8 @@ class PostgresTransaction:
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
         """All lanes, and the services that something is or was held against."""
+        if self._lanes is not None:
+            return self._lanes
         lanes, services = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()))
         return [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
 

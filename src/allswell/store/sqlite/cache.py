@@ -23,12 +23,14 @@ MOST = 20_000
 class Known:
     """What is known of one open task; of its lease and payload, only if the flag or the value says so."""
 
-    __slots__ = ("awaited", "due", "lease", "lease_known", "payload", "ready", "task", "waits")
+    __slots__ = ("apart", "awaited", "due", "lease", "lease_known", "payload", "ready", "task", "waits")
 
     def __init__(self, task: Task, *, lease_known: bool, payload: str | None = None) -> None:
         self.task = task
         self.ready: Ready | None = None
         self.due: Millis | None = None
+        self.apart = True
+        """Whether its timer may be in a row of its own; if not, it is in the lease's."""
         self.waits: tuple[Wait, ...] = ()
         self.lease: Lease | None = None
         self.lease_known = lease_known
@@ -43,16 +45,19 @@ class RowCache:
     def __init__(self) -> None:
         self._version: int | None = None
         self._known: dict[TaskId, Known] = {}
+        self.last: tuple[int, int] | None = None
+        """The moment and the number of the newest event."""
 
     def begin(self, version: int) -> None:
         """A transaction begins; if anybody else has committed since the last, nothing is known any more."""
         if version != self._version:
-            self._known.clear()
+            self.clear()
             self._version = version
 
     def clear(self) -> None:
-        """Forget everything: a transaction was rolled back."""
+        """Forget everything: somebody else has written, or a transaction was rolled back."""
         self._known.clear()
+        self.last = None
 
     def tasks(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """Which of these tasks are known to exist, and which must be looked for."""
@@ -122,6 +127,11 @@ class RowCache:
                 found.awaited.add(id_)
         return missing
 
+    def timers_apart(self, owners: Sequence[str]) -> list[str]:
+        """Those whose timer may stand in a row of its own."""
+        known = self._known
+        return [owner for owner in owners if (row := known.get(TaskId(owner))) is None or row.apart]
+
     def learn_awaited(self, ids: Iterable[TaskId], found: Rows) -> None:
         """Remember which tasks others wait for."""
         for id_ in ids:
@@ -179,8 +189,10 @@ class RowCache:
         for owner in changes.drop_timers:
             if (row := known.get(TaskId(owner))) is not None:
                 row.due = None
+        with_lease = {lease.task for lease in changes.new_leases}
         for owner, due in changes.timers:
             if (row := known.get(TaskId(owner))) is not None:
+                row.apart = row.due is not None or owner not in with_lease
                 row.due = due
         self._note_waits(changes)
 

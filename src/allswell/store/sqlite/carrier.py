@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import socket
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ _LONGEST_NAME = 107
 _CHECK_EVERY = 20.0
 _MADE_AGAIN = 5
 """How often the folder is made again when the last one out removes it at the same moment."""
+_TICKS = 100_000_000
+"""Nanoseconds in which a file system's clock has surely moved on."""
 _ECHO = b"echo"
 _NAME = re.compile(r"[0-9]+-[0-9a-f]{12}")
 """Anything else in the folder is not ours, and is left alone."""
@@ -42,6 +45,17 @@ class DatagramCarrier:
         self._socket: socket.socket | None = None
         self._name: str | None = None
         self._folder: int | None = None
+        self._nobody: int | None = None
+        """When the folder had last changed, as it was seen with no socket of another process in it."""
+
+    def alone(self) -> bool:
+        """Whether the folder is missing, or is as it was when nobody else was there."""
+        try:
+            return self.folder.stat().st_mtime_ns == self._nobody
+        except FileNotFoundError:
+            return True  # nobody has ever listened here
+        except OSError:
+            return False
 
     def open(self, *, hearing: bool) -> None:
         """Make a socket and, with `hearing`, give it a name."""
@@ -61,13 +75,16 @@ class DatagramCarrier:
     def send(self, call: Call) -> None:
         """One datagram for each of the others."""
         try:
+            changed = self.folder.stat().st_mtime_ns
             names = [path.name for path in self.folder.iterdir()]
         except OSError:
             return  # nobody has ever listened here
         data = encode(call)
-        for name in names:
-            if name != self._name and _NAME.fullmatch(name):
-                self._send_to(name, data)
+        others = [name for name in names if name != self._name and _NAME.fullmatch(name)]
+        for name in others:
+            self._send_to(name, data)
+        # The file system's clock ticks: who comes within the same tick would not show.
+        self._nobody = None if others or time.time_ns() - changed < _TICKS else changed
 
     def receive(self) -> Call:
         """All that waits in the queue, as one call."""

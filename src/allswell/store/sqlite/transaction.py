@@ -48,8 +48,6 @@ class SqliteTransaction:
         cache.begin(connection.execute("PRAGMA data_version").fetchone()[0])
         self._clock = clock
         self._known = known
-        self._last: tuple[int, int] | None = None
-        """The moment and the number of the newest event."""
         self._spoiled = False
 
     def check(self) -> None:
@@ -74,9 +72,10 @@ class SqliteTransaction:
         return self._clock.now(self._newest()[0])
 
     def _newest(self) -> tuple[int, int]:
-        if self._last is None:
-            self._last = last_of(self._connection)
-        return self._last
+        """The moment and the number of the newest event."""
+        if self._cache.last is None:
+            self._cache.last = last_of(self._connection)
+        return self._cache.last
 
     async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock, read the clock, and read what was locked."""
@@ -151,7 +150,8 @@ class SqliteTransaction:
         if changes.drop_leases:
             self._update("delete_lease", changes.drop_leases)
         if changes.drop_timers:
-            self._delete("delete_timer", changes.drop_timers)
+            if apart := self._cache.timers_apart(changes.drop_timers):
+                self._delete("delete_timer", apart)
             gone = {task for task, _ in changes.drop_leases}
             if stays := [owner for owner in changes.drop_timers if owner not in gone]:
                 self._delete("take_timer", stays)
@@ -223,7 +223,7 @@ class SqliteTransaction:
         if changes.events:
             _, last = self._newest()
             self._insert("insert_events", rows.new_events(changes.events, changes.at, last))
-            self._last = (changes.at, last + len(changes.events))
+            self._cache.last = (changes.at, last + len(changes.events))
 
     def _add_around(self, changes: Changes) -> None:
         if changes.new_runs:
