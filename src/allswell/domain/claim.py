@@ -23,8 +23,6 @@ def check_claim(claim: Claim) -> None:
         check_name(claim.id, "command")
     if not 1 <= claim.count <= CLAIM_MAX:
         raise Refused("bad_count", f"a claim asks for 1 to {CLAIM_MAX} tasks, not {claim.count}", where="count")
-    if len(claim.tasks) > CLAIM_MAX:
-        raise Refused("bad_count", f"a claim names at most {CLAIM_MAX} tasks, not {len(claim.tasks)}", where="tasks")
     if claim.length is not None and claim.length < LENGTH_MIN:
         raise Refused("bad_lease", f"a lease of {claim.length} ms is too short; at least {LENGTH_MIN}", where="lease")
 

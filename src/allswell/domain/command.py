@@ -54,8 +54,6 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """None: any role."""
     count: int = 1
     length: int | None = None
-    tasks: tuple[TaskId, ...] = ()
-    """Where any are named, only these: whoever runs a flow wants its own steps and nobody else's."""
 
 
 class CheckIn(msgspec.Struct, frozen=True, gc=False):

@@ -39,17 +39,13 @@ def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, Servi
 
 
 async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
-    """Hand out tasks: claims that may be served from the same lanes share one pick, after those that name theirs."""
+    """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
     groups: dict[tuple[int, ...], list[tuple[int, Claim]]] = {}
-    given: dict[int, list[Case]] = {place: [] for place, _ in claims}
     for place, claim in claims:
         answers[place] = []
-        fit = tuple(open_lanes(claim, lanes, services, book.now))
-        if claim.tasks:
-            await _hand_out_named(tx, book, claim, fit, given[place])
-        else:
-            groups.setdefault(fit, []).append((place, claim))
+        groups.setdefault(tuple(open_lanes(claim, lanes, services, book.now)), []).append((place, claim))
+    given: dict[int, list[Case]] = {place: [] for place, _ in claims}
     for among, members in groups.items():
         if not among:
             continue
@@ -73,15 +69,6 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
     for place, _ in claims:
         if given[place]:
             answers[place] = grants(book, given[place])
-
-
-async def _hand_out_named(tx: Transaction, book: Book, claim: Claim, among: Sequence[int], given: list[Case]) -> None:
-    """Hand out tasks that the claim names: they were locked with all that the batch names, so nothing is picked."""
-    known = [book.cases[id_] for id_ in dict.fromkeys(claim.tasks) if id_ in book.cases]
-    free = [case.task.id for case in known if case.ready is not None and case.task.lane in among]
-    if free:
-        barred = await _load_picked(tx, book, free, bars=True)
-        _serve(book, msgspec.structs.replace(claim, count=len(free)), free, barred, given)
 
 
 async def _load_picked(

@@ -66,9 +66,6 @@ class Plan:
             self._hold(command.task)
             if isinstance(command, Fail):
                 self.services.update(dict.fromkeys(command.failure.services))
-        elif isinstance(command, Claim):
-            for task in command.tasks:
-                self._hold(task)
         elif isinstance(command, Submit):
             self._submit(command.tasks)
         elif isinstance(command, Cancel):

@@ -86,8 +86,6 @@ class Watch:
         self._ids = ids
         self.new_command: Callable[[], CommandId] = ids.command
         """Gives an id for a command of one's own."""
-        self.new_run: Callable[[], RunId] = ids.run
-        """Gives an id for a run that is to be opened by a command of one's own."""
         self._policies = policies or {}
         self._default = self._policies.get("", DEFAULT)
         self._held: dict[tuple[str, int], Lease] = {}
@@ -233,12 +231,8 @@ class Watch:
         wait: float | str = 0.0,
         lease: int | str | None = None,
         command: str | None = None,
-        tasks: Sequence[str] = (),
     ) -> list[Lease]:
-        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse.
-
-        Where `tasks` are named, all of those are taken that can be had, and no others.
-        """
+        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
         seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
         length = None if lease is None else parse(lease, where="lease")
         if isinstance(roles, str):
@@ -249,7 +243,6 @@ class Watch:
             "roles": None if roles is None else tuple(roles),
             "count": count,
             "length": length,
-            "tasks": tuple(tasks),
         }
         try:
             claim = msgspec.convert(wanted, Claim)
