@@ -22,8 +22,10 @@ from allswell.domain.command import (
     CheckIn,
     Claim,
     Complete,
+    EndIdle,
     EndRun,
     Fail,
+    Keep,
     NewTask,
     OpenRun,
     Park,
@@ -152,7 +154,19 @@ class Author:
             return self._about_service(id_)
         verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel"]
         if self._leases:
-            verbs += ["complete", "complete", "fail", "fail", "fail", "release", "ask", "ask", "recover"]
+            verbs += [
+                "complete",
+                "complete",
+                "fail",
+                "fail",
+                "fail",
+                "release",
+                "ask",
+                "ask",
+                "recover",
+                "idle",
+                "keep",
+            ]
         if self._questions:
             verbs += ["answer"] * 8
         verb = draw.choice(verbs)
@@ -174,6 +188,10 @@ class Author:
                 return Ask(
                     id_, task, token, who, draw.choice(["Which one?", "Why?", " "]), options, draw.random() < 0.4
                 )
+            case "idle":
+                return EndIdle(id_, task, token, who)
+            case "keep":
+                return Keep(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
             case _:
                 return Recover(id_, task, token, who)
 

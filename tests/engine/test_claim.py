@@ -8,6 +8,7 @@ from allswell import Lease, Watch
 from allswell.domain.command import Claim, Park
 from allswell.domain.names import AgentId, CommandId
 from allswell.domain.service import REOPENING
+from allswell.errors import Refused
 from tests.engine.stage import Stage, play
 
 
@@ -215,5 +216,56 @@ def test_a_claimer_that_is_barred_from_what_its_neighbours_left_looks_further() 
             await watch.submit(name, barred=barred)
             await asyncio.sleep(0.01)
         assert await held_by(stage, claim("bob"), claim("ann")) == {"bob": ["one"], "ann": ["three"]}
+
+    play(scene)
+
+
+def test_a_claim_by_name_takes_that_task_whatever_else_there_is() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("first", priority=9)
+        wanted = await stage.watch.submit("wanted")
+        lease = await stage.watch.claim(agent="bob", task=wanted)
+        assert lease is not None
+        assert (lease.name, lease.payload) == ("wanted", None)
+        assert await stage.watch.claim(agent="ann", task=wanted) is None
+        assert await names(stage.watch) == ["first"]
+
+    play(scene)
+
+
+def test_a_claim_by_name_waits_until_it_can_be_had() -> None:
+    async def scene(stage: Stage) -> None:
+        task = await stage.watch.submit("once more", retries=2)
+        lease = await stage.watch.claim(agent="bob", task=task)
+        assert lease is not None
+        await lease.fail("it broke")
+        again = await stage.watch.claim(agent="bob", task=task, wait="1m")
+        assert again is not None
+        assert again.token == 2
+
+    play(scene)
+
+
+def test_a_claim_by_name_respects_bars_roles_and_parked_services() -> None:
+    async def scene(stage: Stage) -> None:
+        barred = await stage.watch.submit("barred", barred=["bob"])
+        served = await stage.watch.submit("served", services=["api"], role="builder")
+        assert await stage.watch.claim(agent="bob", task=barred) is None
+        assert await stage.watch.claim(agent="bob", task=served, roles=["auditor"]) is None
+        await stage.watch.engine.do(Park(CommandId("p"), "api", 60_000))
+        assert await stage.watch.claim(agent="bob", task=served) is None
+        assert await stage.watch.claim(agent="ann", task=barred) is not None
+
+    play(scene)
+
+
+def test_a_claim_by_name_of_nothing_is_refused() -> None:
+    async def scene(stage: Stage) -> None:
+        ended = await stage.watch.submit("ended")
+        await stage.watch.cancel(ended)
+        with pytest.raises(Refused, match="already cancelled"):
+            await stage.watch.claim(agent="bob", task=ended, wait="1h")
+        with pytest.raises(Refused, match="there is no task"):
+            await stage.watch.claim(agent="bob", task="t_nothing")
 
     play(scene)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from allswell import LeaseLost, Option, Policy, Refused, Watch
-from allswell.domain.command import Ask, CheckIn, Complete, Fail, Recover, Release
+from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
 from allswell.domain.names import AgentId, CommandId, TaskId, Token
 from allswell.domain.question import Act
 from allswell.domain.retry import Failure
@@ -161,6 +161,8 @@ def test_a_holder_of_nothing_is_refused(task: TaskId, agent: str) -> None:
             Fail(id_, task, token, who, Failure()),
             Release(id_, task, token, who),
             Recover(id_, task, token, who),
+            EndIdle(id_, task, token, who),
+            Keep(id_, task, token, who, "rc_a.1", "idle"),
             Ask(id_, task, token, who, "why?"),
         ):
             with pytest.raises(Refused, match="there is no task") as caught:
@@ -186,6 +188,8 @@ def test_a_wrong_token_or_agent_changes_nothing(token: int, agent: str) -> None:
             Fail(id_, task, tok, who, Failure()),
             Release(id_, task, tok, who),
             Recover(id_, task, tok, who),
+            EndIdle(id_, task, tok, who),
+            Keep(id_, task, tok, who, "rc_a.1", "idle"),
             Ask(id_, task, tok, who, "why?"),
         ):
             with pytest.raises(LeaseLost):

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from allswell.domain.answer import answer
 from allswell.domain.checkin import Agent
-from allswell.domain.command import Answer, Ask, Recover
+from allswell.domain.command import Answer, Ask, EndIdle, Keep, Recover
 from allswell.domain.decide import held_to_table
 from allswell.domain.event import KINDS
 from allswell.domain.lease import due_at, ends_at
-from allswell.domain.names import AgentId, CommandId, Millis
+from allswell.domain.names import AgentId, CommandId, Millis, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
 from allswell.domain.task import ENDS, MOVES, OPEN, Record, State
@@ -57,7 +57,7 @@ ALWAYS = ["tick", "repeat", "late", "cancel"]
 VERBS = {
     State.READY: ["claim"] * 8 + ALWAYS,
     State.HELD: [
-        *("tick", "tick", "tick", "check_in", "renew", "fail", "fail", "release", "recover"),
+        *("tick", "tick", "tick", "check_in", "renew", "fail", "fail", "release", "recover", "end_idle", "keep"),
         *("ask", "ask_and_hold", "answer", "complete", *ALWAYS),
     ],
     State.DELAYED: ["wait"] * 8 + ALWAYS,
@@ -129,6 +129,10 @@ def _carry_out(  # noqa: C901, PLR0912 - one branch for each thing that can happ
             life.release(now, delay=step.retry_after or 0, **signed)
         case "recover" if lease is not None:
             life.do(Recover(id_, lease.task, lease.token, lease.agent), now)
+        case "end_idle" if lease is not None:
+            life.do(EndIdle(id_, lease.task, lease.token, lease.agent), now)
+        case "keep":
+            life.do(Keep(id_, life.case.task.id, Token(token), AgentId(who), "rc_a.1", "idle"), now)
         case "ask" | "ask_and_hold" if lease is not None:
             held = verb == "ask_and_hold"
             life.do(Ask(id_, lease.task, lease.token, lease.agent, "Which one?", hold=held), now)

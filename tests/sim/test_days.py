@@ -29,6 +29,7 @@ SOMETIMES = (
     "a service was parked",
     "a stalled agent spoke in time",
     "a task waited out a limit",
+    "a task was claimed by name",
     "a tick came early",
     "a zombie was refused",
     "an agent stalled",

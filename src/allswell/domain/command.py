@@ -54,6 +54,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """None: any role."""
     count: int = 1
     length: int | None = None
+    task: TaskId | None = None
+    """Where set, this task and no other: what whoever runs a task of its own asks for."""
 
 
 class CheckIn(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +99,18 @@ class Release(Word, frozen=True, gc=False):
 
 class Recover(Word, frozen=True, gc=False):
     """The supervisor has ended a stalled agent for real: take its task back now (O8)."""
+
+
+class EndIdle(Word, frozen=True, gc=False):
+    """The supervisor has ended an attempt that showed no progress for too long: take its task back now, counted."""
+
+
+class Keep(Word, frozen=True, gc=False):
+    """An attempt has left a receipt; the journal shall know. It may come after the lease has ended."""
+
+    receipt: str
+    status: str
+    path: str = ""
 
 
 class Ask(Word, frozen=True, gc=False):
@@ -169,7 +183,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
-HolderCommand = Complete | Fail | Release | Recover | Ask
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask
 ServiceCommand = Admit | Report | Park
 Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand
 """What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
-from allswell.domain.command import Ask, CheckIn, Complete, Fail, HolderCommand, Recover, Release
+from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, HolderCommand, Keep, Recover, Release
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
@@ -21,7 +21,7 @@ from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVIC
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
-from allswell.domain.tick import recover, tick
+from allswell.domain.tick import end_idle, recover, tick
 from allswell.errors import LeaseLost, Refused
 
 NOTE_MAX = 16_384
@@ -80,6 +80,8 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     if isinstance(command, Ask) and record.asked_by == command.id:
         out.answer = question_id(case.task.id, record.questions)
         return out
+    if isinstance(command, Keep):
+        return _keep(out, command)
     lease = case.lease
     if lease is not None and now >= ends_at(lease) and lease.agent == command.agent:
         out = tick(case, now)
@@ -101,10 +103,8 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             end_attempt(out, "released", now, command=command.id, detail=command.reason)
             out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
             out.events.append(event(case.task, "task_returned", lease, reason=command.reason))
-        case Recover():
-            if lease.stalled_at is None:
-                raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
-            recover(out, lease, now, command=command.id)
+        case Recover() | EndIdle():
+            _take_back(out, lease, command, now)
             return out
         case Ask():
             _ask(out, lease, command, now)
@@ -113,6 +113,16 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
     return out
+
+
+def _take_back(out: Outcome, lease: Lease, command: Recover | EndIdle, now: Millis) -> None:
+    """What a supervisor says when it has ended an agent; nothing that is held against the agent is answered by that."""
+    if isinstance(command, EndIdle):
+        end_idle(out, lease, now, command=command.id)
+    elif lease.stalled_at is None:
+        raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
+    else:
+        recover(out, lease, now, command=command.id)
 
 
 def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
@@ -136,6 +146,20 @@ def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
     elif out.case.task.state != OPEN:
         why = f"the task is {out.case.task.state}"
     out.error = LeaseLost(command.task, command.token, why)
+    return out
+
+
+def _keep(out: Outcome, command: Keep) -> Outcome:
+    """Note that a receipt exists: said by whoever had that token, whether or not the lease has ended since."""
+    held, past, task = out.case.lease, out.case.past, out.case.task
+    known = [one.agent for one in (held, past) if one is not None and one.token == command.token]
+    if command.agent not in known:
+        out.error = LeaseLost(command.task, command.token, _why_lost(held, command.token, command.agent))
+        return out
+    told = {"receipt": command.receipt, "status": command.status, "path": command.path}
+    for name, text in told.items():
+        check_text(text, name, NOTE_MAX)
+    out.events.append(Event("receipt_written", task.id, task.run, command.agent, command.token, told))
     return out
 
 

@@ -39,8 +39,7 @@ def tick(case: Case, now: Millis) -> Outcome:
         elif due == lapses_at(lease):
             _lapse(out, lease, now)
         elif due == idles_at(lease):
-            out.events.append(event(case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
-            _time_out(out, lease, now, "agent_idle")
+            end_idle(out, lease, now)
         elif due == recovered_at(lease):
             recover(out, lease, now)
         else:
@@ -59,6 +58,12 @@ def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_
     _pool_or_ask(out, "stall", stalls, now)
 
 
+def end_idle(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_COMMAND) -> None:
+    """An attempt gave no proof of progress for too long, by the store's own clock or by its supervisor's word."""
+    out.events.append(event(out.case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
+    _time_out(out, lease, now, "agent_idle", command=command)
+
+
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     task = out.case.task
     if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
@@ -72,10 +77,10 @@ def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     _time_out(out, lease, now, "agent_timeout")
 
 
-def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str) -> None:
+def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str, *, command: CommandId = NO_COMMAND) -> None:
     task = out.case.task
     timeouts = task.record.timeouts + 1
-    end_attempt(out, reason, now, timeouts=timeouts)
+    end_attempt(out, reason, now, command=command, timeouts=timeouts)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
     if timeouts >= task.spec.policy.timeout_escalation:

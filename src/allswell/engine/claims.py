@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -13,8 +13,9 @@ from allswell.domain.decide import held_to_table
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, Millis, TaskId
 from allswell.domain.service import ServiceRow, lets_in
-from allswell.domain.task import Lane, Task
+from allswell.domain.task import OPEN, Lane, Task
 from allswell.engine.book import Book
+from allswell.errors import Refused
 from allswell.store.port import Transaction, Wanted
 
 
@@ -41,6 +42,7 @@ def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, Servi
 async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
+    claims = await _hand_over(tx, book, claims, answers, lambda claim: open_lanes(claim, lanes, services, book.now))
     groups: dict[tuple[int, ...], list[tuple[int, Claim]]] = {}
     for place, claim in claims:
         answers[place] = []
@@ -69,6 +71,38 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
     for place, _ in claims:
         if given[place]:
             answers[place] = grants(book, given[place])
+
+
+async def _hand_over(
+    tx: Transaction,
+    book: Book,
+    claims: list[tuple[int, Claim]],
+    answers: list[object],
+    lanes_for: Callable[[Claim], list[int]],
+) -> list[tuple[int, Claim]]:
+    """Serve the claims that name their task, whose rows were locked with all others; the claims that do not."""
+    left = []
+    for place, claim in claims:
+        if claim.task is None:
+            left.append((place, claim))
+            continue
+        answers[place] = []
+        case = book.cases.get(claim.task)
+        if case is None:
+            answers[place] = Refused("unknown_task", f"there is no task {claim.task}", where="task")
+            continue
+        if case.task.state != OPEN:
+            answers[place] = Refused("task_ended", f"task {case.task.name} is already {case.task.state}", where="task")
+            continue
+        barred = await _load_picked(tx, book, [claim.task], bars=True)
+        if case.task.lane not in lanes_for(claim) or claim.agent in barred.get(claim.task, ()):
+            continue
+        given: list[Case] = []
+        _serve(book, claim, [claim.task], {}, given)
+        if given:
+            answers[place] = grants(book, given)
+    await book.write(tx)
+    return left
 
 
 async def _load_picked(

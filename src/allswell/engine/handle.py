@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from allswell.domain.classify import failure_of, named_class
-from allswell.domain.command import Ask, CheckIn, Complete, Fail, Recover, Release
+from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
@@ -147,7 +147,7 @@ class Lease:
         """Prove life, not progress."""
         return await self._say(CheckIn(self.task, self.token, self.agent, proof=False))
 
-    async def _end(self, command: Complete | Fail | Release | Ask | Recover) -> object:
+    async def _end(self, command: Complete | Fail | Release | Ask | Recover | EndIdle) -> object:
         try:
             answer = await self._engine.do(command)
         except LeaseLost as lost:
@@ -198,6 +198,15 @@ class Lease:
         """Give the task back: neither a failure nor a timeout."""
         after = parse(delay, where="delay")
         await self._end(Release(self._ids.command(), self.task, self.token, self.agent, reason, after))
+
+    async def end_idle(self) -> None:
+        """This attempt showed no progress for too long and has been ended: back to the pool, and counted (O4)."""
+        await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent))
+
+    async def keep(self, receipt: str, status: str, path: str = "") -> None:
+        """Have the journal know of a receipt; also after the lease has ended."""
+        said = Keep(self._ids.command(), self.task, self.token, self.agent, receipt, status, path)
+        await self._engine.do(said)
 
     async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""

@@ -66,6 +66,9 @@ class Plan:
             self._hold(command.task)
             if isinstance(command, Fail):
                 self.services.update(dict.fromkeys(command.failure.services))
+        elif isinstance(command, Claim):
+            if command.task is not None:
+                self._hold(command.task)
         elif isinstance(command, Submit):
             self._submit(command.tasks)
         elif isinstance(command, Cancel):

@@ -217,9 +217,13 @@ class Watch:
         wait: float | str = 0.0,
         lease: int | str | None = None,
         command: str | None = None,
+        task: str | None = None,
     ) -> Lease | None:
-        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s")."""
-        got = await self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command)
+        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s").
+
+        With `task` it is that one or none.
+        """
+        got = await self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task)
         return got[0] if got else None
 
     async def claim_many(
@@ -231,6 +235,7 @@ class Watch:
         wait: float | str = 0.0,
         lease: int | str | None = None,
         command: str | None = None,
+        task: str | None = None,
     ) -> list[Lease]:
         """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
         seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
@@ -243,6 +248,7 @@ class Watch:
             "roles": None if roles is None else tuple(roles),
             "count": count,
             "length": length,
+            "task": task,
         }
         try:
             claim = msgspec.convert(wanted, Claim)

@@ -27,6 +27,7 @@ SENTENCES: Mapping[str, str] = {
     "lease_lapsed": "{agent} went silent: its lease is over after {elapsed_ms}",
     "task_repeated_timeout": "timed out for the {count}. time: a human is asked",
     "late_result": "{agent} came back too late{attempt}: refused, and kept",
+    "receipt_written": "left a receipt{attempt}: {receipt} ({status})",
     "question_asked": "asks you: {text}",
     "question_answered": "was answered{by}: {choice}",
     "question_withdrawn": "needs no answer any more",

@@ -9,7 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from allswell.domain.command import Ask, CheckIn, Claim, Command, Complete, Fail, HolderCommand, Recover, Release
+from allswell.domain.command import (
+    Ask,
+    CheckIn,
+    Claim,
+    Command,
+    Complete,
+    EndIdle,
+    Fail,
+    HolderCommand,
+    Keep,
+    Recover,
+    Release,
+)
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, Token
 from allswell.domain.question import CLARIFY, REPLY, SKIP, Act, Option
 from allswell.domain.retry import ErrorClass, Failure
@@ -42,6 +54,7 @@ class Agent:
             (18, self._fail),
             (8, self._ask),
             (4, self._release),
+            (4, self._end_idle),
         ]
 
     async def work(self, home: Process) -> None:
@@ -222,3 +235,15 @@ class Agent:
         delay = home.chance.choice((0, 0, 120_000))
         await self._say(home, Release(home.desk.new_command(), handle.task, handle.token, self.id, "not mine", delay))
         handle.over = True
+
+    async def _end_idle(self, home: Process, handle: Handle) -> None:
+        """Shows no progress; its supervisor ends it, leaves a receipt, and takes that very task again."""
+        await home.sleep(home.chance.choice((20, 60, 200)))
+        await self._say(home, EndIdle(home.desk.new_command(), handle.task, handle.token, self.id))
+        handle.over = True
+        id_ = home.desk.new_command()
+        await self._say(home, Keep(id_, handle.task, handle.token, self.id, f"rc_{id_}", "idle"))
+        claim = Claim(home.desk.new_command(), self.id, length=home.chance.choice(_LENGTHS), task=handle.task)
+        for again in await home.desk.claim(self._any_watch(home), claim):
+            home.desk.chronicle.met("a task was claimed by name")
+            await self._complete(home, again)

@@ -18,8 +18,10 @@ from allswell.domain.command import (
     Claim,
     Command,
     Complete,
+    EndIdle,
     EndRun,
     Fail,
+    Keep,
     OpenRun,
     Park,
     Recover,
@@ -71,7 +73,7 @@ class Desk:
             case Refused():
                 self.chronicle.met(f"refused: {answer.code}")
             case LeaseLost():
-                if isinstance(command, Complete | Fail | Release | Ask | Recover):
+                if isinstance(command, Complete | Fail | Release | Ask | Recover | EndIdle):
                     self._check_loss(command, before)
                     self._check_late(command)
             case _:
@@ -102,7 +104,10 @@ class Desk:
         match command:
             case Submit():
                 return all(new.id in tables.tasks for new in command.tasks)
-            case Complete() | Fail() | Release() | Recover():
+            case Keep():
+                told = [entry.event for entry in self.ledger.database._entries]  # noqa: SLF001 - all of the journal
+                return any(event.data.get("receipt") == command.receipt for event in told)
+            case Complete() | Fail() | Release() | Recover() | EndIdle():
                 attempt = tables.attempts.get((command.task, command.token))
                 return attempt is not None and attempt.command == command.id
             case Ask():
@@ -142,7 +147,7 @@ class Desk:
         span = self.ledger.shadow.spans.get((task, token))
         return span if span is not None and span.agent == agent else None
 
-    def _check_loss(self, said: Complete | Fail | Release | Ask | Recover | CheckIn, before: int) -> None:
+    def _check_loss(self, said: Complete | Fail | Release | Ask | Recover | EndIdle | CheckIn, before: int) -> None:
         """A holder is turned away only if it does not hold the task any more, or never did."""
         self.chronicle.report.stale_refused += 1
         span = self._span(said.task, said.token, said.agent)
@@ -155,7 +160,7 @@ class Desk:
         elif span.last is not None and span.last <= before:
             self.chronicle.met("a zombie was refused")
 
-    def _check_late(self, said: Complete | Fail | Release | Ask | Recover) -> None:
+    def _check_late(self, said: Complete | Fail | Release | Ask | Recover | EndIdle) -> None:
         attempt = self.tables.attempts.get((said.task, said.token))
         if attempt is None or attempt.agent != said.agent or not isinstance(said, Complete | Fail):
             return
@@ -191,6 +196,7 @@ class Desk:
                 wait=wait,
                 lease=claim.length,
                 command=claim.id or None,
+                task=claim.task,
             )
         )
         if not isinstance(answer, list):

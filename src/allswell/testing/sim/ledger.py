@@ -242,7 +242,7 @@ class Ledger:
         if (
             outcome in _HOLDERS_WORD
             or outcome.startswith("failed:")
-            or (outcome == "agent_stalled" and attempt.command)
+            or (outcome in ("agent_stalled", "agent_idle") and attempt.command)
         ):
             said = shadow.sent.get(attempt.command)
             whose = (getattr(said, "task", None), getattr(said, "token", None), getattr(said, "agent", None))
