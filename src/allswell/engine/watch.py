@@ -86,6 +86,8 @@ class Watch:
         self._ids = ids
         self.new_command: Callable[[], CommandId] = ids.command
         """Gives an id for a command of one's own."""
+        self.new_run: Callable[[], RunId] = ids.run
+        """Gives an id for a run that is to be opened by a command of one's own."""
         self._policies = policies or {}
         self._default = self._policies.get("", DEFAULT)
         self._held: dict[tuple[str, int], Lease] = {}

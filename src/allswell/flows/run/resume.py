@@ -164,9 +164,9 @@ async def escalate(watch: Watch, cut: CutOff, run: RunId) -> str:
     if not standing:
         raise Refused("task_ended", f"step {cut.step} has ended; there is nothing to decide", where="--choose")
     task = standing[0].task.id
-    leases = await watch.claim_many(1, agent=this_runner(), tasks=[task])
-    if not leases:
+    lease = await watch.claim(agent=this_runner(), task=task)
+    if lease is None:
         raise Refused("not_ready", f"step {cut.step} is not ready to be decided about; resume first", where="--choose")
     files = ", ".join(cut.context.uncommitted_changes[:5])
     text = f"Step {cut.step} was cut off and left uncommitted changes ({files}). How should we proceed?"
-    return await leases[0].ask(text, ESCALATION_OPTIONS)
+    return await lease.ask(text, ESCALATION_OPTIONS)

@@ -18,7 +18,7 @@ from allswell.domain.step_receipt import StepStatus
 from allswell.domain.task import ENDS, State
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
-from allswell.errors import Bug
+from allswell.errors import Bug, Refused
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
@@ -124,8 +124,13 @@ class Runner:
         ready, self._ready = self._ready[:free], self._ready[free:]
         if not ready:
             return
-        for lease in await watch.claim_many(len(ready), agent=self.site.agent, lease=LEASE, tasks=ready):
-            self._begin(lease)
+        agent = self.site.agent
+        asked = (watch.claim(agent=agent, lease=LEASE, task=id_) for id_ in ready)
+        for got in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(got, Lease):
+                self._begin(got)
+            elif isinstance(got, BaseException) and not isinstance(got, Refused):  # refused: it has ended meanwhile
+                self._trouble = self._trouble or got
 
     def _is_step(self, row: TaskRow) -> bool:
         """Whether it is a step of the flow: what a human split one into is for agents to claim."""
