@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from allswell.doors.cli import agents, checking, graphing, people, story, swift, upkeep
+from allswell.doors.cli import agents, checking, flowrun, graphing, people, story, swift, upkeep
 from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
 from allswell.doors.cli.render import plain
@@ -23,6 +23,7 @@ _COMPLETING = "_ALLSWELL_COMPLETE"
 def commands() -> Commands:
     """Every command there is."""
     every = Commands()
+    flowrun.add_to(every)
     people.add_to(every)
     story.add_to(every)
     graphing.add_to(every)

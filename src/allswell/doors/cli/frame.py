@@ -107,6 +107,18 @@ class Frame:
         """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
         return self._store or self.settings.store
 
+    @property
+    def home(self) -> Path:
+        """The folder of ours beside the store: receipts, transcripts, attempts in flight."""
+        from pathlib import Path
+
+        if not self.url.startswith("sqlite:"):
+            return Path.cwd() / ".allswell"
+        from allswell.store.sqlite.place import locate
+
+        beside = locate(self.url).parent
+        return beside if beside.name == ".allswell" else beside / ".allswell"
+
     @cached_property
     def settings(self) -> Settings:
         """The settings that hold here; read once, and only if they are asked for."""

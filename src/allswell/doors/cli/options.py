@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, NamedTuple, TypeVar
 
+RUNNING = "Run"
 LOOKING = "Look"
 DECIDING = "Decide"
 WORKING = "Hold work (for agents)"
 UPKEEP = "Look after the watch"
-GROUPS = (LOOKING, DECIDING, WORKING, UPKEEP)
+GROUPS = (RUNNING, LOOKING, DECIDING, WORKING, UPKEEP)
 """The groups of the help page, in its order."""
 
 Function = TypeVar("Function", bound=Callable[..., None])

@@ -68,6 +68,10 @@ class StepAttempt:
         self._artifacts: tuple[Artifact, ...] = ()
         self._audits: list[Audited] = []
 
+    def elapsed(self) -> int:
+        """How long it has been at it, in milliseconds."""
+        return self.site.clock.monotonic() - self._began_at
+
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
         self._stopped = (reason, at_once)
@@ -88,7 +92,7 @@ class StepAttempt:
             came = failed(str(error))
         came = await self._finalize(came)
         status = await self._route(came)
-        data: dict[str, Any] = {"status": status, "phase": self.phase}
+        data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
         if came.error:
             data["error"] = came.error
         self.site.tell("step_ended", self.job.id, self.lease.attempt, **data)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
 from allswell.domain.names import RunId, TaskId
-from allswell.domain.step_receipt import StepStatus
+from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.domain.task import ENDS, State
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
@@ -50,6 +51,10 @@ class Verdict(StrEnum):
 class Summary(msgspec.Struct, frozen=True):
     """What a run came to."""
 
+    run: str
+    """Names the run's folder."""
+    flow: str
+    base: str
     verdict: Verdict
     states: dict[str, str]
     """Where every step stands, by name."""
@@ -63,18 +68,26 @@ class Summary(msgspec.Struct, frozen=True):
 class Runner:
     """Runs one run of the store; `progress` can be looked at while it does."""
 
-    def __init__(self, site: Site, run: RunId, *, jobs: int = JOBS) -> None:
+    def __init__(self, site: Site, run: RunId, *, jobs: int = JOBS, before: Mapping[str, str] = {}) -> None:
+        """`before` says where steps stand that an earlier run of the store has dealt with."""
+        self.before = before
         self.site = site
         self.run_id = run
         self.jobs = jobs
         self.active: dict[TaskId, StepAttempt] = {}
-        self.ended: dict[str, StepStatus] = {}
-        """How the last attempt at each step ended, by name."""
+        self.ended: dict[str, StepReceipt] = {}
+        """The receipt of the last attempt at each step, by name."""
         self._working: dict[asyncio.Task[None], None] = {}
         self._ended = asyncio.Event()
         self._interrupted: str | None = None
         self._trouble: BaseException | None = None
         self._ready: list[TaskId] = []
+        self._ran = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody has stopped it."""
+        return self._interrupted is not None
 
     def interrupt(self, reason: str) -> None:
         """Stop: first with all that belongs to it, the second time at once; receipts are left either way (F13)."""
@@ -147,7 +160,10 @@ class Runner:
 
     async def _do(self, attempt: StepAttempt) -> None:
         try:
-            self.ended[attempt.job.id] = await attempt.run()
+            await attempt.run()
+            self._ran += attempt.receipt is not None and attempt.receipt.status is StepStatus.DONE
+            if attempt.receipt is not None:
+                self.ended[attempt.job.id] = attempt.receipt
         except BaseException as error:  # noqa: BLE001 - raised by `run`, once the others have ended
             self._trouble = self._trouble or error
             for other in self.active.values():
@@ -179,11 +195,22 @@ class Runner:
         moving = [row for row in rows if row.lease is not None or row.ready or row.due is not None]
         return not moving
 
+    def time_left(self) -> int | None:
+        """How much of the flow's time is left, in milliseconds."""
+        site = self.site
+        if site.run_deadline is None:
+            return None
+        return site.run_limit - (site.clock.monotonic() - site.run_began)
+
+    async def states(self) -> dict[str, str]:
+        """Where every step stands, by name."""
+        return {**self.before, **{row.task.name: _stands(row) for row in await self.rows()}}
+
     async def summary(self) -> Summary:
         """What the run has come to."""
         rows = await self.rows()
         names = {row.task.id: row.task.name for row in rows}
-        states = {row.task.name: _stands(row) for row in rows}
+        states = {**self.before, **{row.task.name: _stands(row) for row in rows}}
         reasons = {row.task.name: _reason(row, names) for row in rows if row.task.state != State.DONE}
         questions = tuple(wait.target for row in rows for wait in row.waits if wait.kind == "question")
         counted = Counter(row.task.state for row in rows)
@@ -200,7 +227,9 @@ class Runner:
             raise Bug(f"the run {self.run_id} has come to rest with steps that wait for nobody")
         else:
             verdict = Verdict.DONE
-        return Summary(verdict, states, reasons, questions, len(self.site.finished))
+        base = self.site.base
+        shown = base.shown(base.path)
+        return Summary(base.record.run, base.record.flow, shown, verdict, states, reasons, questions, self._ran)
 
 
 def _stands(row: TaskRow) -> str:
@@ -221,7 +250,7 @@ def _reason(row: TaskRow, names: dict[TaskId, str]) -> str:
         first, _, rest = record.reason.partition(" ")
         said = f"{names[TaskId(first)]} {rest}" if first in names else record.reason
         failed = record.handover if row.task.state == State.FAILED else None
-        return f"{said}: {failed.message}" if failed is not None and failed.message else said
+        return f"{failed.message} ({said})" if failed is not None and failed.message else said
     waiting = sorted(names.get(TaskId(wait.target), wait.target) for wait in row.waits)
     if waiting:
         return "waits for " + ", ".join(waiting)

@@ -39,11 +39,15 @@ class Site:
     """When the store's run was opened, on the monotonic clock."""
     run_deadline: int | None
     """Its deadline, on the store's clock."""
+    run_limit: int = 0
+    """How long it may take in all, in milliseconds."""
     aside: Callable[[Callable[[], Any]], Awaitable[Any]] = in_thread
     """How what blocks is done: in a thread, unless a test wants it here and now."""
     grace: int = GRACE
     finished: list[str] = field(default_factory=list)
     """Steps that ended well, in the order in which they did."""
+    heard: Callable[[FlowEvent], None] | None = None
+    """Is told of every line of the log as it is written."""
     _lines: list[FlowEvent] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
 
@@ -60,7 +64,10 @@ class Site:
 
     def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
         """Add a line to the run's log, together with others that come while the last ones are written."""
-        self._lines.append(FlowEvent(stamp(self.clock.wall()), event, step, attempt, data))
+        line = FlowEvent(stamp(self.clock.wall()), event, step, attempt, data)
+        self._lines.append(line)
+        if self.heard is not None:
+            self.heard(line)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._write())
 

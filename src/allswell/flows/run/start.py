@@ -22,7 +22,7 @@ from allswell.flows.loading import Scalar
 from allswell.flows.run.base import RunBase, RunRecord, stamp
 from allswell.flows.run.files import Files
 from allswell.flows.run.plan import Planned, plan
-from allswell.flows.run.site import Site, in_thread
+from allswell.flows.run.site import Site
 from allswell.flows.spec import Flow
 from allswell.timing.clock import Clock, SystemClock
 
@@ -89,7 +89,8 @@ async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None
     (row,) = rows
     now = (await watch.engine.store.view_agenda()).now
     began = clock.monotonic() - (now - row.created_at)
-    return Site(base, watch, this_runner(), clock, began, row.deadline, in_thread)
+    limit = 0 if row.deadline is None else row.deadline - row.created_at
+    return Site(base, watch, this_runner(), clock, began, row.deadline, limit)
 
 
 async def begin(
