@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
 from allswell.flows.run.attempt import engine_name
 from allswell.flows.run.base import RunBase, RunRecord, stamp
-from allswell.flows.run.plan import Planned, plan
+from allswell.flows.run.plan import Carried, Planned, plan
 from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_of
 from allswell.flows.run.start import open_run, submit, this_runner
 from allswell.flows.run.timeouts import uncommitted
@@ -106,7 +107,7 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
     same = base.source.is_file() and base.source.read_bytes() == source
     if (standing.open and same and not standing.stuck) or standing.row is None:
         await open_run(watch, base, flow, run)
-        await submit(watch, _left(flow, base, run, policy, standing))
+        await submit(watch, _left(flow, base, run, policy, standing, {}))
         return base, run
     if standing.open:
         await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
@@ -121,7 +122,7 @@ async def _another(
     if flow.name != base.record.flow:
         text = f"the flow is called {flow.name} now, and its run's folder is that of {base.record.flow}; run it anew"
         raise Refused("other_flow", text, where="name")
-    planned = _left(flow, base, run, policy, standing)
+    planned = _left(flow, base, run, policy, standing, standing.carried)
     again = RunBase(base.home, record, base.files)
     again.files.replace(again.source, source)
     again.keep_record()
@@ -130,7 +131,9 @@ async def _another(
     return again, run
 
 
-def _left(flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: Standing) -> Planned:
+def _left(
+    flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: Standing, carried: Mapping[str, Carried]
+) -> Planned:
     """The tasks of the steps that are left: neither done nor skipped by a human, nor after one that was."""
     out = set(standing.skipped)
     for step in _in_order(flow):
@@ -139,7 +142,7 @@ def _left(flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: Stand
         if needed:
             out |= {one for one in members if one not in standing.done}
     done = {**standing.done, **dict.fromkeys(out, TaskId(""))}
-    return plan(flow, base, run, policy, done=done, carried=standing.carried)
+    return plan(flow, base, run, policy, done=done, carried=carried)
 
 
 def _in_order(flow: Flow) -> list[Step]:

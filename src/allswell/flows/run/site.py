@@ -60,7 +60,7 @@ class Site:
         if self.run_deadline is not None and lease.deadline >= self.run_deadline:
             began = self.clock.monotonic() - self.run_began
             return Cut(ScopeKind.FLOW, job.timeouts.flow, max(began + lease.until_limit, job.timeouts.flow))
-        return Cut(ScopeKind.STEP, job.limit, job.limit)
+        return Cut(ScopeKind.STEP, lease.own_limit, lease.own_limit)
 
     def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
         """Add a line to the run's log, together with others that come while the last ones are written."""
