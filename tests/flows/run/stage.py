@@ -17,9 +17,10 @@ from allswell.flows.arithmetic import load_flow
 from allswell.flows.run.base import RunBase
 from allswell.flows.run.files import Files
 from allswell.flows.run.plan import given_inputs
-from allswell.flows.run.resume import go_on
+from allswell.flows.run.resume import free_dead, go_on
 from allswell.flows.run.runner import Runner, Summary
 from allswell.flows.run.site import Site
+from allswell.flows.run.standing import look as look_at
 from allswell.flows.run.start import Beginning, begin, make_site
 from allswell.flows.spec import Flow
 from allswell.runtime.limits import use_limits
@@ -95,6 +96,7 @@ class Play:
     async def again(self, disk: Files | None = None) -> Runner:
         """The same run, gone on with."""
         self.base.files = disk or Disk()
+        await free_dead(self.stage.watch, await look_at(self.stage.watch, self.base))
         policy = self.settings.policy_for("")
         self.base, self.run = await go_on(self.stage.watch, self.base, self.flow, self.text.encode(), policy)
         return await self._runner()
@@ -192,3 +194,12 @@ async def stubborn() -> None:
             await asyncio.sleep(100)
         except asyncio.CancelledError:
             seen.append("told")
+
+
+async def slow_once(path: str) -> str:
+    """Take for ever the first time, and no time the second."""
+    seen.append("slow_once")
+    if not Path(path).exists():  # noqa: ASYNC240 - nothing else is going on
+        Path(path).write_text("half")  # noqa: ASYNC240
+        await asyncio.sleep(1e6)
+    return "at last"

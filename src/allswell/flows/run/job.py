@@ -31,7 +31,6 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     """Of the member: the step's own id where it has no matrix."""
     work: Work
-    limit: int
     timeouts: Timeouts
     values: Mapping[str, Scalar] = {}
     inputs: Mapping[str, Scalar] = {}

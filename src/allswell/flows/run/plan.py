@@ -136,7 +136,6 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
         step=step.id,
         id=member.id,
         work=step.work,
-        limit=limit,
         timeouts=flow.timeouts,
         values=member.values,
         inputs=inputs,
