@@ -27,7 +27,7 @@ import allswell
 from allswell.app import make_watch, store_for
 from allswell.testing.postgres import Cluster
 
-BATCH = 100
+BATCHES = (100, 500)
 ROUNDS = 7
 
 
@@ -67,25 +67,35 @@ def raw_batched(raw: Raw, lifecycles: int, batch: int, seen: list[int]) -> float
 
 async def against_raw(name: str, url: str, raw: Raw, lifecycles: int) -> dict[str, float]:
     """Ours and raw in turns, in batches; then ours one by one, alone."""
-    ratios, ours, limits = [], [], []
+    figures: dict[str, float] = {}
     seen = [0]
     async with make_watch(store_for(url)) as watch:
-        await batched(watch, 5 * BATCH, BATCH)
-        raw_batched(raw, 5 * BATCH, BATCH, seen)
-        for _ in range(ROUNDS):
-            mine = lifecycles / await batched(watch, lifecycles, BATCH)
-            limit = lifecycles / raw_batched(raw, lifecycles, BATCH, seen)
-            ours.append(mine)
-            limits.append(limit)
-            ratios.append(mine / limit)
+        for batch in BATCHES:
+            figures |= await _in_batches(name, watch, raw, lifecycles, batch, seen)
         alone = await one_by_one(watch, 200)
         assert not await watch.unaccounted()
-    return {
-        f"{name}: lifecycles/s in batches of {BATCH}": round(statistics.median(ours)),
-        f"{name}: raw driver, lifecycles/s": round(statistics.median(limits)),
-        f"{name}: share of raw": round(statistics.median(ratios), 3),
+    return figures | {
         f"{name}: one lifecycle alone, p50 ms": round(statistics.median(alone) * 1000, 2),
         f"{name}: one lifecycle alone, p99 ms": round(sorted(alone)[int(len(alone) * 0.99)] * 1000, 2),
+    }
+
+
+async def _in_batches(
+    name: str, watch: allswell.Watch, raw: Raw, lifecycles: int, batch: int, seen: list[int]
+) -> dict[str, float]:
+    await batched(watch, 5 * batch, batch)
+    raw_batched(raw, 5 * batch, batch, seen)
+    ratios, ours, limits = [], [], []
+    for _ in range(ROUNDS):
+        mine = lifecycles / await batched(watch, lifecycles, batch)
+        limit = lifecycles / raw_batched(raw, lifecycles, batch, seen)
+        ours.append(mine)
+        limits.append(limit)
+        ratios.append(mine / limit)
+    return {
+        f"{name}: lifecycles/s in batches of {batch}": round(statistics.median(ours)),
+        f"{name}: raw driver, lifecycles/s in batches of {batch}": round(statistics.median(limits)),
+        f"{name}: share of raw in batches of {batch}": round(statistics.median(ratios), 3),
     }
 
 

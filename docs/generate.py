@@ -191,6 +191,7 @@ TABLES = {
     "hard_limits": "`[hard_limits]`: how long a scope may say that it takes",
     "retry": "`[retry]`: what follows a failure",
     "breaker": "`[breaker]`: when a service is left alone",
+    "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from allswell.runtime.guard import Guard, guard
     from allswell.runtime.run_tool import Output, ToolCancelled, ToolResult, ToolTimeout, run_tool, run_tool_sync
     from allswell.runtime.scoped import flow, llm_call, run, step, tool
-    from allswell.runtime.travel import deadline_environment, inherit_deadline, inherit_remaining, remaining_headers
+    from allswell.runtime.travel import (
+        deadline_environment,
+        inherit_deadline,
+        inherit_remaining,
+        remaining_headers,
+        remaining_meta,
+    )
     from allswell.store.port import Position, TaskFilter
     from allswell.timing.scope import Scope, ScopeTimeout, check_deadline, pause, remaining_ms, within
 
@@ -38,7 +44,13 @@ _HOMES = {
     "runtime.guard": ("Guard", "guard"),
     "runtime.run_tool": ("Output", "ToolCancelled", "ToolResult", "ToolTimeout", "run_tool", "run_tool_sync"),
     "runtime.scoped": ("flow", "llm_call", "run", "step", "tool"),
-    "runtime.travel": ("deadline_environment", "inherit_deadline", "inherit_remaining", "remaining_headers"),
+    "runtime.travel": (
+        "deadline_environment",
+        "inherit_deadline",
+        "inherit_remaining",
+        "remaining_headers",
+        "remaining_meta",
+    ),
     "store.port": ("Position", "TaskFilter"),
     "timing.scope": ("Scope", "ScopeTimeout", "check_deadline", "pause", "remaining_ms", "within"),
 }
@@ -88,6 +100,7 @@ __all__ = [
     "open",
     "pause",
     "remaining_headers",
+    "remaining_meta",
     "remaining_ms",
     "run",
     "run_tool",

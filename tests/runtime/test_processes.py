@@ -40,6 +40,11 @@ def test_errors_come_back_as_they_were_raised() -> None:
         call_in_process(tool(), work.die, (), {})
 
 
+def test_what_cannot_be_sent_there_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(Refused, match=r"double runs in a process of its own, and what goes there must be picklable"):
+        call_in_process(tool(), work.double, (threading.Lock(),), {})
+
+
 @pytest.mark.row("F3")
 def test_the_deadline_travels_into_the_process() -> None:
     with allswell.within("30s"):

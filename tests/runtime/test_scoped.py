@@ -266,3 +266,31 @@ def test_a_cancelled_caller_of_a_thread_is_let_go_after_the_grace() -> None:
             await asyncio.sleep(0)
 
     asyncio.run(main())
+
+
+def test_a_thread_that_was_given_up_has_its_line_in_the_tree() -> None:
+    use_limits(Limits(grace=20))
+    let_go = threading.Event()
+
+    @allswell.tool("hangs", timeout=20)
+    def hangs() -> None:
+        let_go.wait(30)
+
+    def whole() -> None:
+        with allswell.step("whole", timeout=200):
+            with pytest.raises(allswell.ScopeTimeout):
+                hangs()
+            let_go.set()
+            while True:
+                allswell.check_deadline()
+
+    with pytest.raises(allswell.ScopeTimeout) as caught:
+        whole()
+    assert "─ tool 'hangs': " in caught.value.explain()
+
+
+def test_a_coroutine_in_place_of_a_function_is_refused() -> None:
+    async def nothing() -> None: ...
+
+    with pytest.raises(Refused, match="give the function itself"):
+        asyncio.run(allswell.run(allswell.tool("x"), nothing()))  # type: ignore[call-overload]

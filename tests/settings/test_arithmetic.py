@@ -59,6 +59,24 @@ def test_an_expert_cannot_have_more_than_who_delegates(tmp_path: Path) -> None:
     assert check(tmp_path, 'delegation_timeout = "14m"\n') == []
 
 
+def test_a_statement_that_outlasts_its_message_is_an_error_with_both_numbers(tmp_path: Path) -> None:
+    found = check(tmp_path, "[worker]\nvisibility_timeout = 20\n")
+    assert told(tmp_path, found)[0] == ("error", "statement_before_visibility", "allswell.toml:2:1")
+    assert "worker.statement_timeout (25000 ms) must be less than worker.visibility_timeout (20000 ms)" in found[0].says
+    (found_zero,) = check(tmp_path, "worker.statement_timeout = 0\nworker.pool_timeout = 1\n")
+    assert "means no limit at all to PostgreSQL" in found_zero.says
+
+
+def test_the_workers_seed_written_out_is_warned_of_its_pool(tmp_path: Path) -> None:
+    seed = "[worker]\nstatement_timeout = 25000\nvisibility_timeout = 30\npool_timeout = 30\n"
+    (found,) = check(tmp_path, seed)
+    assert told(tmp_path, [found]) == [("warning", "pool_before_visibility", "allswell.toml:4:1")]
+    assert str(found.sum) == "30s + 25s = 55s ≥ 30s"
+    assert check(tmp_path, seed.replace("pool_timeout = 30", "pool_timeout = 4.9")) == []
+    assert check(tmp_path, "", ALLSWELL_WORKER_VISIBILITY_TIMEOUT="56") == []
+    assert check(tmp_path, "", ALLSWELL_WORKER_VISIBILITY_TIMEOUT="1m") == []
+
+
 def test_settings_that_are_refused_are_findings_with_places(tmp_path: Path) -> None:
     (tmp_path / "allswell.toml").write_text('stal_threshold = 1\n  idle = "1h"\ntimeouts = { step = "20m" }\n')
     found = refusals(look(tmp_path, environ={"ALLSWELL_RETRY_JITTER": "2"}))

@@ -14,7 +14,7 @@ from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, ROLES
 from allswell.settings.schema import schema
-from allswell.settings.values import read, show
+from allswell.settings.values import Unfit, read, show
 
 SEEDS = (
     "agent_timeout",
@@ -91,7 +91,8 @@ def test_what_is_shown_can_be_written_down_again(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "store"])
 def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str, tmp_path: Path) -> None:
     setting = SETTINGS[name]
-    usual = {"duration": "40s", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}[setting.kind]
+    examples = {"duration": "40s", "seconds": "40", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}
+    usual = examples[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)
     given = "2h" if name.startswith("hard_limits.") else "7" if name == "breaker.escalate_after" else given
     (tmp_path / "allswell.toml").write_text(
@@ -115,3 +116,16 @@ def test_the_schema_knows_every_setting_and_no_other() -> None:
     role = made["properties"]["roles"]["additionalProperties"]
     assert {*role["properties"]} - {"retry"} == {name for name in PER_ROLE if "." not in name}
     assert made["properties"]["roles"]["default"] == ROLES
+
+
+@pytest.mark.parametrize("raw, seconds", [(30, 30), (0.5, 0.5), ("30", 30), ("1.5", 1.5), ("30s", 30), ("400ms", 0.4)])
+def test_of_some_settings_a_bare_number_is_seconds(raw: object, seconds: float) -> None:
+    setting = SETTINGS["worker.pool_timeout"]
+    assert read(setting, raw) == seconds
+    assert read(setting, show(setting, seconds)) == seconds
+
+
+@pytest.mark.parametrize("raw", [-1, "soon", True, [30], float("nan"), float("inf"), 1e12, "400d", "-5"])
+def test_what_is_no_number_of_seconds_is_told_by_name(raw: object) -> None:
+    with pytest.raises(Unfit, match=r"worker\.pool_timeout"):
+        read(SETTINGS["worker.pool_timeout"], raw)

@@ -4,6 +4,9 @@ On one machine a child reads the same monotonic clock, so that an instant loses 
 after a reboot or on another machine; the boot id in front tells. Between machines no clock is shared: what travels is
 the number of milliseconds left, and the time on the wire is on the receiver's account. Rounded down: the other side
 never believes that it has more time than there is.
+
+Over HTTP it is a header; over MCP, whatever lies below it, an entry of the request's `_meta`. The key has a prefix, as
+that protocol wants it from everybody but itself, and so meets no key of the protocol's own.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from allswell.errors import Refused
 
 VARIABLE = "ALLSWELL_DEADLINE"
 HEADER = "Allswell-Remaining-Ms"
+META = "allswell/remaining-ms"
 
 BootId = NewType("BootId", str)
 _INSTANT = re.compile(r"([0-9A-Za-z-]{1,64}):([0-9]{1,20})", re.ASCII)
@@ -40,14 +44,15 @@ def read_instant(text: str, boot: BootId) -> int:
     return int(found[2])
 
 
-def write_remaining(ms: float) -> str:
-    """What is left, as a header carries it: whole milliseconds, never more than there are."""
-    return str(max(floor(min(ms, LONGEST)), 0))
+def write_remaining(ms: float) -> int:
+    """What is left, as a request carries it: whole milliseconds, never more than there are."""
+    return max(floor(min(ms, LONGEST)), 0)
 
 
-def read_remaining(text: str) -> int:
-    """Milliseconds from a header: ASCII digits and nothing else, at most 366 days, or `Refused`."""
-    if _REMAINING.fullmatch(text) is None or int(text) > LONGEST:
-        said = f"{HEADER} must be whole milliseconds, at most {LONGEST}, not {text[:80]!r}"
-        raise Refused("bad_remaining", said, where=HEADER)
-    return int(text)
+def read_remaining(given: object, where: str) -> int:
+    """Milliseconds from a request: a whole number, as text of ASCII digits or as JSON has it, or `Refused`."""
+    ms = int(given) if isinstance(given, str) and _REMAINING.fullmatch(given) else given
+    if isinstance(ms, bool) or not isinstance(ms, int) or not 0 <= ms <= LONGEST:
+        said = f"{where} must be whole milliseconds, at most {LONGEST}, not {str(given)[:80]!r}"
+        raise Refused("bad_remaining", said, where=where)
+    return ms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 from msgspec.structs import fields
@@ -79,7 +79,7 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         error: BaseException | Failure | ErrorClass | str | int,
         *,
         attempt: int = 1,
-        remaining: int | str | None = None,
+        remaining: float | str | None = None,
         retry_after: int | str | None = None,
     ) -> Decision:
         """What would follow if this attempt failed so, and why; nothing is called, nothing is counted.
@@ -88,7 +88,7 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         before it are taken to have failed the same way.
         """
         failure = _as_failure(error, retry_after)
-        left = None if remaining is None else parse(remaining, where="remaining")
+        left = _whole(remaining)
         if attempt < 1:
             raise Refused("bad_attempt", f"attempt ({attempt}) must be 1 or more", where="attempt")
         verdict = judge(
@@ -136,6 +136,13 @@ class Decision(msgspec.Struct, frozen=True):
                 return f"ask a human: {self.reason}"
 
 
+def _whole(remaining: float | str | None) -> int | None:
+    """What is left in whole milliseconds, as `allswell.remaining_ms()` or a person says it."""
+    if isinstance(remaining, float) and 0 <= remaining <= LONGEST:
+        return math.floor(remaining)
+    return None if remaining is None else parse(cast("int | str", remaining), where="remaining")
+
+
 def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_after: int | str | None) -> Failure:
     wait = None if retry_after is None else parse(retry_after, where="retry_after")
     if isinstance(error, str):
@@ -144,6 +151,9 @@ def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_a
         if isinstance(error, bool) or not 400 <= error <= 599:
             raise Refused("bad_status", f"{error} is no status of an error; those are 400 to 599", where="error")
         return Failure(class_of_answer(error, says_when=wait is not None), retry_after=wait, status=error)
+    given: object = error
+    if not isinstance(given, BaseException | Failure):
+        raise Refused("bad_error", f"{given!r} is no exception, failure, error class or status", where="error")
     failure = failure_of(error)
     return failure if wait is None else msgspec.structs.replace(failure, retry_after=wait)
 
@@ -196,6 +206,7 @@ def _kinds(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
             yield False, f"{name} must be a {kind.__name__}, not {part!r}"
             continue
         figures |= {f"{name}.{field.name}": getattr(part, field.name) for field in fields(kind) if field.name != "then"}
+    yield isinstance(policy.patient, bool), f"patient ({policy.patient!r}) must be true or false"
     retries: object = policy.retries
     if isinstance(retries, Mapping):
         figures |= {f"retries.{error}": count for error, count in retries.items()}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
+from allswell.errors import Refused
 from allswell.runtime.threads import Call, Threads
 from allswell.timing.scope import Scope, run
 from allswell.timing.scope.expiry import end_of, expire
@@ -98,6 +100,17 @@ def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads 
     return result
 
 
+def settled(result: T) -> T:
+    """What a sync function returned, unless it is async in disguise: nobody would await it in time."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        text = "the function returned something to be awaited; give an async function, not one that makes a coroutine"
+        raise Refused("not_sync", text, where="function")
+    return result
+
+
 def _fence(scope: Scope, call: Call[T]) -> None:
+    scope.book()
     (scope.expiry or expire(scope, scope.now())).fenced = True
     call.give_up()

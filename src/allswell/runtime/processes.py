@@ -132,7 +132,7 @@ def supervise(
     handle, answer = tempfile.mkstemp(prefix="allswell-answer-")
     os.close(handle)
     try:
-        arguments = pickle.dumps((args, kwargs))
+        arguments = _sent(qualname, args, kwargs)
         seconds = min(scope.remaining() + scope.grace_ms / 1_000, threading.TIMEOUT_MAX)
         order = Order(
             module, qualname, arguments, answer, label(scope.kind, scope.name), deadline_environment(scope), seconds
@@ -154,6 +154,14 @@ def supervise(
         return result
     finally:
         Path(answer).unlink(missing_ok=True)
+
+
+def _sent(qualname: str, args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
+    try:
+        return pickle.dumps((args, kwargs))
+    except Exception as error:
+        text = f"{qualname} runs in a process of its own, and what goes there must be picklable: {error}"
+        raise Refused("not_picklable", text, where="arguments") from error
 
 
 def _see_to_its_end(process: BaseProcess, scope: Scope, stop: Stop) -> None:

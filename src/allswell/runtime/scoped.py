@@ -22,7 +22,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from allswell.domain.deadline import ScopeKind, own_limit
 from allswell.errors import Refused
-from allswell.runtime.calling import call_in_thread, run_in_thread
+from allswell.runtime.calling import call_in_thread, run_in_thread, settled
 from allswell.runtime.limits import limits
 from allswell.timing import scope as timing
 from allswell.timing.scope import Scope
@@ -108,8 +108,8 @@ def _call(
         return call_in_process(scope, function, args, kwargs)
     if on == "here":
         with scope:
-            return _settled(function(*args, **kwargs))
-    return call_in_thread(scope, lambda: _settled(function(*args, **kwargs)))
+            return settled(function(*args, **kwargs))
+    return call_in_thread(scope, lambda: settled(function(*args, **kwargs)))
 
 
 @overload
@@ -120,23 +120,18 @@ async def run(
 async def run(scope: Scope, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 async def run(scope: Scope, function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
     """Await a call inside a scope, async or sync; back at the latest when the scope's grace is over."""
+    given: object = function
+    if inspect.iscoroutine(given):
+        given.close()
+        text = "what is to run has been called already: give the function itself, and its arguments after it"
+        raise Refused("not_callable", text, where="function")
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return await timing.run(scope, cast("Callable[..., Awaitable[object]]", function), *args, **kwargs)
     if isinstance(scope, LimitedScope) and scope.on == "process":
         from allswell.runtime.processes import run_in_process
 
         return await run_in_process(scope, function, args, kwargs)
-    return await run_in_thread(scope, lambda: _settled(function(*args, **kwargs)))
-
-
-def _settled(result: T) -> T:
-    """What a sync function returned, unless it is async in disguise: nobody would await it in time."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        text = "the function returned something to be awaited; give an async function, not one that makes a coroutine"
-        raise Refused("not_sync", text, where="function")
-    return result
+    return await run_in_thread(scope, lambda: settled(function(*args, **kwargs)))
 
 
 def flow(

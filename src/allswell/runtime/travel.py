@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from functools import cache
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from allswell.domain.carried import (
     HEADER,
+    META,
     VARIABLE,
     BootId,
     read_instant,
@@ -30,6 +32,10 @@ from allswell.domain.carried import (
 from allswell.errors import Refused
 from allswell.timing.scope import Scope, current
 
+if TYPE_CHECKING:
+    from mcp_types import RequestParamsMeta  # only its type: where it is not installed, nobody needs it
+
+_KEYS = (HEADER.lower(), META)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -76,14 +82,27 @@ def inherit_deadline(environ: Mapping[str, str] | None = None, *, name: str = ""
 
 def remaining_headers(scope: Scope | None = None) -> dict[str, str]:
     """The header that tells another service how much time is left; empty without a deadline."""
+    left = _left(scope)
+    return {} if left is None else {HEADER: str(left)}
+
+
+def remaining_meta(scope: Scope | None = None) -> RequestParamsMeta:
+    """What the `_meta` of a request over MCP says about the time that is left; empty without a deadline."""
+    left = _left(scope)
+    return cast("RequestParamsMeta", {} if left is None else {META: left})
+
+
+def _left(scope: Scope | None) -> int | None:
     scope = scope or current()
     left = None if scope is None else scope.remaining_ms()
-    return {} if left is None else {HEADER: write_remaining(left)}
+    return None if left is None else write_remaining(left)
 
 
-def inherit_remaining(headers: Mapping[str, str], name: str = "") -> InheritedScope:
-    """A scope for as long as a request's header says, counted from now; one without a limit where it says nothing."""
-    given = [value for key, value in headers.items() if key.lower() == HEADER.lower()]
+def inherit_remaining(sent: Mapping[str, object] | None, name: str = "") -> InheritedScope:
+    """A scope for as long as a request's headers or its `_meta` say, from now; without a limit if they say nothing."""
+    given = [(key, value) for key, value in (sent or {}).items() if key.lower() in _KEYS]
     if len(given) > 1:
-        raise Refused("bad_remaining", f"{HEADER} must be sent once, and came {len(given)} times", where=HEADER)
-    return InheritedScope(time.monotonic_ns() + read_remaining(given[0]) * 1_000_000 if given else None, name)
+        said = f"{given[0][0]} must be sent once, and came {len(given)} times"
+        raise Refused("bad_remaining", said, where=given[0][0])
+    until = [time.monotonic_ns() + read_remaining(value, key) * 1_000_000 for key, value in given]
+    return InheritedScope(until[0] if until else None, name)

@@ -9,6 +9,7 @@ from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_telling
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.arithmetic.scopes import never_fires
+from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
 from allswell.domain.deadline import ScopeKind
 from allswell.settings.settings import Settings
 
@@ -32,7 +33,7 @@ def refusals(settings: Settings) -> list[Finding]:
 
 def findings(settings: Settings) -> list[Finding]:
     """What the settings' figures say about each other."""
-    told = [*_scopes(settings), *_role(settings, "")]
+    told = [*_scopes(settings), *_worker(settings), *_role(settings, "")]
     common = {one.rule for one in told if worth_telling(one)}
     for role in settings.known_roles():
         own = _role(settings, role)
@@ -50,6 +51,16 @@ def _scopes(settings: Settings) -> Iterator[Finding]:
     yield from never_fires(settings.figure("delegation_timeout"), settings.figure("agent_timeout"))
     yield from retries_fit(calls(settings, call), step, most=settings.limits().hard_limit(ScopeKind.STEP))
     yield from retry_after_fits(settings.figure("retry.retry_after_cap"), step)
+
+
+def _worker(settings: Settings) -> Iterator[Finding]:
+    worker = Worker(
+        settings.figure("worker.visibility_timeout"),
+        settings.figure("worker.statement_timeout"),
+        settings.figure("worker.pool_timeout"),
+    )
+    yield from statement_before_visibility(worker)
+    yield from pool_before_visibility(worker)
 
 
 def _role(settings: Settings, role: str) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from allswell.engine.tolerance import DEFAULT as TOLERANCE
 Value = int | float | str | None
 
 _LATER = " Used by the supervisor; nothing in this version acts on it yet."
+_PROVED = " Proved by `allswell check`; the worker that goes by it is not in this version yet."
 
 
 class Kind(StrEnum):
@@ -28,6 +29,8 @@ class Kind(StrEnum):
 
     TEXT = "text"
     DURATION = "duration"
+    SECONDS = "seconds"
+    """As a duration, but a bare number is seconds: what pools and queues are set with elsewhere."""
     COUNT = "count"
     SHARE = "share"
     PERCENT = "percent"
@@ -196,6 +199,25 @@ _ALL = (
         Kind.PERCENT,
         10,
         "When so much of the session is left, nothing new is dispatched until it is reset." + _LATER,
+    ),
+    # How messages are handled: the seed's figures. (The rules that hold them together: `domain.arithmetic.worker`.)
+    Setting(
+        "worker.statement_timeout",
+        Kind.DURATION,
+        25_000,
+        "PostgreSQL ends a statement of a handler that takes longer." + _PROVED,
+    ),
+    Setting(
+        "worker.visibility_timeout",
+        Kind.SECONDS,
+        30,
+        "How long a message that was read is hidden from other workers." + _PROVED,
+    ),
+    Setting(
+        "worker.pool_timeout",
+        Kind.SECONDS,
+        30,
+        "How long is waited for a connection when all are in use." + _PROVED,
     ),
     # How patient the engine is.
     _pace("store_patience", "How long a command waits for a store that cannot be reached before it gives up."),

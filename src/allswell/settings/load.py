@@ -36,13 +36,20 @@ def load(
 
 
 def look(
-    start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
+    start: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+    instead: Path | None = None,
 ) -> Settings:
-    """The settings as far as they can be read, with what is wrong in `problems`: for those who look after them."""
+    """The settings as far as they can be read, with what is wrong in `problems`: for those who look after them.
+
+    `instead` is a file that is read as if it were the `allswell.toml`.
+    """
     here = _here(start)
     reading = _Reading()
     read_files = []
-    for found in files(here, reading.problems):
+    for found in files(here, reading.problems, instead):
         read_files.append(str(found.path))
         for path, raw in leaves(found.table, TABLES):
             reading.take(path, raw, found.source(path))

@@ -14,7 +14,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
-from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Value
+from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
 from allswell.settings.sources import Problem, Source
 from allswell.settings.values import hide, show
 
@@ -92,7 +92,10 @@ class Settings(msgspec.Struct, frozen=True):
         """A setting as a figure with its place, for the rules of the arithmetic; what is inherited keeps its name."""
         given = self._given(name, role)
         path = name if self._own(name, role) is None else f"roles.{role}.{name}"
-        return Figure(path, given.value if isinstance(given.value, int | float) else 0, given.source.place)
+        value = given.value if isinstance(given.value, int | float) else 0
+        if SETTINGS[name].kind is Kind.SECONDS:
+            value = round(value * 1_000)
+        return Figure(path, value, given.source.place)
 
     # --- what the parts are made with ---------------------------------------------------------------------------------
 

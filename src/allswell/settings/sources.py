@@ -66,12 +66,15 @@ class Found(msgspec.Struct, frozen=True):
         return Source(self.kind, f"{file}:{spot.line}", self.path.parent, Place(file, spot.line, spot.column))
 
 
-def files(start: Path, problems: list[Problem]) -> Iterator[Found]:
-    """The nearest files upward that hold settings, the weaker one first; what cannot be read is a problem."""
+def files(start: Path, problems: list[Problem], instead: Path | None = None) -> Iterator[Found]:
+    """The nearest files upward that hold settings, the weaker one first; what cannot be read is a problem.
+
+    `instead` is read as if it were the `allswell.toml`.
+    """
     folders = (start, *start.parents)
     for kind, section in ((PROJECT, _SECTION), (FILE, ())):
-        for folder in folders:
-            path = folder / kind
+        paths = [instead] if instead is not None and kind == FILE else [folder / kind for folder in folders]
+        for path in paths:
             text = _text(path, problems)
             if text is None or (section and section[-1] not in text):
                 continue  # most projects have a pyproject.toml that is not about us: not even parsed

@@ -17,6 +17,7 @@ _SECRET_PART = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
 WANTED = {
     Kind.TEXT: "text",
     Kind.DURATION: 'milliseconds, or a duration such as "15m"',
+    Kind.SECONDS: 'seconds, or a duration such as "30s"',
     Kind.COUNT: "a whole number",
     Kind.SHARE: "a number between 0 and 1",
     Kind.PERCENT: "a percentage, more than 0 and less than 100",
@@ -45,6 +46,8 @@ def _read(kind: Kind, raw: object, name: str) -> Value:
             return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
         case Kind.DURATION:
             return _duration(raw, name)
+        case Kind.SECONDS:
+            return _seconds(raw, name)
         case Kind.COUNT:
             number = _number(raw)
             return int(number) if number is not None and number.is_integer() and not isinstance(raw, float) else None
@@ -55,7 +58,7 @@ def _read(kind: Kind, raw: object, name: str) -> Value:
             number = _number(raw.removesuffix("%") if isinstance(raw, str) else raw)
             if number is None or not 0 < number < 100:
                 return None
-            return int(number) if number.is_integer() else number
+            return _plain(number)
         case Kind.SIZE:
             return _size(raw)
 
@@ -67,6 +70,20 @@ def _duration(raw: object, name: str) -> int | None:
         return duration.parse(raw, where=name)
     except Refused as error:
         raise Unfit(error.message) from None
+
+
+def _seconds(raw: object, name: str) -> float | None:
+    seconds = _number(raw)
+    if seconds is None:
+        length = _duration(raw, name) if isinstance(raw, str) else None
+        return None if length is None else _plain(length / 1_000)
+    if not 0 <= seconds * 1_000 <= duration.LONGEST:
+        raise Unfit(f"{name} must be between 0 and 366 days")
+    return _plain(seconds)
+
+
+def _plain(number: float) -> float:
+    return int(number) if number.is_integer() else number
 
 
 def _number(raw: object) -> float | None:
@@ -103,8 +120,9 @@ def show(setting: Setting, value: Value) -> str:
         return setting.none or "-"
     match setting.kind:
         case Kind.DURATION:
-            words = duration.show(int(value))
-            return words if duration.parse(words) == value else f"{value}ms"
+            return _show_length(int(value))
+        case Kind.SECONDS:
+            return _show_length(round(float(value) * 1_000))
         case Kind.PERCENT:
             return f"{value:g}%" if isinstance(value, float) else f"{value}%"
         case Kind.SIZE:
@@ -113,6 +131,11 @@ def show(setting: Setting, value: Value) -> str:
             return hide(str(value))
         case Kind.COUNT | Kind.SHARE:
             return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _show_length(length: int) -> str:
+    words = duration.show(length)
+    return words if duration.parse(words) == length else f"{length}ms"
 
 
 def _show_size(size: int) -> str:

@@ -80,6 +80,30 @@ def test_settings_are_checked_alone_beside_a_flow_and_by_their_file(cli: Console
     assert "retries_above_total" not in cli("check", fits).out
 
 
+def test_a_file_of_any_name_can_hold_settings_that_are_proved_before_they_hold(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text("retry.retries = 9\n")
+    (cli.folder / "next.toml").write_text("[worker]\nvisibility_timeout = 25\n")
+    said = cli("check", "next.toml")
+    assert (said.code, "retries_above_total" in said.out) == (1, False)
+    assert "error    next.toml:2:1  statement_before_visibility\n" in said.out
+    assert "           25s ≥ 25s\n            2 │ visibility_timeout = 25\n" in said.out
+
+
+def test_the_workers_figures_are_proved(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text("[worker]\nvisibility_timeout = 26\n")
+    said = cli.ok("check", "--json").json
+    (found,) = said["findings"]
+    assert (found["rule"], found["severity"]) == ("pool_before_visibility", "warning")
+    assert found["numbers"] == {
+        "worker.pool_timeout": 30_000,
+        "worker.statement_timeout": 25_000,
+        "worker.visibility_timeout": 26_000,
+    }
+    assert cli("check", "--strict").code == 1
+    cli.patch.setenv("ALLSWELL_WORKER_VISIBILITY_TIMEOUT", "25")
+    assert "error    ALLSWELL_WORKER_VISIBILITY_TIMEOUT  statement_before_visibility\n" in cli("check").out
+
+
 def test_the_environment_is_a_place_too(cli: Console) -> None:
     cli.patch.setenv("ALLSWELL_RETRY_RETRIES", "7")
     assert "error    ALLSWELL_RETRY_RETRIES  retries_above_total\n" in cli("check").out

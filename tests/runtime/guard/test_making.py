@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import Refused
+from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
 from allswell.runtime.guard.figures import use_policy
 
 NO_BREAKER = GuardPolicy(breaker=None)
-NOT_CALLABLE: Any = 5
+WRONG: Any = 5
 ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
 
 
@@ -50,7 +52,13 @@ def test_a_guard_that_names_no_policy_goes_by_the_settings(monkeypatch: pytest.M
         (lambda: allswell.guard("s", timeout="soon"), "bad_duration"),
         (lambda: allswell.guard("s", timeout=0), "bad_policy"),
         (lambda: allswell.guard("s", retries=-1), "bad_policy"),
-        (lambda: allswell.guard("s")(NOT_CALLABLE), "bad_function"),
+        (lambda: allswell.guard("s")(WRONG), "bad_function"),
+        (lambda: allswell.guard(WRONG), "bad_service"),
+        (lambda: allswell.guard("s", WRONG), "bad_policy"),
+        (lambda: allswell.guard("s", patient=WRONG), "bad_policy"),
+        (lambda: allswell.guard("s", classifier=WRONG), "bad_hook"),
+        (lambda: allswell.guard("s", on_incident=WRONG), "bad_hook"),
+        (lambda: allswell.guard("s", watch=WRONG), "bad_watch"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_made(made: object, code: str) -> None:
@@ -59,3 +67,36 @@ def test_what_cannot_be_is_refused_where_it_is_made(made: object, code: str) -> 
         made()
     assert caught.value.code == code
     assert caught.value.where
+
+
+def test_a_plain_function_where_an_async_one_belongs_is_refused_and_called_once() -> None:
+    calls: list[int] = []
+    made = Guard("s", around=Surroundings(breakers=MemoryBreakers()))
+    blocks: Any = lambda: calls.append(1)  # noqa: E731 - any plain function
+    with pytest.raises(Refused, match=r"returned NoneType, which cannot be awaited; use guard\.call_sync") as caught:
+        asyncio.run(made.call(blocks))
+    assert (caught.value.code, calls) == ("not_async", [1])
+
+
+@pytest.mark.parametrize("on", ["thread", "here"])
+def test_an_async_function_where_a_plain_one_belongs_is_refused(on: Any) -> None:  # noqa: ANN401
+    made = Guard("s", on=on, around=Surroundings(breakers=MemoryBreakers()))
+    sleep: Any = asyncio.sleep
+    with pytest.raises(Refused) as caught:
+        made.call_sync(sleep, 0)
+    assert caught.value.code == "not_sync"
+
+
+def test_an_object_whose_call_is_async_is_awaited() -> None:
+    class Client:
+        tries = 0
+
+        async def __call__(self) -> int:
+            self.tries += 1
+            if self.tries == 1:
+                raise ConnectionResetError
+            return self.tries
+
+    policy = GuardPolicy(retry=RetryPolicy(backoff=0))
+    guarded = Guard("s", policy, around=Surroundings(breakers=MemoryBreakers()))(Client())
+    assert asyncio.run(guarded()) == 2

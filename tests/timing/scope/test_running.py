@@ -351,3 +351,22 @@ def test_a_scope_runs_one_call(go: Run) -> None:
             await run(scope, asyncio.sleep, 0)
 
     go(main())
+
+
+def test_what_was_given_up_has_its_line_in_the_tree_and_books_nothing_later(go: Run) -> None:
+    async def whole() -> None:
+        async with within("9s", kind="flow", name="all"):
+            with pytest.raises(ScopeTimeout):
+                await run(Scope("1s", kind="tool", name="deaf", grace_ms=2_000), deaf, 6.0)
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        with pytest.raises(ScopeTimeout) as caught:
+            await whole()
+        assert caught.value.explain().splitlines()[1:] == [
+            "flow 'all': 9s, limit 9s, cut",
+            "├─ tool 'deaf': 3s, limit 1s, cut",
+            "└─ itself: 6s",
+        ]
+
+    go(main())

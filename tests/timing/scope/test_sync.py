@@ -185,3 +185,45 @@ def test_a_timeout_can_be_sent_to_another_process(clock: Hand) -> None:
     assert copy.explain() == caught.value.explain()
     assert "└─ " in copy.explain()
     assert (copy.scope.kind, copy.scope.name, copy.scope.timeout_ms) == ("flow", "build", 10_000)
+
+
+def test_what_is_still_open_has_its_line_when_sync_code_is_told(clock: Hand) -> None:
+    def block() -> None:
+        with within("10s", kind="flow"):
+            with within("5s", kind="step", name="a"):
+                clock.now += 2
+            with within("1h", kind="step", name="b"):
+                with within("1h", kind="tool"):
+                    clock.now += 3
+                with within("1h", kind="tool"):
+                    clock.now += 6
+                    check_deadline()
+
+    with pytest.raises(ScopeTimeout) as caught:
+        block()
+    assert caught.value.explain().splitlines() == [
+        "flow reached its limit of 10s, and ended 1s later.",
+        "flow: 11s, limit 10s, cut",
+        "├─ step 'b': 9s, limit 1h, cut",
+        "│  └─ tool ×2: 9s, limit 1h, cut 1×",
+        "└─ step 'a': 2s, limit 5s",
+    ]
+    assert caught.value.scope.booked is not None
+    assert {(part.name, part.count, part.seconds) for part in caught.value.scope.booked.values()} == {
+        ("a", 1, 2.0),
+        ("b", 1, 9.0),
+    }, "asking books nothing: what is left later is booked then, once"
+
+
+def test_an_error_of_late_sync_code_says_that_it_was_late(clock: Hand) -> None:
+    def block(seconds: float) -> None:
+        with within("10s", kind="flow"), within("2s", kind="llm_call"):
+            clock.now += seconds
+            raise OSError("timed out")
+
+    with pytest.raises(OSError, match="timed out") as caught:
+        block(1)
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(OSError, match="timed out") as caught:
+        block(3)
+    assert caught.value.__notes__ == ["llm_call had reached its limit when this was raised."]

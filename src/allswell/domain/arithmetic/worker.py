@@ -48,14 +48,31 @@ def statement_before_visibility(worker: Worker) -> Iterator[Finding]:
 
 
 def pool_before_visibility(worker: Worker) -> Iterator[Finding]:
-    """Where the message is read first, waiting for a connection counts as well."""
+    """Pool wait + statement < visibility, where the message is read first; elsewhere it only ought to be.
+
+    Who takes the connection first has waited before there is a message to lose. But a handler that takes a second one
+    from the same pool waits with the message in hand, and nobody can see to it that none does.
+    """
     pool, statement, visibility = worker.pool_wait, worker.statement, worker.visibility
-    if not worker.connection_first and pool.value + statement.value >= visibility.value:
+    if pool.value + statement.value < visibility.value:
+        return
+    outlast = f"{pool.name} and {statement.name} together outlast {visibility.name}"
+    longer = f"make {visibility.name} more than {exact(pool.length + statement.length)}"
+    added = Sum((one(pool.length), one(statement.length)), "≥", visibility.length)
+    if not worker.connection_first:
         yield POOL_BEFORE_VISIBILITY.broken(
-            f"A message that is read before a connection is there can be given to another worker before its statement"
-            f" is cut off: {pool.name} and {statement.name} together outlast {visibility.name}.",
+            "A message that is read before a connection is there can be given to another worker before its statement"
+            f" is cut off: {outlast}.",
             (pool, statement, visibility),
-            sum=Sum((one(pool.length), one(statement.length)), "≥", visibility.length),
-            fix=f"Take the connection before the message is read, or make {visibility.name} more than"
-            f" {exact(pool.length + statement.length)}.",
+            sum=added,
+            fix=f"Take the connection before the message is read, or {longer}.",
+        )
+    else:
+        yield POOL_BEFORE_VISIBILITY.broken(
+            "The worker has its connection before it reads a message; but the message of a handler that takes another"
+            f" one can be given away before its statement is cut off: {outlast}.",
+            (pool, statement, visibility),
+            sum=added,
+            fix=f"Let handlers use the connection that they are given, or {longer}.",
+            severity=Severity.WARNING,
         )

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _INDENT = " " * 9
 _STYLES = {"error": "failed", "warning": "warn", "note": "dim"}
-_TOML = ("allswell.toml", "pyproject.toml")
 
 
 def add_to(app: Commands) -> None:
@@ -36,7 +35,7 @@ def add_to(app: Commands) -> None:
 
 def check(
     file: Annotated[
-        str | None, Argument(metavar="[FILE]", help="A flow (YAML), `-` for standard input, or a file of settings.")
+        str | None, Argument(metavar="[FILE]", help="A flow (YAML), `-` for standard input, or settings (TOML).")
     ] = None,
     *,
     config: Annotated[bool, Option("--config", help="Check the settings, too; alone, nothing else.")] = False,
@@ -69,12 +68,13 @@ def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
     from allswell.settings.arithmetic import findings as of_settings
     from allswell.settings.arithmetic import refusals
 
-    settings_file = file is not None and file != "-" and Path(file).name in _TOML
+    settings_file = file is not None and file.endswith(".toml")
     texts = _Texts()
     if file is not None and settings_file:
         texts.read(file)
-        settings = look(Path(file).resolve().parent)
-        if not settings.problems and str(Path(file).resolve()) not in settings.files:
+        path = Path(file).resolve()
+        settings = look(path.parent, instead=None if path.name == "pyproject.toml" else path)
+        if not settings.problems and str(path) not in settings.files:
             said = f"{file!r} holds no settings: it has no [tool.allswell]"
             raise Refused("no_settings", said, where="FILE")
     else:

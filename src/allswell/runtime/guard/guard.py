@@ -43,7 +43,7 @@ from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
 from allswell.domain.incident import Incident
 from allswell.domain.submit import check_name
 from allswell.errors import Refused
-from allswell.runtime.calling import call_in_thread
+from allswell.runtime.calling import call_in_thread, settled
 from allswell.runtime.guard import breakers as memory
 from allswell.runtime.guard import budgets as purses
 from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
@@ -96,9 +96,16 @@ class Guard:
     ) -> None:
         if on not in ("thread", "here"):
             raise Refused("bad_place", f"on must be 'thread' or 'here', not {on!r}", where="on")
-        if not service.strip() or not service.isprintable():
+        given: dict[str, object] = {"classifier": classifier, "on_incident": on_incident}
+        for name, hook in given.items():
+            if hook is not None and not callable(hook):
+                raise Refused("bad_hook", f"{name} must be a function, not {hook!r}", where=name)
+        given = {"service": service, "policy": policy}
+        if not isinstance(given["service"], str) or not service.strip() or not service.isprintable():
             text = f"{service!r} cannot name a service; write a name such as 'anthropic'"
             raise Refused("bad_service", text, where="service")
+        if not isinstance(given["policy"], GuardPolicy):
+            raise Refused("bad_policy", f"policy must be a GuardPolicy, not {policy!r}", where="policy")
         around = Surroundings() if around is None else around
         self.service = service
         self.policy = policy
@@ -144,9 +151,9 @@ class Guard:
                 async with Scope(self._limit if trial is None else trial.limit(), kind=ATTEMPT, name=service):
                     if permit.probe:
                         with probing(permit):
-                            result = await function(*args, **kwargs)
+                            result = await _to_await(function, function(*args, **kwargs))
                     else:
-                        result = await function(*args, **kwargs)
+                        result = await _to_await(function, function(*args, **kwargs))
             except BaseException as error:
                 trial = trial or AsyncTrial(self)
                 pause = await trial.failed(error, permit)
@@ -169,7 +176,7 @@ class Guard:
             permit = trial.admit()
             try:
                 with probing(permit):
-                    called = functools.partial(function, *args, **kwargs)
+                    called = functools.partial(_called, function, args, kwargs)
                     scope = trial.scope()
                     result = _here(scope, called) if self.on == "here" else call_in_thread(scope, called)
             except BaseException as error:
@@ -197,7 +204,7 @@ class Guard:
                 return sync_stream(self, function, args, kwargs)
 
             wrapper = generate
-        elif inspect.iscoroutinefunction(function):
+        elif inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
 
             @functools.wraps(function)
             async def acall(*args: object, **kwargs: object) -> object:
@@ -260,6 +267,20 @@ class Guard:
         return guarded(self, inner)
 
 
+def _to_await(function: Callable[P, Awaitable[T]], made: Awaitable[T]) -> Awaitable[T]:
+    """What an async function made, unless it is a result: then the function blocks, and did so on the loop."""
+    given: object = made
+    if not hasattr(given, "__await__") and not inspect.isawaitable(given):
+        name = getattr(function, "__qualname__", repr(function))
+        text = f"{name} returned {type(given).__name__}, which cannot be awaited; use guard.call_sync for what blocks"
+        raise Refused("not_async", text, where="function")
+    return made
+
+
+def _called(function: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]) -> T:
+    return settled(function(*args, **kwargs))
+
+
 def _here(scope: Scope, function: Callable[[], T]) -> T:
     """Call a function inside a scope that cannot interrupt it; what it brought late, it has brought."""
     brought: list[T] = []
@@ -309,7 +330,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     if budget is not None:
         figures["budget"] = budget
     if patient:
-        figures["patient"] = True
+        figures["patient"] = patient
     if policy is not None and figures:
         text = f"give a whole policy or single figures ({', '.join(figures)}), not both"
         raise Refused("two_policies", text, where="policy")

@@ -144,6 +144,9 @@ _OF: WeakKeyDictionary[Watch, tuple[Breakers, AsyncBreakers]] = WeakKeyDictionar
 
 def inner_of(watch: Watch | SyncWatch) -> Watch:
     """The watch itself, whichever face of it is given."""
+    given: object = watch
+    if not isinstance(given, Watch | SyncWatch):
+        raise Refused("bad_watch", f"watch must be one that `allswell.open(…)` gives, not {given!r}", where="watch")
     return watch.inner if isinstance(watch, SyncWatch) else watch
 
 

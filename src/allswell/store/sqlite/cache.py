@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import OPEN, Ready, Task, Wait
@@ -20,23 +22,20 @@ MOST = 20_000
 """Tasks that are remembered; beyond that the oldest are forgotten."""
 
 
-class Known:
+class Known(msgspec.Struct, gc=False):
     """What is known of one open task; of its lease and payload, only if the flag or the value says so."""
 
-    __slots__ = ("apart", "awaited", "due", "lease", "lease_known", "payload", "ready", "task", "waits")
-
-    def __init__(self, task: Task, *, lease_known: bool, payload: str | None = None) -> None:
-        self.task = task
-        self.ready: Ready | None = None
-        self.due: Millis | None = None
-        self.apart = True
-        """Whether its timer may be in a row of its own; if not, it is in the lease's."""
-        self.waits: tuple[Wait, ...] = ()
-        self.lease: Lease | None = None
-        self.lease_known = lease_known
-        self.payload = payload
-        self.awaited: bool | None = None
-        """Whether others wait for it, if that is known."""
+    task: Task
+    lease_known: bool
+    payload: str | None = None
+    awaited: bool | None = None
+    """Whether others wait for it, if that is known."""
+    ready: Ready | None = None
+    due: Millis | None = None
+    apart: bool = True
+    """Whether its timer may be in a row of its own; if not, it is in the lease's."""
+    waits: tuple[Wait, ...] = ()
+    lease: Lease | None = None
 
 
 class RowCache:
@@ -161,9 +160,7 @@ class RowCache:
         """Follow what was written."""
         known = self._known
         for task, payload in changes.new_tasks:
-            made = Known(task, lease_known=True, payload=payload if len(payload) <= PAYLOAD_MOST else None)
-            made.awaited = False
-            known[task.id] = made
+            known[task.id] = Known(task, True, payload if len(payload) <= PAYLOAD_MOST else None, False)
         for task, _ in changes.tasks:
             if task.state != OPEN:
                 known.pop(task.id, None)

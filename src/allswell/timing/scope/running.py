@@ -94,6 +94,7 @@ async def _end(task: asyncio.Task[T], scope: Scope) -> None:
 def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     """Fence, count and name what does not stop."""
     expiry = expire(scope, scope.now()) if scope.expiry is None else scope.expiry
+    scope.book()
     expiry.fenced = True
     _abandoned[task] = scope
     task.cancel()  # told once more, now that it is fenced: a body that waits for a thread lets go of its slot

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from copy import deepcopy
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -214,8 +215,12 @@ class Scope:
     ) -> None:
         interruptible = self.task is not None and self.expiry is not None
         self._leave(error)
-        if error is None and not interruptible and self.now() >= self.deadline:
+        if interruptible or self.now() < self.deadline:
+            return
+        if error is None:
             raise self.timed_out()  # nobody could interrupt it; it is late all the same
+        if not isinstance(error, ScopeTimeout):
+            error.add_note(self._note())
 
     def _leave(self, error: BaseException | None) -> None:
         if not self.is_open:
@@ -238,8 +243,8 @@ class Scope:
                     return  # the coroutine is thrown away, perhaps with its loop: nobody is there to be told
                 raise misuse.left_elsewhere(self) from error
         in_effect.set(outer)
-        if outer is not None:
-            self._book_into(outer)
+        if outer is not None and not (self.expiry is not None and self.expiry.fenced):
+            self.book()
         inner = self.inner
         broken = misuse.left_before(self, inner) if inner is not None and inner.is_open else None
         self.task = None  # what is left of us, in the heap or in an error, must not keep its result alive
@@ -256,7 +261,10 @@ class Scope:
             if task.cancelling() <= self._cancels_on_entry and not self._outlasted():
                 raise self.timed_out() from error
         elif error is not None:
-            error.add_note(f"{label(self.kind, self.name)} had reached its limit when this was raised.")
+            error.add_note(self._note())
+
+    def _note(self) -> str:
+        return f"{label(self.kind, self.name)} had reached its limit when this was raised."
 
     def _outlasted(self) -> bool:
         """Whether a scope around it, of this task or of the one that started it, has expired since it was entered."""
@@ -278,12 +286,34 @@ class Scope:
             return None
         return strike(self, task, now)
 
-    def _book_into(self, outer: Scope) -> None:
+    def book(self) -> None:
+        """Book what it took with the scope around it: when it is left, or when what still runs in it is given up."""
+        outer = self.outer
+        if outer is not None:
+            if outer.booked is None:
+                outer.booked = {}
+            book(outer.booked, self.spent(self.booked))
+
+    def spent(self, inner: Book | None) -> Spending:
+        """What it has taken so far."""
         now = self.now()
-        if outer.booked is None:
-            outer.booked = {}
         took, cut = now - (self.began or 0.0), int(now >= self.deadline)
-        book(outer.booked, Spending(self.kind, self.name, 1, took, self.timeout_ms, cut, self.booked))
+        return Spending(self.kind, self.name, 1, took, self.timeout_ms, cut, inner)
+
+    def _booked_so_far(self) -> Book:
+        """What was booked, and what is still open inside it: sync code is told of a timeout in the middle of it."""
+        scope, open_inside = in_effect.get(), None
+        while scope is not None and scope is not self:
+            inner: Book = deepcopy(scope.booked or {})  # what is booked already is booked anew when it is left
+            if open_inside is not None:
+                book(inner, open_inside)
+            open_inside = scope.spent(inner)
+            scope = scope.outer
+        if scope is None or open_inside is None:
+            return self.booked or {}
+        told: Book = deepcopy(self.booked or {})
+        book(told, open_inside)
+        return told
 
     def timed_out(self, *, abandoned: bool = False) -> ScopeTimeout:
         """The error that says that this scope's time is up, with how it was spent."""
@@ -298,7 +328,7 @@ class Scope:
             timeout_ms=self.timeout_ms,
             capped_by=None if cap is None else (cap.kind, cap.name),
             abandoned=abandoned,
-            spent=tuple((self.booked or {}).values()),
+            spent=tuple(self._booked_so_far().values()),
         )
         return ScopeTimeout(self, report)
 
