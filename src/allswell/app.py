@@ -13,18 +13,21 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from allswell.domain.policy import Policy
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
 from allswell.engine.pace import DEFAULT, Pace
-from allswell.engine.sync import SyncWatch
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock, this_machine
+
+if TYPE_CHECKING:
+    from allswell.engine.sync import SyncWatch
 
 
 def default_url(start: Path | None = None) -> str:
@@ -96,6 +99,8 @@ class Opening:
             await self._watch.__aexit__(kind, error, trace)
 
     def __enter__(self) -> SyncWatch:
+        from allswell.engine.sync import SyncWatch  # a thread's worth of machinery that async code does without
+
         self._sync = SyncWatch(self._make)
         return self._sync.start()
 

@@ -12,7 +12,7 @@ import pytest
 
 import allswell
 from allswell.errors import Refused
-from allswell.runtime.travel import boot_id
+from allswell.runtime.boot import boot_id
 from allswell.testing.loop import run
 
 NAME = "ALLSWELL_DEADLINE"

@@ -106,6 +106,11 @@ class Lease:
         return max(0, int((end - asyncio.get_running_loop().time()) * 1000))
 
     @property
+    def limit(self) -> int:
+        """How long the attempt may take in all, in ms."""
+        return self._granted.lease.deadline - self._granted.lease.granted_at
+
+    @property
     def until_limit(self) -> int:
         """How long it is to the attempt's hard limit, in ms, whether or not the lease can be trusted until then."""
         return max(0, int((self._ends - asyncio.get_running_loop().time()) * 1000))

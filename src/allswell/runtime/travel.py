@@ -14,38 +14,26 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping
-from functools import cache
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from allswell.domain.carried import (
     HEADER,
     META,
     VARIABLE,
-    BootId,
     read_instant,
     read_remaining,
     write_instant,
     write_remaining,
 )
 from allswell.errors import Refused
+from allswell.runtime.boot import boot_id
 from allswell.timing.scope import Scope, current
 
 if TYPE_CHECKING:
     from mcp_types import RequestParamsMeta  # only its type: where it is not installed, nobody needs it
 
 _KEYS = (HEADER.lower(), META)
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-@cache
-def boot_id() -> BootId:
-    """What tells this boot of this machine from all others; "here" where the system does not say."""
-    try:
-        return BootId(_BOOT_ID.read_text(encoding="ascii").strip())
-    except OSError:
-        return BootId("here")
 
 
 def deadline_environment(scope: Scope | None = None) -> dict[str, str]:

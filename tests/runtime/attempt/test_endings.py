@@ -75,7 +75,7 @@ def test_at_the_limit_the_work_is_kept_before_anybody_is_killed(tmp_path: Path) 
             assert {(change.how, change.path) for change in receipt.changed} == {("A", "new"), ("M", "kept")}
             assert receipt.stdout is not None
             assert text_of(receipt.stdout.path) == "started\n"
-            assert "reached its limit after" in told(receipt)
+            assert "its limit of 700ms was reached" in told(receipt)
             assert here.living() == []
             assert receipt.snapshot is not None
             recover(receipt.snapshot, into=tmp_path / "back")

@@ -13,9 +13,9 @@ from allswell.domain.evidence import Sign
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt import Attempt, End
-from allswell.runtime.attempt import words as said
-from allswell.runtime.attempt.client import say
-from allswell.runtime.attempt.words import LONGEST, AnyWord, Reply
+from allswell.runtime.speaking import words as said
+from allswell.runtime.speaking.client import say
+from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply
 from tests.runtime.attempt.stage import Stage, stage
 
 WAITING = "echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket; while [ ! -e go ]; do sleep 0.02; done"

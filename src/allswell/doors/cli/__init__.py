@@ -16,6 +16,10 @@ def main() -> None:
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
             sys.stdout.write(page.read())
         return
+    if sys.argv[1:2] == ["run"]:
+        import gc
+
+        gc.disable()  # until everything is imported: there is nothing to collect, and looking for it is a tenth of it
     _import_msgspec()
     from allswell.doors.cli.app import run
 

@@ -1,7 +1,8 @@
 """Commands for whoever does the work: claim, check in, done, fail, release.
 
 A holder names its lease by task and token, as options or in the environment (`ALLSWELL_TASK`, `ALLSWELL_TOKEN`,
-`ALLSWELL_AGENT`), so that a supervised agent types nothing but its words. What ends an attempt carries an id made from
+`ALLSWELL_AGENT`); one that runs under a supervisor speaks through its socket (`ALLSWELL_SOCKET`) and types nothing but
+its words. What ends an attempt carries an id made from
 its content: saying it twice, because the first answer was lost, is the same as saying it once.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.doors.cli import asking, submitting
+from allswell.doors.cli import asking, submitting, supervised
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
@@ -179,6 +180,13 @@ def checkin(
     from allswell.domain.hold import Orders
 
     frame = Frame(store, json=json)
+    path = supervised.socket_of(store)
+    if path is not None:
+        from allswell.runtime.speaking import words
+
+        reply = supervised.tell(path, words.CheckIn(task=task, token=token, note=note, progress=progress))
+        frame.say(supervised.orders_of(reply), supervised.in_words(reply.orders))
+        return
 
     async def work(watch: Watch) -> Orders:
         held = await hold_of(watch, task, token, agent)
@@ -230,6 +238,14 @@ def done(
 
     frame = Frame(store, json=json)
     text = to_json(json_of(result, "RESULT"), "RESULT")
+    path = supervised.socket_of(store)
+    if path is not None:
+        from msgspec import Raw
+
+        from allswell.runtime.speaking import words
+
+        supervised.end(frame, path, words.Done(task=task, token=token, result=Raw(text.encode())))
+        return
 
     def said(held: Held) -> Complete:
         return Complete(_made_of("done", held, text), *held, text)
@@ -270,6 +286,12 @@ def fail(
         raise Refused("bad_class", f"--class: {error_class!r} is no error class{hint}", where="--class")
     after = None if retry_after is None else parse(retry_after, where="--retry-after")
     failure = Failure(ErrorClass(error_class), message, after, tuple(service or ()))
+    path = supervised.socket_of(store)
+    if path is not None:
+        from allswell.runtime.speaking import words
+
+        supervised.end(frame, path, words.Fail(task=task, token=token, failure=failure))
+        return
 
     def said(held: Held) -> Fail:
         return Fail(_made_of("fail", held, failure), *held, failure)
@@ -292,6 +314,12 @@ def release(
 
     frame = Frame(store, json=json)
     pause = parse(delay, where="--delay")
+    path = supervised.socket_of(store)
+    if path is not None:
+        from allswell.runtime.speaking import words
+
+        supervised.end(frame, path, words.Release(task=task, token=token, reason=reason, delay=pause))
+        return
 
     def said(held: Held) -> Release:
         return Release(_made_of("release", held, reason, pause), *held, reason, pause)

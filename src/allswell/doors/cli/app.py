@@ -1,7 +1,8 @@
 """The commands, in their groups, and every way in which they can end.
 
 Each command is a thin function in a module of its group, imported here for its signature only: what it needs to do its
-work, it imports when it is called. Most command lines are read without Typer (`swift.py`), all others with it.
+work, it imports when it is called. Most command lines are read without Typer (`swift.py`), all others with it. `run`
+stands in front of other people's commands, so what it costs is theirs: a line that is plainly right needs no other one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from allswell.doors.cli import agents, checking, flowrun, graphing, people, story, swift, upkeep
+from allswell.doors.cli import swift
 from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
 from allswell.doors.cli.render import plain
@@ -22,9 +23,13 @@ _COMPLETING = "_ALLSWELL_COMPLETE"
 
 def commands() -> Commands:
     """Every command there is."""
+    from allswell.doors.cli import agents, checking, flowrun, graphing, people, receipts, running, story, upkeep
+
     every = Commands()
+    running.add_to(every)
     flowrun.add_to(every)
     people.add_to(every)
+    receipts.add_to(every)
     story.add_to(every)
     graphing.add_to(every)
     agents.add_to(every)
@@ -44,6 +49,8 @@ def bare(
 
         write(f"allswell {installed('allswell')}\n")
     else:
+        from allswell.doors.cli import story
+
         story.bare(store, json=json)
 
 
@@ -57,7 +64,7 @@ def run(args: Sequence[str] | None = None) -> int:
         try:
             return _run(given)
         except AllswellError as error:
-            return int(told(error, json="--json" in given))
+            return int(told(error, json="--json" in (given[: given.index("--")] if "--" in given else given)))
         except KeyboardInterrupt:
             return int(Exit.INTERRUPTED)
         finally:
@@ -72,6 +79,13 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    if given[:1] == ["run"] and _COMPLETING not in os.environ:
+        from allswell.doors.cli.running import run as run_command
+
+        values = swift.read(run_command, given[1:])
+        if values is not None:
+            run_command(**values)
+            return int(Exit.FINE)
     every = commands()
     if _COMPLETING not in os.environ:
         named = every.named.get(given[0]) if given else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli import supervised
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import text_of
 from allswell.doors.cli.held import Held, hold_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from allswell.domain.question import Option as Choice
     from allswell.domain.question import Question
     from allswell.engine.watch import Watch
+    from allswell.runtime.speaking.words import Ask
 
 _POLL_SECONDS = 0.25
 
@@ -68,7 +70,13 @@ def ask(
         id_ = await _ask(watch, held, asked, options, hold=hold)
         return await _answered(watch, id_, patience or 0.0)
 
-    question = frame.run(work)
+    path = supervised.socket_of(store)
+    if path is None:
+        question = frame.run(work)
+    else:
+        from allswell.runtime.speaking.words import Ask
+
+        question = _asked_through(path, Ask(task=task, token=token, text=asked, options=options, hold=hold), patience)
     if question.closed_at is not None:
         words = "\n".join(part for part in (question.choice or "", block(question.answer)) if part)
         frame.say(shapes.question(question), words)
@@ -78,6 +86,23 @@ def ask(
     if wait is not None:
         frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
     frame.hint(f"Asked; `allswell why {question.id}` shows each way to answer.{over}")
+
+
+def _asked_through(path: str, word: Ask, patience: float | None) -> Question:
+    """Ask through the supervisor, and look again until the question is closed or patience ends."""
+    from time import monotonic, sleep
+
+    from allswell.errors import Bug
+    from allswell.runtime.speaking.words import Look
+
+    until = monotonic() + (patience or 0.0)
+    question = supervised.tell(path, word).question
+    while question is not None and question.closed_at is None and (left := until - monotonic()) > 0:
+        sleep(min(left, _POLL_SECONDS))
+        question = supervised.tell(path, Look(question=question.id)).question
+    if question is None:
+        raise Bug("a question was asked, and none came back")
+    return question
 
 
 def _option(given: str) -> Choice:

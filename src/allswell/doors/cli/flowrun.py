@@ -37,7 +37,6 @@ _LISTED = 20
 
 def add_to(app: Commands) -> None:
     """Register the command that goes on with a flow; `run` is registered where commands are run."""
-    app.command("run", rich_help_panel=RUNNING)(run)
     app.command(
         "resume",
         rich_help_panel=RUNNING,
@@ -46,19 +45,6 @@ def add_to(app: Commands) -> None:
             "allswell resume r_… --choose discard_and_retry    put the files of a step that was cut off back first",
         ),
     )(resume)
-
-
-def run(
-    flow: Annotated[str, Argument(metavar="FLOW", help="A flow (YAML), or `-` for standard input.")],
-    given: Annotated[
-        list[str] | None, Option("--input", "-i", metavar="NAME=VALUE", help="An input of the flow; repeatable.")
-    ] = None,
-    jobs: Annotated[int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Steps at once.")] = 16,
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """Run a flow."""
-    run_flow(Frame(store, json=json), flow, given or (), jobs)
 
 
 def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:

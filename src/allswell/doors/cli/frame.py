@@ -67,7 +67,7 @@ class Exit(IntEnum):
 class Left(Exception):
     """A command has said what it had to say and ends with this code."""
 
-    def __init__(self, code: Exit) -> None:
+    def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
@@ -220,7 +220,7 @@ class Frame:
         if not self.json and sys.stderr.isatty():
             remark(text)
 
-    def leave(self, code: Exit, message: str | None = None) -> NoReturn:
+    def leave(self, code: int, message: str | None = None) -> NoReturn:
         """End with a code, and a sentence on standard error."""
         if message:
             remark(f"allswell: {message}")

@@ -31,6 +31,8 @@ class Declared(NamedTuple):
     min: float | None = None
     max: float | None = None
     show_default: bool = True
+    rest: bool = False
+    """Everything behind `--`, whatever it looks like; Typer does not see it."""
 
 
 def Option(  # noqa: N802 - it stands where Typer's would
@@ -49,6 +51,11 @@ def Option(  # noqa: N802 - it stands where Typer's would
 def Argument(*, metavar: str, help: str, show_default: bool = True) -> Declared:  # noqa: A002, N802
     """A parameter by its place."""
     return Declared((), metavar, help, show_default=show_default)
+
+
+def Rest(*, metavar: str, help: str) -> Declared:  # noqa: A002, N802
+    """All that stands behind `--`."""
+    return Declared((), metavar, help, show_default=False, rest=True)
 
 
 Store = Annotated[

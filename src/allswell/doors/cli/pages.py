@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -50,8 +50,8 @@ class Grouped(TyperGroup):
                     formatter.write_dl(rows)
 
 
-def make(commands: Commands, bare: Callable[..., None]) -> typer.Typer:
-    """The whole command line; `bare` is what it does without a command."""
+def make(commands: Commands, bare: Callable[..., None], rest: Mapping[str, object] | None = None) -> typer.Typer:
+    """The whole command line; `bare` is what it does without a command, `rest` what stood behind `--`."""
     app = typer.Typer(
         name=NAME,
         cls=Grouped,
@@ -68,22 +68,43 @@ def make(commands: Commands, bare: Callable[..., None]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_root(bare))
     for command in commands.named.values():
-        app.command(command.name, rich_help_panel=command.group, epilog=command.epilog)(_declared(command.function))
+        declared = _declared(command.function, rest=rest or {})
+        app.command(command.name, rich_help_panel=command.group, epilog=command.epilog)(declared)
     return app
 
 
-def _declared(function: Callable[..., None], *before: inspect.Parameter) -> Callable[..., None]:
-    """The function with Typer's declarations in the place of ours."""
+def _declared(
+    function: Callable[..., None], *before: inspect.Parameter, rest: Mapping[str, object] = {}
+) -> Callable[..., None]:
+    """The function with Typer's declarations in the place of ours; `rest` is what stood behind `--`."""
     signature = inspect.signature(function, eval_str=True)
-    typed = [*before, *(one.replace(annotation=_typed(one.annotation)) for one in signature.parameters.values())]
+    known = [one for one in signature.parameters.values() if not _is_rest(one)]
+    typed = [*before, *(one.replace(annotation=_typed(one.annotation)) for one in known)]
 
     @wraps(function)
     def called(**given: object) -> None:
-        function(**given)
+        function(**given, **{name: value for name, value in rest.items() if name in signature.parameters})
 
     called.__signature__ = signature.replace(parameters=typed)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in typed}
     return called
+
+
+def _is_rest(one: inspect.Parameter) -> bool:
+    declared = get_args(one.annotation)[1:2]
+    return bool(declared) and isinstance(declared[0], Declared) and declared[0].rest
+
+
+def _behind(commands: Commands, given: Sequence[str]) -> tuple[Sequence[str], Mapping[str, object]]:
+    """A command line without what stands behind `--`, where its command takes that, and the latter by its name."""
+    command = commands.named.get(given[0]) if given else None
+    if command is None or "--" not in given:
+        return given, {}
+    names = [
+        name for name, one in inspect.signature(command.function, eval_str=True).parameters.items() if _is_rest(one)
+    ]
+    place = list(given).index("--")
+    return (given[:place], {names[0]: list(given[place + 1 :])}) if names else (given, {})
 
 
 def _typed(annotation: object) -> object:
@@ -127,10 +148,11 @@ def _root(bare: Callable[..., None]) -> Callable[..., None]:
 
 def run(commands: Commands, bare: Callable[..., None], given: Sequence[str]) -> int:
     """Let Typer read the command line and run what it finds; what it cannot read is told in our way."""
+    before, rest = _behind(commands, given)
     try:
-        code = get_command(make(commands, bare))(list(given), prog_name=NAME, standalone_mode=False)
+        code = get_command(make(commands, bare, rest))(list(before), prog_name=NAME, standalone_mode=False)
     except TyperException as error:
-        return int(_told(error, json="--json" in given))
+        return int(_told(error, json="--json" in before))
     except typer.Abort:
         return int(Exit.INTERRUPTED)
     return code if isinstance(code, int) else int(Exit.FINE)

@@ -25,12 +25,21 @@ def add_to(app: Commands) -> None:
 
 
 def show(
-    what: Annotated[str, Argument(metavar="ID", help="A task, a run or a question; a name where it is unique.")],
+    what: Annotated[
+        str, Argument(metavar="ID", help="A task, a run, a question or a receipt; a name where it is unique.")
+    ],
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Show a task with its attempts, a run or a question in full."""
+    """Show a task with its attempts, a run, a question or a receipt in full."""
     frame = Frame(store, json=json)
+    if what.startswith("rc_") or what.endswith(".json"):
+        from allswell.doors.cli.receipts import shown
+
+        receipt = shown(frame, what)
+        if receipt is not None:
+            frame.say(*receipt)
+            return
 
     async def work(views: Views) -> tuple[dict[str, object], str]:
         from allswell.domain.names import QuestionId, RunId, TaskId

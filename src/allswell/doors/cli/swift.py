@@ -95,9 +95,13 @@ def read(function: Callable[..., None], args: Sequence[str]) -> dict[str, Any] |
 
 def _given(known: Sequence[Parameter], rest: Iterator[str]) -> dict[str, Value]:
     named = {name: one for one in known for name in one.declared.names}
-    places = iter([one for one in known if not one.declared.names])
+    places = iter([one for one in known if not one.declared.names and not one.declared.rest])
+    behind = next((one for one in known if one.declared.rest), None)
     given: dict[str, Value] = {}
     for word in rest:
+        if word == "--" and behind is not None:
+            given[behind.name] = list(rest)
+            break
         if word == "-" or not word.startswith("-"):
             place = next(places, None)
             if place is None:

@@ -5,9 +5,9 @@
     outcome = await attempt.run()       # never raises for what the command does; outcome.end says how it ended
 
 `attempt` is the life of one, as a pipeline of named steps; `order` what it is asked to do and what comes of it; `desk`
-the socket that the agent speaks through, `words` what is said there, `holder` what becomes of that, `client` the
-agent's side; `keeping` snapshots and receipts; `flight` the note that lets a later supervisor settle what a dead one
-left (`settle`).
+the socket that the agent speaks through (`runtime.speaking` is what is said there), `holder` what becomes of that;
+`keeping` snapshots and receipts; `flight` the note that lets a later supervisor settle what a dead one
+left (`settle`); `consequence` what an outcome usually means for its task, and `tries` several attempts at one.
 
 What follows for the task is the caller's to say: an attempt tells the store only what the agent itself said through
 its socket, and that it has made progress. See docs/run.md and docs/attempts.md.
@@ -16,9 +16,11 @@ its socket, and that it has made progress. See docs/run.md and docs/attempts.md.
 from allswell.domain.evidence import Evidence, Sign
 from allswell.domain.receipt import End, Receipt
 from allswell.runtime.attempt.attempt import Attempt
-from allswell.runtime.attempt.flight import Flight
+from allswell.runtime.attempt.consequence import report
+from allswell.runtime.attempt.flight import Flight, take_off
 from allswell.runtime.attempt.order import AttemptLimits, Order, Outcome, order_for
-from allswell.runtime.attempt.settle import settle
+from allswell.runtime.attempt.settle import Settled, settle
+from allswell.runtime.attempt.tries import Tries
 from allswell.runtime.receipts import Home, Receipts
 
 __all__ = [
@@ -32,7 +34,11 @@ __all__ = [
     "Outcome",
     "Receipt",
     "Receipts",
+    "Settled",
     "Sign",
+    "Tries",
     "order_for",
+    "report",
     "settle",
+    "take_off",
 ]

@@ -32,7 +32,6 @@ from allswell.domain.names import Millis
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError
-from allswell.runtime.attempt.client import VARIABLE as SOCKET
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
 from allswell.runtime.attempt.gathering import Gathering
@@ -40,9 +39,10 @@ from allswell.runtime.attempt.holder import Holder, More
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.boot import boot_id
 from allswell.runtime.receipts import Home
-from allswell.runtime.snapshot import find_top, head_of
-from allswell.runtime.travel import boot_id
+from allswell.runtime.repository import find_top, head_of
+from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
 from allswell.timing.clock import Clock, SystemClock
 
@@ -71,6 +71,7 @@ class Attempt:
         *,
         on_evidence: Callable[[Evidence], None] | None = None,
         orders: More | None = None,
+        note: FlightFile | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.order = order
@@ -84,15 +85,17 @@ class Attempt:
         self._desk = Desk(self._holder.hear)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
-        self._file: FlightFile | None = None
+        self._file = note
+        """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
         self._grace = order.limits.grace
         self._leave_at: int | None = None
         self._told_at = 0
         self._telling: asyncio.Task[None] | None = None
-        limit = lease.until_limit
-        self._limit = limit if order.limits.timeout is None else min(order.limits.timeout, limit)
-        self._hard_at = self._clock.monotonic() + self._limit
+        own = order.limits.timeout
+        self._limit = lease.limit if own is None else min(own, lease.limit)
+        left = lease.until_limit if own is None else min(own, lease.until_limit)
+        self._hard_at = self._clock.monotonic() + left
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -183,7 +186,10 @@ class Attempt:
         except OSError as error:
             keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror}")
         try:
-            self._file = take_off(self._home.attempts, flight)
+            if self._file is None:
+                self._file = take_off(self._home.attempts, flight)
+            else:
+                self._file.write(flight)
         except OSError as error:
             keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
         return keeping

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
-from allswell.runtime.attempt.words import LONGEST, AnyWord, Reply, read_word
+from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_word
 
 _SPEAKERS = 32
 _SILENCE = 30.0
@@ -41,7 +41,9 @@ class Desk:
 
     async def open(self) -> None:
         """Begin to listen; `OSError` if that cannot be."""
-        self._folder = Path(tempfile.mkdtemp(prefix="allswell-"))
+        folder = Path(os.environ.get("TMPDIR") or "/tmp", f"allswell-{os.urandom(8).hex()}")  # noqa: S108 - ours alone: 0700
+        os.mkdir(folder, 0o700)  # noqa: PTH102 - in memory, and at once
+        self._folder = folder
         self._server = await asyncio.start_unix_server(self._greet, self.path, limit=LONGEST, backlog=_SPEAKERS)
 
     async def close(self) -> None:

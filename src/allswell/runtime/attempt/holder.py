@@ -16,7 +16,7 @@ from allswell.domain.names import QuestionId
 from allswell.domain.question import Question
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
-from allswell.runtime.attempt.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Told
+from allswell.runtime.speaking.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Told
 
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""

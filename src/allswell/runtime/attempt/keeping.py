@@ -28,7 +28,7 @@ from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
 from allswell.runtime.receipts import Receipts
-from allswell.runtime.snapshot import changed_files, find_top, take
+from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
 from allswell.timing.clock import Clock
 
@@ -73,6 +73,8 @@ class Keeping:
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
+        from allswell.runtime.snapshot import changed_files, take  # most attempts end well and never need it
+
         flight = self.flight
         if flight.folder is None:
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -47,6 +46,8 @@ class Streams:
         except OSError as error:
             self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
             self.paths.append(None)
+            import tempfile
+
             with tempfile.TemporaryFile() as nameless:
                 return os.dup(nameless.fileno())
         self.paths.append(path)

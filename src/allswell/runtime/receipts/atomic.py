@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file beside its name, flush it, give it the name, flush the folder; `OSError` leaves the old one."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as into:

@@ -6,8 +6,8 @@
 """
 
 from allswell.domain.snapshot import LeftOut, Limits, Snapshot, Why
-from allswell.runtime.snapshot.changes import changed_files, head_of
-from allswell.runtime.snapshot.git import GitFailed, find_top
+from allswell.runtime.snapshot.changes import changed_files
+from allswell.runtime.snapshot.git import GitFailed
 from allswell.runtime.snapshot.listing import list_snapshots
 from allswell.runtime.snapshot.recover import Conflict, Recovery, recover
 from allswell.runtime.snapshot.take import keep_baseline, take
@@ -21,8 +21,6 @@ __all__ = [
     "Snapshot",
     "Why",
     "changed_files",
-    "find_top",
-    "head_of",
     "keep_baseline",
     "list_snapshots",
     "recover",

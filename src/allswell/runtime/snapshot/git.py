@@ -61,14 +61,6 @@ class GitFailed(Unavailable):
     """Git could not be run, did not answer in time, or refused; `message` is what it said."""
 
 
-def find_top(folder: Path) -> Path | None:
-    """The top of the working tree that a folder lies in, found upward by its `.git`."""
-    for top in (folder, *folder.parents):
-        if os.path.lexists(top / ".git"):
-            return top
-    return None
-
-
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder for temporary files that another owner's git can pass through, and nobody else look into."""

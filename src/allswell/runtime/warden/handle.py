@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import select
 import socket
 import threading
@@ -39,7 +38,7 @@ class Handle:
     def __init__(self, command: Command) -> None:
         self.command = command
         self.began = time.monotonic()
-        self.record: Record = new_record(secrets.token_hex(16))
+        self.record: Record = new_record(os.urandom(16).hex())
         """What to write down, so that a later supervisor can find what is left; whole once it has started."""
         self.result: Result | None = None
         self.exited_at: float | None = None

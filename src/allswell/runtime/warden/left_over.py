@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.runtime.travel import boot_id
+from allswell.runtime.boot import boot_id
 from allswell.runtime.warden.apart.tree import Seen, below, look, read, send
 from allswell.runtime.warden.record import MARKER, Record, pid_namespace
 

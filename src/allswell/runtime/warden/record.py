@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.runtime.travel import boot_id
+from allswell.runtime.boot import boot_id
 
 MARKER = "ALLSWELL_MARKER"
 """The variable by which every process of a tree can be known, as long as nobody takes it away."""

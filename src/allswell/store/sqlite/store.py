@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
-from uuid import uuid4
 
 from allswell.domain.checkin import Agent
 from allswell.domain.names import QuestionId, TaskId
@@ -153,7 +152,7 @@ class SqliteStore:
         except Unavailable:
             if unit.give_up():
                 raise
-            ticket = uuid4().hex
+            ticket = os.urandom(16).hex()
             self._unknown[ticket] = unit
             raise CommitUnknown(ticket) from None
 

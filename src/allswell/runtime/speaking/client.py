@@ -7,7 +7,7 @@ import socket
 import msgspec
 
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
-from allswell.runtime.attempt.words import LONGEST, AnyWord, Reply, read_reply
+from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_reply
 
 VARIABLE = "ALLSWELL_SOCKET"
 _PATIENCE = 60.0

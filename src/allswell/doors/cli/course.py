@@ -1,0 +1,372 @@
+"""The course of one `allswell run`: from what was typed to an exit code.
+
+Putting us in front of a command must cost next to nothing: the warden starts while the engine is imported
+(`running.py`), and what only a bad end needs is imported then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allswell.app import make_watch, store_for
+from allswell.domain.command import Keep, Release, Submit
+from allswell.domain.duration import parse
+from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.policy import Policy
+from allswell.domain.receipt import End, told
+from allswell.domain.submit import NAME_MAX
+from allswell.domain.task import OPEN
+from allswell.doors.cli.frame import Exit, Frame, remark
+from allswell.doors.cli.render import plain
+from allswell.doors.cli.screen import Screen
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.runtime.attempt import (
+    AttemptLimits,
+    Flight,
+    Home,
+    Order,
+    Outcome,
+    Settled,
+    Tries,
+    order_for,
+    settle,
+    take_off,
+)
+from allswell.runtime.attempt.flight import FlightFile
+from allswell.timing.clock import SystemClock
+
+if TYPE_CHECKING:
+    from allswell.runtime.worktree import Worktree
+
+ROLE = "run"
+IDLE = 300_000
+"""Milliseconds without proof of progress after which a command is ended, where neither flag nor setting says so."""
+AGENTS_OWN = ("ANTHROPIC_*", "CLAUDE_*", "OPENAI_*", "CODEX_*", "GEMINI_*", "SSH_AUTH_SOCK")
+"""Variables that the agents people run need to reach their providers; all other keys are handed on only by name."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TAIL = 60
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What was asked for, as the task's payload keeps it, so that it can be resumed."""
+
+    command: tuple[str, ...]
+    cwd: str
+    timeout: int
+    idle: int | None
+    grace: int
+    retries: int = 0
+    env: tuple[str, ...] = ()
+    """Names and patterns of variables that are handed on; never their values."""
+
+
+@dataclass
+class Ran:
+    """What came of it."""
+
+    code: int
+    task: str = ""
+    outcome: Outcome | None = None
+    attempts: int = 0
+    state: str = ""
+    error: AllswellError | None = None
+    worktree: Worktree | None = None
+
+
+class Course:
+    """One `allswell run`."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        command: Sequence[str],
+        *,
+        timeout: str | None,
+        idle: str | None,
+        retries: int | None,
+        grace: str,
+        name: str | None,
+        worktree: bool,
+        hand_on: Sequence[str],
+        resume: str | None,
+    ) -> None:
+        self._frame = frame
+        self._name = name
+        self._worktree = worktree
+        self._resume = resume
+        self._home = Home(frame.home)
+        self._screen = Screen(silent=frame.json)
+        self._clock = SystemClock()
+        self._signal: int | None = None
+        policies = frame.settings.policies()
+        self._policy = policies.get(ROLE, policies.get("", Policy()))
+        limit = self._policy.timeout if timeout is None else parse(timeout, where="--timeout")
+        names = tuple(one for one in hand_on if "=" not in one)
+        self._given = {key: value for key, _, value in (one.partition("=") for one in hand_on if "=" in one)}
+        self._asked = Asked(
+            tuple(command),
+            str(Path.cwd()) if resume is None else "",
+            limit,
+            self._idle(idle, limit),
+            parse(grace, where="--grace"),
+            retries or 0,
+            names,
+        )
+        self._checked: Order | None = None
+        if resume is None:
+            self._checked = self._order(self._asked)
+
+    def _idle(self, given: str | None, limit: int) -> int | None:
+        if given is not None:
+            length = 0 if given == "off" else parse(given, where="--idle")
+            if length > limit:
+                text = f"--idle ({given}) is longer than the limit of the attempt, so it could never count"
+                raise Refused("bad_duration", text, where="--idle")
+            return length or None
+        usual = self._policy.idle or IDLE
+        return usual if usual < limit else None
+
+    def _order(self, asked: Asked, cwd: Path | None = None) -> Order:
+        place = cwd or Path(asked.cwd)
+        order = order_for(
+            asked.command,
+            cwd=place,
+            env=self._given,
+            hand_on=(*AGENTS_OWN, *asked.env),
+            limits=AttemptLimits(asked.timeout, asked.idle, asked.grace),
+            folder=place,
+        )
+        # Never the store's address or our own settings, whatever pattern was given.
+        env = {name: value for name, value in order.env.items() if not name.startswith("ALLSWELL_")}
+        return replace(order, env=env, echo=self._screen.echo, keep_transcript=False)
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Ran:
+        """Run it to its end; errors that keep it from beginning are raised."""
+        gc.enable()
+        gc.freeze()
+        return asyncio.run(self._live())
+
+    async def _live(self) -> Ran:
+        with contextlib.suppress(OSError):
+            self._home.make()
+        settings = self._frame.settings
+        store = store_for(self._frame.url)
+        async with make_watch(store, pace=settings.pace(), policies=settings.policies()) as watch:
+            await self._settle(watch)
+            task, order, note = await (self._submit(watch) if self._resume is None else self._again(watch))
+            ran = Ran(Exit.FINE, task)
+            if self._worktree:
+                from allswell.runtime.worktree import make_worktree
+
+                tree = await asyncio.to_thread(make_worktree, Path(order.cwd), self._home.worktrees, task)
+                ran.worktree = tree
+                order = self._order(self._asked, tree.inside(Path(order.cwd)))
+            resume = (f"allswell run --resume {task}",)
+            await self._try(watch, task, replace(order, resume=resume), note, ran)
+            await watch.engine.sweeper.sweep()  # what follows from it for others shall not wait for the next visitor
+        if ran.worktree is not None and _is_over(ran) and ran.worktree.remove_if_unused():
+            ran.worktree = None
+        return ran
+
+    async def _submit(self, watch: Watch) -> tuple[TaskId, Order, FlightFile | None]:
+        asked, order = self._asked, self._checked
+        assert order is not None  # noqa: S101 - checked when this was made
+        (new,) = watch.new_tasks(
+            [{"name": self._task_name(asked), "role": ROLE, "payload": {"run": asked}, "policy": self._limits(asked)}]
+        )
+        note = self._note(new.id, new.name, order)
+        await watch.engine.do(Submit(watch.new_command(), (new,)))
+        return new.id, order, note
+
+    def _limits(self, asked: Asked) -> Policy:
+        """The task's policy: its limit is ours, and nobody is asked for check-ins who cannot give any."""
+        policy = self._policy
+        most = max(policy.retry.max_attempts, asked.retries + 1)
+        return msgspec.structs.replace(
+            policy,
+            timeout=asked.timeout,
+            idle=None,  # evidence that the store does not see counts too, so it is ours to judge
+            checkpoint_interval=max(asked.timeout, policy.checkpoint_timeout + 1),
+            timeout_escalation=max(policy.timeout_escalation, asked.retries + 1),
+            retry=msgspec.structs.replace(policy.retry, retries=asked.retries, max_attempts=most),
+        )
+
+    def _note(self, task: TaskId, name: str, order: Order) -> FlightFile | None:
+        """Note the first attempt before it is claimed: whenever we are killed, somebody will know."""
+        flight = Flight(
+            task=task,
+            name=name,
+            attempt=1,
+            token=Token(1),
+            agent=AgentId(self._agent),
+            argv=order.argv,
+            cwd=order.cwd,
+            began_at=Millis(self._clock.wall()),
+            grace=order.limits.grace,
+        )
+        try:
+            return take_off(self._home.attempts, flight)
+        except OSError:
+            return None
+
+    @property
+    def _agent(self) -> str:
+        return f"run-{os.getpid()}"
+
+    def _task_name(self, asked: Asked) -> str:
+        if self._name is not None:
+            return self._name
+        line = plain(shlex.join([Path(asked.command[0]).name, *asked.command[1:]]))
+        line = "".join(one if one.isprintable() else "?" for one in line)
+        return line if len(line) <= _TAIL else f"{line[: min(_TAIL, NAME_MAX) - 1]}…"
+
+    async def _again(self, watch: Watch) -> tuple[TaskId, Order, FlightFile | None]:
+        """The command of an earlier task: as its next attempt while it is open, as a new task once it has ended."""
+        from allswell.doors.cli.ids import find_task
+
+        views = watch.engine.store
+        task = await find_task(views, self._resume or "")
+        row = await watch.task(task)
+        payload, _ = await views.view_payload(task)
+        try:
+            asked = msgspec.json.decode(payload or "null", type=dict[str, Asked])["run"]
+        except (msgspec.DecodeError, KeyError):
+            raise Refused("not_a_run", f"{task} was not made by `allswell run`", where="--resume") from None
+        self._asked = asked
+        order = self._checked = self._order(asked)
+        if row is None or row.task.state != OPEN:
+            self._name = self._name or (None if row is None else row.task.name)
+            return await self._submit(watch)
+        if row.waits:
+            text = f"{row.task.name} waits for a human; `allswell why {task}` tells for what"
+            raise Refused("not_ready", text, where="--resume")
+        return task, order, None
+
+    async def _try(self, watch: Watch, task: TaskId, order: Order, note: FlightFile | None, ran: Ran) -> None:
+        tries = Tries(watch, self._home, agent=self._agent, retries=self._asked.retries)
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._interrupted, tries, number)
+        painting = asyncio.ensure_future(self._paint(tries)) if self._screen.live else None
+        try:
+            ran.outcome = await tries.run(task, order, note)
+        finally:
+            if painting is not None:
+                painting.cancel()
+            self._screen.clear()
+        row = await watch.task(task)
+        ran.attempts = len(tries.outcomes)
+        ran.state = "" if row is None else row.task.state
+        ran.code = self._code(ran.outcome)
+        ran.error = None if ran.outcome is None else ran.outcome.error
+
+    def _interrupted(self, tries: Tries, number: int) -> None:
+        self._signal = self._signal or number
+        tries.stop(f"{signal.Signals(number).name} came")
+
+    async def _paint(self, tries: Tries) -> None:
+        while True:
+            await asyncio.sleep(1)
+            if tries.attempt is not None:
+                self._screen.show(tries.attempt, self._clock.monotonic())
+
+    def _code(self, outcome: Outcome | None) -> int:
+        if outcome is None or outcome.end is End.INTERRUPTED:
+            return 128 + (self._signal or signal.SIGTERM)
+        if outcome.end in (End.TIMEOUT, End.IDLE):
+            return Exit.TIMED_OUT
+        if outcome.end is End.LEASE_LOST:
+            return Exit.LEASE_LOST
+        if outcome.end is End.ASKED:
+            return Exit.NEEDS_HUMAN
+        if outcome.end is End.SIGNALLED and outcome.result is not None and outcome.result.signal is not None:
+            return 128 + outcome.result.signal
+        own = outcome.exit_code
+        if outcome.end is End.DONE:
+            return own or Exit.FINE
+        return own or Exit.FAILED
+
+    # --- what a dead one left -----------------------------------------------------------------------------------------
+
+    async def _settle(self, watch: Watch) -> None:
+        if not self._home.attempts.is_dir() or not any(self._home.attempts.iterdir()):
+            return
+        for left in await asyncio.to_thread(settle, self._home):
+            if await self._release(watch, left):
+                remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
+            elif left.path is not None:
+                left.path.unlink(missing_ok=True)
+
+    async def _release(self, watch: Watch, left: Settled) -> bool:
+        """Give back what a dead supervisor held, and note the receipt; whether there was an attempt at all."""
+        flight = left.flight
+        gone = Release(watch.new_command(), flight.task, flight.token, flight.agent, left.receipt.reason)
+        try:
+            await watch.engine.do(gone)
+        except LeaseLost:
+            if all(past.token != flight.token for past in await watch.attempts(flight.task)):
+                return False  # it was killed before it had the lease
+        except Refused:
+            return False  # it was killed before the task was there
+        told_of = (left.receipt.id, left.receipt.status.value, str(left.path or ""))
+        with contextlib.suppress(LeaseLost, Refused):
+            await watch.engine.do(Keep(watch.new_command(), flight.task, flight.token, flight.agent, *told_of))
+        return True
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def tell(self, ran: Ran) -> None:
+        """What happened, if it is worth a paragraph; with --json, all of it as a document."""
+        outcome = ran.outcome
+        if self._frame.json:
+            self._frame.say(_document(ran))
+            return
+        for warning in () if outcome is None or outcome.receipt is not None else outcome.warnings:
+            remark(f"allswell: {plain(warning)}")
+        receipt = None if outcome is None else outcome.receipt
+        if receipt is not None:
+            remark(f"allswell: {plain(told(receipt))}")
+            advice = receipt.advice
+            for what, lines in (("look", advice.look), ("recover", advice.recover), ("resume", advice.resume)):
+                for line in lines:
+                    remark(f"  {what}: {plain(line)}")
+        if ran.worktree is not None:
+            remark(f"allswell: the worktree {ran.worktree.path} is kept, on the branch {ran.worktree.branch}")
+
+
+def _is_over(ran: Ran) -> bool:
+    """Whether nothing of the attempt is left that could still want its worktree."""
+    return ran.outcome is not None and ran.outcome.result is not None and not ran.outcome.result.survivors
+
+
+def _document(ran: Ran) -> Mapping[str, object]:
+    outcome = ran.outcome
+    receipt = None if outcome is None else outcome.receipt
+    return {
+        "task": ran.task,
+        "state": ran.state,
+        "attempts": ran.attempts,
+        "end": None if outcome is None else outcome.end.value,
+        "reason": "" if outcome is None else outcome.reason,
+        "exit_code": None if outcome is None else outcome.exit_code,
+        "exit": ran.code,
+        "receipt": None if receipt is None else receipt.id,
+        "receipt_path": None if outcome is None or outcome.receipt_path is None else str(outcome.receipt_path),
+        "snapshot": None if receipt is None or receipt.snapshot is None else receipt.snapshot.name,
+        "worktree": None if ran.worktree is None else str(ran.worktree.path),
+        "warnings": [] if outcome is None else list(outcome.warnings),
+    }

@@ -1,0 +1,241 @@
+"""`receipts` lists what attempts that did not end well have left; `recover` gives their work back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Frame
+from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.render import Column, block, paint, pairs, plain, sentence, table, when
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.domain.receipt import Receipt
+    from allswell.domain.snapshot import Snapshot
+    from allswell.runtime.receipts import Receipts
+    from allswell.runtime.snapshot import Recovery
+
+_PAGE = 50
+_FILES = 20
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.command(
+        "receipts",
+        rich_help_panel=LOOKING,
+        epilog=examples("allswell receipts", "allswell receipts --task t_… --json"),
+    )(receipts)
+    app.command(
+        "recover",
+        rich_help_panel=DECIDING,
+        epilog=examples(
+            "allswell recover t_…                       what there is, and what would happen",
+            "allswell recover t_… --into ../rescued     all of it, into another folder",
+            "allswell recover t_… --apply               back to where it was; what differs is put beside",
+        ),
+    )(recover)
+
+
+def receipts(
+    task: Annotated[str | None, Option("--task", "-t", metavar="ID", help="Only those of this task.")] = None,
+    limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, help="The last N.")] = _PAGE,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List the receipts of attempts that did not end well, the newest last."""
+    from time import time_ns
+
+    frame = Frame(store, json=json)
+    found = [one for one in _kept(frame).all() if task in (None, one.receipt.task, one.receipt.name)][-limit:]
+    now = time_ns() // 1_000_000
+    rows = [
+        [
+            one.receipt.id,
+            one.receipt.name,
+            one.receipt.status.value + (" (partial)" if one.receipt.partial else ""),
+            when(one.receipt.ended_at, now),
+            str(len(one.receipt.changed) + one.receipt.changed_more or ""),
+            one.receipt.reason,
+        ]
+        for one in found
+    ]
+    heads = (
+        Column("RECEIPT"),
+        Column("NAME", 16),
+        Column("STATUS"),
+        Column("ENDED"),
+        Column("FILES", None, right=True),
+        Column("", 12),
+    )
+    said = [{**_plain(one.receipt), "path": str(one.path)} for one in found]
+    frame.say({"receipts": said}, table(heads, rows) if rows else "No receipts: no attempt here has ended badly.")
+
+
+def _kept(frame: Frame) -> Receipts:
+    from allswell.runtime.receipts import Receipts
+
+    return Receipts(frame.home / "receipts")
+
+
+def _plain(receipt: Receipt) -> dict[str, object]:
+    import msgspec
+
+    made: dict[str, object] = msgspec.to_builtins(receipt)
+    return made
+
+
+def shown(frame: Frame, what: str) -> tuple[dict[str, object], str] | None:
+    """A receipt for `allswell show`: by its id or its file; None if this names none."""
+    if not what.startswith("rc_") and not what.endswith(".json"):
+        return None
+    found = _kept(frame).find(what)
+    if found is None:
+        if what.startswith("rc_"):
+            raise Refused(
+                "unknown_receipt", f"there is no receipt {what!r}; `allswell receipts` lists them", where="ID"
+            )
+        return None
+    return {"receipt": _plain(found.receipt), "path": str(found.path)}, _told(found.receipt)
+
+
+def _told(receipt: Receipt) -> str:
+    from time import time_ns
+
+    from allswell.domain.receipt import told
+
+    now = time_ns() // 1_000_000
+    used = receipt.used
+    kept = receipt.snapshot
+    streams = [one for one in (receipt.stdout, receipt.stderr) if one is not None]
+    facts = pairs(
+        [
+            ("receipt", f"{paint(plain(receipt.name), 'bold')}  {receipt.id}"),
+            ("status", paint(receipt.status.value, "warn") + (" (partial)" if receipt.partial else "")),
+            ("attempt", f"{receipt.attempt} of {receipt.task}, by {plain(receipt.agent)}"),
+            ("ended", when(receipt.ended_at, now)),
+            ("command", plain(" ".join(receipt.argv))),
+            ("in", plain(receipt.cwd)),
+            ("session", plain(receipt.session or "")),
+            ("printed", "\n".join(f"{plain(one.path)} ({one.bytes:,} bytes)" for one in streams)),
+            ("kept in", "" if kept is None else plain(kept.name)),
+            (
+                "used",
+                ""
+                if used is None
+                else f"{used.user_seconds + used.system_seconds:.1f} s of processor, {used.max_rss_kb // 1024} MB",
+            ),
+        ]
+    )
+    parts = [facts, sentence(plain(told(receipt)))]
+    if receipt.evidence:
+        lines = [f"  {seen.sign.value}, after {seen.at / 1_000:.1f} s: {plain(seen.what)}" for seen in receipt.evidence]
+        parts.append(f"{paint('evidence', 'dim')}\n" + "\n".join(lines))
+    if receipt.changed:
+        lines = [f"  {change.how} {plain(change.path)}" for change in receipt.changed[:_FILES]]
+        more = len(receipt.changed) + receipt.changed_more - _FILES
+        parts.append(f"{paint('changed', 'dim')}\n" + "\n".join(lines + ([f"  and {more} more"] if more > 0 else [])))
+    typed = [
+        line for lines in (receipt.advice.look[1:], receipt.advice.recover, receipt.advice.resume) for line in lines
+    ]
+    if typed:
+        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(typed), "  "))
+    return "\n\n".join(parts)
+
+
+# --- recovering -------------------------------------------------------------------------------------------------------
+
+
+def recover(
+    what: Annotated[str, Argument(metavar="TASK", help="The task whose work is wanted, or one of its receipts.")],
+    into: Annotated[str | None, Option("--into", metavar="DIR", help="Write it into this folder.")] = None,
+    apply: Annotated[bool, Option("--apply", help="Write it back to where it was.")] = False,
+    attempt: Annotated[
+        int | None, Option("--attempt", metavar="N", min=1, help="Of this attempt. Default: the last.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Give back the work of an attempt that did not end well.
+
+    Nothing that is there is overwritten: a saved file replaces only what nobody has touched since; anything else stays,
+    and the saved one is put beside it as NAME.recovered. With neither --into nor --apply, it only says what there is.
+    """
+    frame = Frame(store, json=json)
+    if into is not None and apply:
+        raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
+    snapshot = _snapshot(frame, what, attempt)
+    if into is None and not apply:
+        frame.say({"snapshot": _built(snapshot)}, _offered(snapshot, what))
+        return
+    from allswell.runtime.snapshot import recover as give_back
+
+    done = give_back(snapshot, into=into, apply=apply)
+    frame.say({"snapshot": snapshot.name, "recovery": _built(done)}, _given_back(done))
+
+
+def _built(value: object) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(value)
+
+
+def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot:
+    """The last snapshot of a task, or that of one of its attempts: as its receipt tells."""
+    kept = _kept(frame)
+    one = kept.find(what) if what.startswith("rc_") or what.endswith(".json") else None
+    every = kept.all()
+    found = [one] if one is not None else [seen for seen in every if what in (seen.receipt.task, seen.receipt.name)]
+    if not found:
+        from allswell.doors.cli.ids import nearest
+
+        known = [name for seen in every for name in (seen.receipt.task, seen.receipt.name)]
+        hint = nearest(what, known) or "; `allswell receipts` lists what there is"
+        raise Refused("no_snapshot", f"no attempt at {what!r} has left a receipt here{hint}", where="TASK")
+    tasks = {seen.receipt.task for seen in found}
+    if len(tasks) > 1:
+        text = f"several tasks are called {what!r}: {', '.join(sorted(tasks))}; name one by its id"
+        raise Refused("ambiguous", text, where="TASK")
+    snapshots = [
+        seen.receipt.snapshot
+        for seen in found
+        if seen.receipt.snapshot is not None and attempt in (None, seen.receipt.attempt)
+    ]
+    if not snapshots:
+        which = "no attempt at" if attempt is None else f"attempt {attempt} at"
+        raise Refused("no_snapshot", f"{which} {what!r} has kept no work", where="TASK")
+    return max(snapshots, key=lambda snapshot: (snapshot.attempt, snapshot.taken_at))
+
+
+def _offered(snapshot: Snapshot, what: str) -> str:
+    missing = "" if snapshot.whole else f" {len(snapshot.left_out)} files are not in it, {len(snapshot.torn)} are torn."
+    head = (
+        f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}.{missing}"
+    )
+    lines = [
+        sentence(head),
+        f"  allswell recover {plain(what)} --into DIR",
+        f"  allswell recover {plain(what)} --apply",
+    ]
+    return "\n".join(lines)
+
+
+def _given_back(done: Recovery) -> str:
+    written = len(done.written) + len(done.replaced)
+    said = [
+        f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} were there already."
+    ]
+    lists = {
+        "put beside what is there": [f"{one.path} → {one.recovered}" for one in done.conflicts],
+        "deleted by the attempt, and left": list(done.deleted),
+        "not in the snapshot": [
+            f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"
+        ],
+    }
+    lines = [sentence(said[0])]
+    for what, paths in lists.items():
+        if paths:
+            lines.append(f"{paint(what, 'dim')}:")
+            lines += [f"  {plain(path)}" for path in paths[:_FILES]]
+            lines += [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    return "\n".join(lines)

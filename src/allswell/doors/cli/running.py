@@ -1,0 +1,137 @@
+"""`run`: put it in front of any command, and nothing of what it does is lost.
+
+The command becomes a task like any other; what happens to it stands in the journal. This file only translates: the
+tries are `runtime/attempt/tries.py`, the attempt `runtime/attempt/attempt.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Exit, Frame
+from allswell.doors.cli.options import RUNNING, Argument, Commands, Json, Option, Rest, Store, examples
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.doors.cli.course import Course, Ran
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "run",
+        rich_help_panel=RUNNING,
+        epilog=examples(
+            "allswell run -- claude -p 'fix the tests' --output-format stream-json --verbose",
+            "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
+            "allswell run --worktree --name nightly -- codex exec --json 'update the docs'",
+            "allswell run flow.yaml -i branch=main      a flow, step by step",
+            "allswell run --resume t_…                  the same command again, as its next attempt",
+        ),
+    )(run)
+
+
+def run(
+    flow: Annotated[
+        str | None, Argument(metavar="[FLOW]", help="A flow (YAML), or -- before a command.", show_default=False)
+    ] = None,
+    inputs: Annotated[
+        list[str] | None, Option("--input", "-i", metavar="NAME=VALUE", help="An input of the flow; repeatable.")
+    ] = None,
+    jobs: Annotated[
+        int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="How many steps of a flow run at once.")
+    ] = 16,
+    timeout: Annotated[
+        str | None, Option("--timeout", metavar="TIME", help="The hard limit of each attempt. Default: agent_timeout.")
+    ] = None,
+    idle: Annotated[
+        str | None, Option("--idle", metavar="TIME", help="End it after so long without progress. Default: 5m; or off.")
+    ] = None,
+    retries: Annotated[
+        int | None, Option("--retries", metavar="N", min=0, max=1_000, help="Try so often again.")
+    ] = None,
+    grace: Annotated[str, Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL.")] = "10s",
+    name: Annotated[str | None, Option("--name", metavar="NAME", help="The task's name. Default: the command.")] = None,
+    worktree: Annotated[bool, Option("--worktree", help="Run it in a git worktree of its own.")] = False,
+    hand_on: Annotated[
+        list[str] | None,
+        Option("--env", "-e", metavar="NAME", help="Hand this variable on: NAME, NAME=VALUE or ABC_*; repeatable."),
+    ] = None,
+    resume: Annotated[
+        str | None, Option("--resume", metavar="TASK", help="Run a task's command once more, as its next attempt.")
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+    command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What to run, with its arguments.")] = None,
+) -> None:
+    """Run a flow, or any command, under watch: limits that hold, and the work kept.
+
+    A flow's file says what its steps are and how long they may take; `allswell resume` goes on with it. A command's output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
+    uncommitted work is in a snapshot, and a receipt says where.
+    """
+    _start_warden()
+    from allswell.doors.cli.course import Course
+
+    frame = Frame(store, json=json)
+    if flow is not None:
+        of_commands = {"--timeout": timeout, "--idle": idle, "--retries": retries, "--name": name, "--resume": resume}
+        flags = {**of_commands, "--worktree": worktree, "--env": hand_on, "--": command}
+        _run_flow(frame, flow, inputs or (), jobs, [flag for flag, given in flags.items() if given])
+        return
+    if inputs:
+        raise Refused("usage", "--input is a flow's; name the flow: allswell run FLOW.yaml -i …", where="--input")
+    if resume is None and not command:
+        raise Refused("no_command", "which command? allswell run [OPTIONS] -- COMMAND…", where="COMMAND")
+    if resume is not None and command:
+        raise Refused("usage", "--resume runs the task's own command; give no other one", where="--resume")
+    course = Course(
+        frame,
+        command or [],
+        timeout=timeout,
+        idle=idle,
+        retries=retries,
+        grace=grace,
+        name=name,
+        worktree=worktree,
+        hand_on=hand_on or [],
+        resume=resume,
+    )
+    _tell(frame, course, course.run())
+
+
+def _run_flow(frame: Frame, flow: str, inputs: Sequence[str], jobs: int, flags: Sequence[str]) -> None:
+    from pathlib import Path
+
+    from allswell.doors.cli.flowrun import run_flow
+
+    if flow != "-" and not flow.endswith((".yaml", ".yml")) and not Path(flow).is_file():
+        raise Refused("no_command", f"put -- before the command: allswell run -- {flow} …", where="COMMAND")
+    if flags:
+        text = f"{flags[0]} is for a command; a flow's file says it for each step, and `allswell resume` goes on"
+        raise Refused("usage", text, where=flags[0])
+    run_flow(frame, flow, inputs, jobs)
+
+
+def _start_warden() -> None:
+    """Have the warden started while everything else is still being imported: it takes about as long."""
+    import threading
+
+    from allswell.errors import AllswellError
+    from allswell.runtime.warden import KEEPER
+
+    def start() -> None:
+        with contextlib.suppress(AllswellError):  # whoever needs it is told why
+            KEEPER.ensure()
+
+    threading.Thread(target=start, daemon=True).start()
+
+
+def _tell(frame: Frame, course: Course, ran: Ran) -> None:
+    """One paragraph at a bad end; nothing where all went well."""
+    if ran.error is not None:
+        raise ran.error
+    course.tell(ran)
+    if ran.code != Exit.FINE:
+        frame.leave(ran.code)

@@ -1,0 +1,55 @@
+"""What an outcome usually means for its task, said to the store under the attempt's lease.
+
+An attempt does not do this itself: flows and supervisors may mean something else. What the agent has said itself
+stands, and a lease that is over is left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import assert_never
+
+from allswell.domain.receipt import End
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.engine.handle import Lease
+from allswell.errors import LeaseLost, Refused
+from allswell.runtime.attempt.order import Outcome
+
+_MESSAGE = 2_000
+_LIMIT_NEAR = 1_000
+"""Milliseconds by which the store's clock may be behind ours when a limit is reached."""
+
+
+async def report(lease: Lease, outcome: Outcome) -> None:
+    """Complete, fail, give back or count, as the end was; and let the journal know of the receipt."""
+    if outcome.said is None and lease.lost is None and not lease.over:
+        with suppress(LeaseLost):  # the store was quicker: it has judged the attempt already
+            await _say(lease, outcome)
+    if outcome.receipt is not None:
+        with suppress(LeaseLost, Refused):
+            await lease.keep(outcome.receipt.id, outcome.end.value, str(outcome.receipt_path or ""))
+
+
+async def _say(lease: Lease, outcome: Outcome) -> None:
+    match outcome.end:
+        case End.DONE:
+            await lease.complete({"exit_code": outcome.exit_code})
+        case End.FAILED | End.SIGNALLED | End.LOST | End.ORPHANED:
+            await lease.fail(Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
+        case End.NOT_STARTED:
+            await lease.fail(Failure(ErrorClass.VALIDATION, outcome.reason[:_MESSAGE]))
+        case End.TIMEOUT:
+            # The limit is the store's own to declare (O4). Where an attempt had a nearer one of its own, it failed.
+            if lease.until_limit > _LIMIT_NEAR:
+                await lease.fail(Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
+            else:
+                await asyncio.sleep(lease.until_limit / 1_000)
+        case End.IDLE:
+            await lease.end_idle()
+        case End.STALLED | End.INTERRUPTED | End.RELEASED | End.ASKED:
+            await lease.release(outcome.reason[:_MESSAGE])
+        case End.LEASE_LOST:
+            return
+        case _:
+            assert_never(outcome.end)

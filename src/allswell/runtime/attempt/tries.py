@@ -1,0 +1,114 @@
+"""A task of one's own, tried until it has ended or no try is left: what `allswell run` does.
+
+The store judges each attempt: a failure is retried after its pause as long as the task's policy allows, a limit puts
+the task back into the pool and is counted. What is decided here is only who takes it from there: we do, by name, for as
+many more tries as were asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from allswell.domain.names import TaskId
+from allswell.domain.receipt import End
+from allswell.domain.task import OPEN
+from allswell.engine.handle import Lease
+from allswell.engine.watch import Watch
+from allswell.runtime.attempt.attempt import Attempt
+from allswell.runtime.attempt.consequence import report
+from allswell.runtime.attempt.flight import FlightFile
+from allswell.runtime.attempt.order import Order, Outcome
+from allswell.runtime.receipts import Home
+
+LEASE = 20_000
+"""Milliseconds in which a lease is renewed or lapses: how soon the store knows that we are gone."""
+_AGAIN = (End.FAILED, End.SIGNALLED, End.LOST, End.TIMEOUT, End.IDLE)
+_JUDGED = 3.0
+"""Seconds for the store to say that a limit was reached."""
+_CLAIMING = 60.0
+
+
+class Tries:
+    """Attempts at one task; `stop` ends them for good, from a signal's handler too."""
+
+    def __init__(
+        self, watch: Watch, home: Home, *, agent: str, retries: int, began: Callable[[Attempt], None] | None = None
+    ) -> None:
+        self.attempt: Attempt | None = None
+        """The one that runs now."""
+        self.outcomes: list[Outcome] = []
+        self._watch = watch
+        self._home = home
+        self._agent = agent
+        self._retries = retries
+        self._began = began
+        self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def stop(self, reason: str) -> None:
+        """End the attempt that runs, and try no more; a second call lets go of the grace."""
+        again = self._stopped.done()
+        if not again:
+            self._stopped.set_result(reason)
+        if self.attempt is not None:
+            self.attempt.stop(reason, grace=0 if again else None)
+
+    async def run(self, task: TaskId, order: Order, note: FlightFile | None = None) -> Outcome | None:
+        """The last outcome; None if the task could not be had at all. `note` is that of the first attempt in flight."""
+        while (lease := await self._claim(task)) is not None:
+            self.attempt = Attempt(order, lease, self._home, note=note)
+            note = None
+            if self._stopped.done():
+                self.attempt.stop(self._stopped.result())
+            if self._began is not None:
+                self._began(self.attempt)
+            outcome = await self.attempt.run()
+            self.attempt = None
+            self.outcomes.append(outcome)
+            await report(lease, outcome)
+            if outcome.end is End.TIMEOUT:
+                await self._judged(lease)
+            if not await self._goes_on(task, outcome):
+                break
+        if note is not None:
+            note.remove()
+        return self.outcomes[-1] if self.outcomes else None
+
+    async def _claim(self, task: TaskId) -> Lease | None:
+        """The task, as soon as it can be had; None if we were stopped, or if it waits for a human."""
+        while not self._stopped.done():
+            claiming = asyncio.ensure_future(
+                self._watch.claim(agent=self._agent, task=task, lease=LEASE, wait=_CLAIMING)
+            )
+            waiting: set[asyncio.Future[Any]] = {claiming, self._stopped}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not claiming.done():
+                claiming.cancel()
+                await asyncio.wait({claiming})
+            if claiming.cancelled():
+                return None
+            lease = claiming.result()
+            if lease is not None or await self._waits(task):
+                return lease
+        return None
+
+    async def _waits(self, task: TaskId) -> bool:
+        row = await self._watch.task(task)
+        return row is None or bool(row.waits)
+
+    async def _goes_on(self, task: TaskId, outcome: Outcome) -> bool:
+        if outcome.end not in _AGAIN or len(self.outcomes) > self._retries or self._stopped.done():
+            return False
+        row = await self._watch.task(task)
+        return row is not None and row.task.state == OPEN and not row.waits
+
+    async def _judged(self, lease: Lease) -> None:
+        """Until the store has said that the limit was reached: its clock may be a little behind ours."""
+        end = asyncio.get_running_loop().time() + _JUDGED
+        while asyncio.get_running_loop().time() < end:
+            row = await self._watch.task(lease.task)
+            if row is None or row.lease is None or row.lease.token != lease.token:
+                return
+            await self._watch.engine.sweeper.sweep()
+            await asyncio.sleep(0.02)
