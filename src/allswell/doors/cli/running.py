@@ -68,7 +68,8 @@ def run(
 ) -> None:
     """Run a flow, or any command, under watch: limits that hold, and the work kept.
 
-    A flow's file says what its steps are and how long they may take; `allswell resume` goes on with it. A command's output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
+    A flow's file says what its steps are and how long each may take; `allswell resume` goes on with it. A command's
+    output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
     uncommitted work is in a snapshot, and a receipt says where.
     """
     _start_warden()

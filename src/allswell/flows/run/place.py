@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from allswell.runtime.snapshot import find_top, head_of
+from allswell.runtime.repository import find_top, head_of
 
 _BRANCH = "ref: refs/heads/"
 
