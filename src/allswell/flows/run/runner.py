@@ -186,14 +186,19 @@ class Runner:
                 return found
 
     async def _is_over(self) -> bool:
-        """Whether nothing will move any more without a human: what is left waits for one, or for what does."""
+        """Whether nothing will move any more without a human: what is left waits for one, or for what does.
+
+        A step that waits for one that has ended will be told so in a moment: the store works consequences off.
+        """
         rows = await self.rows(open_only=True)
-        if not rows:
-            return True
-        if (await self.site.watch.engine.store.view_agenda()).spreads:
-            return False
-        moving = [row for row in rows if row.lease is not None or row.ready or row.due is not None]
-        return not moving
+        still = {row.task.id for row in rows}
+        return not any(
+            row.lease is not None
+            or row.ready
+            or row.due is not None
+            or any(wait.kind == "need" and wait.target not in still for wait in row.waits)
+            for row in rows
+        )
 
     def time_left(self) -> int | None:
         """How much of the flow's time is left, in milliseconds."""
