@@ -10,29 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from allswell.doors.cli.flowchoice import chosen as chosen_for
+from allswell.doors.cli.flowchoice import how_to_choose, offer
 from allswell.doors.cli.flowing import read_bytes
+from allswell.doors.cli.flowsummary import finish
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.options import RUNNING, Argument, Commands, Json, Option, Store, examples
-from allswell.doors.cli.render import paint, plain, sentence
+from allswell.doors.cli.render import plain
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from allswell.domain.arithmetic.finding import Finding
-    from allswell.domain.capture import Choice
     from allswell.engine.watch import Watch
     from allswell.flows.run.base import RunBase
     from allswell.flows.run.runner import Runner, Summary
     from allswell.flows.run.standing import CutOff, Standing
     from allswell.flows.spec import Flow
-
-_CODES = {
-    "done": Exit.FINE,
-    "failed": Exit.FAILED,
-    "needs_human": Exit.NEEDS_HUMAN,
-    "timed_out": Exit.TIMED_OUT,
-    "interrupted": Exit.INTERRUPTED,
-}
-_LISTED = 20
 
 
 def add_to(app: Commands) -> None:
@@ -71,7 +64,7 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
             site.tell("flow_started", run=run, announced=list(announced))
             return await _ran(frame, Runner(site, run, jobs=jobs), flow)
 
-    _finish(frame, frame.run(work, making=True))
+    finish(frame, frame.run(work, making=True))
 
 
 def resume(
@@ -106,7 +99,7 @@ def resume(
             return await _resumed(frame, watch, base, flow, source, choose, jobs)
 
         summary = frame.run(work)
-    _finish(frame, summary)
+    finish(frame, summary)
 
 
 async def _resumed(
@@ -128,10 +121,10 @@ async def _resumed(
     _tell_standing(frame, base, flow, standing, diff)
     await check_outputs(watch, base, standing)
     cut: CutOff | None = await in_thread(lambda: cut_off(base, standing))
-    chosen = None if cut is None else _chosen(frame, cut, choose)
+    chosen = None if cut is None else chosen_for(frame, cut, choose)
     if cut is not None and chosen is None:
-        frame.say({"run": base.record.run, "step": cut.step, "changes": cut.context.uncommitted_changes, **_offer(cut)})
-        frame.leave(Exit.NEEDS_HUMAN, None if frame.json else _how_to_choose(base, cut))
+        frame.say({"run": base.record.run, "step": cut.step, "changes": cut.context.uncommitted_changes, **offer(cut)})
+        frame.leave(Exit.NEEDS_HUMAN, None if frame.json else how_to_choose(base, cut))
     kept = None
     if cut is not None and chosen is Choice.DISCARD_AND_RETRY:
         kept = await in_thread(lambda: discard(Path(base.record.folder), cut))
@@ -245,97 +238,3 @@ def _tell_standing(frame: Frame, base: RunBase, flow: Flow, standing: Standing, 
     if diff:
         remark("the flow's file has changed since the run was started:")
         sys.stderr.write("".join(f"  {plain(line)}\n" for line in diff.splitlines()))
-
-
-def _chosen(frame: Frame, cut: CutOff, choose: str | None) -> Choice | None:
-    """What somebody decided: by the flag, or asked at a terminal; None where nobody can be asked."""
-    from allswell.domain.capture import Choice
-
-    if choose is not None:
-        return Choice(choose)
-    if frame.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return None
-    _tell_cut(cut)
-    sys.stderr.write(f"choose [{cut.offer.recommendation}]: ")
-    sys.stderr.flush()
-    said = sys.stdin.readline()
-    if not said:
-        return None
-    word = said.strip().lower() or cut.offer.recommendation.value
-    fits = [one for number, one in enumerate(cut.offer.options, 1) if word == str(number) or one.startswith(word)]
-    if len(fits) != 1:
-        raise Refused("unknown_option", f"{word!r} is none of {', '.join(cut.offer.options)}", where="choice")
-    return fits[0]
-
-
-def _tell_cut(cut: CutOff) -> None:
-    files = ", ".join(cut.context.uncommitted_changes[:8])
-    more = len(cut.context.uncommitted_changes) - 8
-    rest = f" and {more} more" if more > 0 else ""
-    remark(f"{cut.step} was cut off; its changes are uncommitted: {plain(files)}{rest}")
-    means = {
-        "retry_step": "run it again on top of them",
-        "discard_and_retry": "keep them on a recovery ref, put the files back, and run it again",
-        "escalate": "put it before a human, and go on with the rest",
-    }
-    for number, option in enumerate(cut.offer.options, 1):
-        best = f"  (recommended: {cut.offer.reason})" if option is cut.offer.recommendation else ""
-        sys.stderr.write(f"  {number} {option:<18} {means[option]}{best}\n")
-
-
-def _offer(cut: CutOff) -> dict[str, object]:
-    return {"options": cut.offer.options, "recommendation": cut.offer.recommendation, "reason": cut.offer.reason}
-
-
-def _how_to_choose(base: RunBase, cut: CutOff) -> str:
-    _tell_cut(cut)
-    return f"choose one: allswell resume {base.record.run} --choose {cut.offer.recommendation}"
-
-
-# --- the summary ------------------------------------------------------------------------------------------------------
-
-
-def _finish(frame: Frame, summary: Summary | None) -> None:
-    if summary is None:
-        return
-    code = _CODES[summary.verdict]
-    frame.say({**_shape(summary), "exit": int(code)}, None if frame.json else _words(summary))
-    if code is not Exit.FINE:
-        frame.leave(code)
-
-
-def _shape(summary: Summary) -> dict[str, object]:
-    return {
-        "run": summary.run,
-        "flow": summary.flow,
-        "verdict": summary.verdict,
-        "steps": summary.states,
-        "reasons": summary.reasons,
-        "questions": summary.questions,
-        "ran": summary.ran,
-        "base": summary.base,
-    }
-
-
-def _words(summary: Summary) -> str:
-    from collections import Counter
-
-    counted = Counter(summary.states.values())
-    tally = ", ".join(f"{count:,} {state}" for state, count in counted.most_common())
-    head = {
-        "done": paint("All's well:", "ready") + f" {plain(summary.flow)} is done",
-        "failed": paint(f"{plain(summary.flow)} has failed", "failed"),
-        "needs_human": paint(f"{plain(summary.flow)} needs you", "waiting"),
-        "timed_out": paint(f"{plain(summary.flow)} ran out of time", "failed"),
-        "interrupted": paint(f"{plain(summary.flow)} was interrupted", "waiting"),
-    }[summary.verdict]
-    lines = [sentence(f"{head} ({tally or 'no steps'}).  {summary.base}")]
-    bad = [name for name, state in summary.states.items() if state in ("failed", "cancelled", "asked")]
-    lines += [sentence(f"  {plain(name)}: {plain(summary.reasons.get(name, ''))}") for name in bad[:_LISTED]]
-    if len(bad) > _LISTED:
-        lines.append(f"  and {len(bad) - _LISTED:,} more")
-    lines += [f"  allswell show {question}" for question in summary.questions[:_LISTED]]
-    if summary.verdict != "done":
-        first = "after the answer: " if summary.questions else "to go on: "
-        lines.append(paint(f"  {first}allswell resume {summary.run}", "dim"))
-    return "\n".join(lines)
