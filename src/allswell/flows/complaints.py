@@ -53,7 +53,7 @@ def offer(name: str, known: Collection[str]) -> str:
     """What was probably meant, or all that there is."""
     import difflib  # only mistakes pay for it
 
-    found = difflib.get_close_matches(name, known, 1, cutoff=0.7)
+    found = difflib.get_close_matches(name, known, 1)
     if found:
         return f"Did you mean {found[0]!r}?"
     return f"There are {', '.join(known)}." if known else "There are none."

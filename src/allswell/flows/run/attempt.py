@@ -199,7 +199,7 @@ class StepAttempt:
         elif bad and came.status in (StepStatus.INTERRUPTED, StepStatus.LOST):
             context = self._capturing.context(came.snapshot, came.streams, partial_name=True)
         stdout = dict(came.streams).get("stdout")
-        place = git_place(Path(job.folder)) if bad or came.streams else None
+        place = git_place(Path(job.folder)) if bad or not isinstance(job.work, Function) else None
         return StepReceipt(
             engine=engine_name(),
             provider={"run": "command", "python": "python"}.get(job.agent, "agent"),
