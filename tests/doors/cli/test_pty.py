@@ -48,8 +48,8 @@ class Terminal:
         assert out.strip(), args
         assert "Traceback" not in out, out
         assert "bug of Allswell's" not in out, out
-        if args[:1] == ("drill",):
-            out = MOVE.sub("", out)  # its bar moves the cursor
+        if args[:1] in (("drill",), ("run",), ("resume",)):
+            out = MOVE.sub("", out)  # a bar, or a tree that is drawn anew, moves the cursor
         else:
             assert "\x1b" not in out, f"{args}: something was sent that is neither text nor colour: {out!r}"
         if "--json" not in args:
@@ -63,6 +63,10 @@ def _flows(allswell: Terminal) -> None:
     """What is done with flow files."""
     (allswell.folder / "flow.yaml").write_text(FLOW)
     assert "the longest way" in allswell("graph", "flow.yaml").out
+    assert "has failed" in allswell("run", "flow.yaml", code=1).out
+    run = next((allswell.folder / ".allswell" / "runs").iterdir()).name
+    allswell("show", run)
+    assert "exit code" in allswell("resume", run, code=1).out
 
 
 @pytest.mark.parametrize("columns", [80, 200])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import sys
@@ -160,6 +159,8 @@ def _loaded(file: str, source: bytes) -> tuple[Flow, list[Finding]]:
 
 async def _ran(frame: Frame, runner: Runner, flow: Flow) -> Summary:
     """Run it to its end, shown as it goes; signals stop it, with everything that belongs to it (F13)."""
+    import asyncio
+
     from allswell.doors.cli.flowtree import watch_flow
 
     loop = asyncio.get_running_loop()

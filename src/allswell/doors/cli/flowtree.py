@@ -82,43 +82,46 @@ async def _draw(runner: Runner, flow: Flow) -> None:
 def tree(runner: Runner, flow: Flow, states: Mapping[str, str], height: int) -> list[str]:
     """The lines of the tree: every step, or as many as there is room for, those that are at work first of all."""
     active = {attempt.job.id: attempt for attempt in runner.active.values()}
-    head = f"{paint(plain(flow.name), 'bold')}  {runner.site.base.record.run}  {_left(runner)}"
+    left = runner.time_left()
+    said = "" if left is None else f"{show(max(left // 1000 * 1000, 0))} left"
     lines = []
     for step in flow.steps:
         ids = [member.id for member in step.members()]
         own = {id_: "held" if id_ in active else states.get(id_, "waiting") for id_ in ids}
         running = [active[id_] for id_ in ids if id_ in active]
-        lines.append((bool(running), _step(step.id, own, running, len(ids))))
+        lines.append((bool(running), _step(step.id, own, running)))
     room = max(height - 2, 5)
     if len(lines) > room:
-        busy = [line for at_work, line in lines if at_work][: room - 1]
-        lines = [(True, line) for line in busy] or lines[: room - 1]
-        lines.append((False, paint(f"  … {len(flow.steps) - len(lines)} more steps", "dim")))
-    width = (columns() or 100) - 1
-    return [head, *(line if width_of(line) <= width else cut(line, width) for _, line in lines)]
+        busy = [line for line in lines if line[0]][: room - 1] or lines[: room - 1]
+        lines = [*busy, (False, _fitted("  ", "…", f"{len(lines) - len(busy)} more steps"))]
+    run = runner.site.base.record.run
+    return [_fitted("", f"{plain(flow.name)}  {run}", said, style="bold"), *(line for _, line in lines)]
 
 
-def _left(runner: Runner) -> str:
-    left = runner.time_left()
-    return "" if left is None else paint(f"{show(max(left // 1000 * 1000, 0))} left", "dim")
+def _fitted(mark: str, name: str, said: str, *, style: str = "") -> str:
+    """A line that fits the terminal; it is painted once it has its length, so that no colour is cut in two."""
+    room = (columns() or 100) - 1 - width_of(mark)
+    name = cut(name, max(room - min(width_of(said), room // 2) - 2, 8))
+    said = cut(said, max(room - width_of(name) - 2, 4))
+    shown = name if mark else paint(name, style)
+    return f"{paint(mark, style)}{shown}  {paint(said, 'dim')}"
 
 
-def _step(name: str, own: Mapping[str, str], running: Sequence[StepAttempt], members: int) -> str:
+def _step(name: str, own: Mapping[str, str], running: Sequence[StepAttempt]) -> str:
     counted = Counter(own.values())
-    state = "held" if running else next(iter(sorted(counted, key=lambda one: -counted[one])), "waiting")
-    mark = paint(_MARKS.get(state, "·"), _STYLES.get(state, "dim"))
-    if members > 1:
+    state = "held" if running else counted.most_common(1)[0][0]
+    mark, style = f"  {_MARKS.get(state, '·')} ", _STYLES.get(state, "dim")
+    if len(own) > 1:
         parts = ", ".join(f"{count} {_word(one)}" for one, count in counted.most_common())
-        return f"  {mark} {plain(name)} ×{members}  {paint(parts, 'dim')}"
-    if not running:
-        return f"  {mark} {plain(name)}  {paint(_word(state), 'dim')}"
-    (attempt,) = running
-    took = attempt.elapsed()
+        return _fitted(mark, f"{plain(name)} ×{len(own)}", parts, style=style)
+    return _fitted(mark, plain(name), _at_work(running[0]) if running else _word(state), style=style)
+
+
+def _at_work(attempt: StepAttempt) -> str:
     again = f"attempt {attempt.lease.attempt}, " if attempt.lease.attempt > 1 else ""
-    left = show(attempt.lease.until_limit // 1000 * 1000)
     phase = "" if attempt.phase == "work" else f"{attempt.phase}, "
-    said = f"{again}{phase}{show(took // 1000 * 1000)}, {left} left"
-    return f"  {mark} {plain(name)}  {paint(said, 'dim')}"
+    left = show(attempt.lease.until_limit // 1000 * 1000)
+    return f"{again}{phase}{show(attempt.elapsed() // 1000 * 1000)}, {left} left"
 
 
 def _word(state: str) -> str:
