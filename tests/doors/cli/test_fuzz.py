@@ -89,7 +89,9 @@ def test_both_readers_understand_the_same(name: str, tmp_path: Path, monkeypatch
         if swiftly is None:
             continue
         heard.clear()
-        code = typer([name, *words], prog_name="allswell", standalone_mode=False)
+        before, rest = pages.behind(only, [name, *words])
+        reader = get_command(pages.make(only, app.bare, rest)) if rest else typer
+        code = reader(list(before), prog_name="allswell", standalone_mode=False)
         assert code in (0, None), words
         assert [msgspec.to_builtins(one) for one in heard] == [swiftly], words
         agreed += 1

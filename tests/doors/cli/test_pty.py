@@ -129,9 +129,9 @@ def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
     allswell("config", "agent_timeout")
     allswell("config", "agent_timeuot", code=2)
     allswell("check")
-    _flows(allswell)
     allswell("doctor")
     allswell("drill", "--hours", "0.1")
+    _run_and_recover(allswell)
     assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"
 
 
@@ -141,6 +141,19 @@ def test_help_fits(cli: Console, columns: int) -> None:
     for name in ("", *app.commands().named):
         for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
             assert width_of(line) <= columns, (name, line)
+
+
+def _run_and_recover(allswell: Terminal) -> None:
+    assert "No receipts" in allswell("receipts").out
+    assert "nothing to recover" not in allswell("recover", LONG, code=2).out
+    said = allswell("run", "--name", LONG, "--", "sh", "-c", f"echo {WIDE} > '{WIDE}'; exit 7", code=7).out
+    receipt = said.partition("allswell show ")[2].split()[0]
+    assert "failed" in allswell("receipts").out
+    assert WIDE[:10] in allswell("show", receipt).out
+    assert "--into DIR" in allswell("recover", receipt).out
+    assert "1 file written" in allswell("recover", receipt, "--into", "back").out
+    allswell("run", "--", "no such command, however near one looks for it", code=2)
+    _flows(allswell)
 
 
 def _id(said: Ran) -> str:

@@ -79,11 +79,12 @@ def _declared(
     """The function with Typer's declarations in the place of ours; `rest` is what stood behind `--`."""
     signature = inspect.signature(function, eval_str=True)
     known = [one for one in signature.parameters.values() if not _is_rest(one)]
+    behind_it = [one for one in signature.parameters.values() if _is_rest(one)]
     typed = [*before, *(one.replace(annotation=_typed(one.annotation)) for one in known)]
 
     @wraps(function)
     def called(**given: object) -> None:
-        function(**given, **{name: value for name, value in rest.items() if name in signature.parameters})
+        function(**given, **{one.name: rest.get(one.name, one.default) for one in behind_it})
 
     called.__signature__ = signature.replace(parameters=typed)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in typed}
@@ -95,7 +96,7 @@ def _is_rest(one: inspect.Parameter) -> bool:
     return bool(declared) and isinstance(declared[0], Declared) and declared[0].rest
 
 
-def _behind(commands: Commands, given: Sequence[str]) -> tuple[Sequence[str], Mapping[str, object]]:
+def behind(commands: Commands, given: Sequence[str]) -> tuple[Sequence[str], Mapping[str, object]]:
     """A command line without what stands behind `--`, where its command takes that, and the latter by its name."""
     command = commands.named.get(given[0]) if given else None
     if command is None or "--" not in given:
@@ -148,7 +149,7 @@ def _root(bare: Callable[..., None]) -> Callable[..., None]:
 
 def run(commands: Commands, bare: Callable[..., None], given: Sequence[str]) -> int:
     """Let Typer read the command line and run what it finds; what it cannot read is told in our way."""
-    before, rest = _behind(commands, given)
+    before, rest = behind(commands, given)
     try:
         code = get_command(make(commands, bare, rest))(list(before), prog_name=NAME, standalone_mode=False)
     except TyperException as error:

@@ -24,7 +24,7 @@ def add_to(app: Commands) -> None:
         "run",
         rich_help_panel=RUNNING,
         epilog=examples(
-            "allswell run -- claude -p 'fix the tests' --output-format stream-json --verbose",
+            "allswell run -- claude -p 'fix it' --output-format stream-json --verbose",
             "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
             "allswell run --worktree --name nightly -- codex exec --json 'update the docs'",
             "allswell run flow.yaml -i branch=main      a flow, step by step",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,7 +25,7 @@ class Files:
 
     def replace(self, path: Path, content: bytes) -> None:
         """Give a file new content, wholly or not at all; `Unavailable` if the disk does not take it."""
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "wb") as into:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,8 @@ from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump
 
 _NAMES = ("stdout", "stderr")
+_ROOM = 1 << 19
+"""Bytes in a pipe between the reaper and us: each turn of one of three processes costs time."""
 
 
 class Streams:
@@ -32,6 +35,8 @@ class Streams:
                 self.files.append(self._open(folder, f"{name}.{stream}"))
                 source, into = os.pipe2(os.O_CLOEXEC)
                 self.into.append(into)
+                with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
+                    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _ROOM)
                 self._pumps.append(Pump(source, None if echo is None else partial(echo, number), said))
                 self._pumps[-1].start()
         except BaseException:

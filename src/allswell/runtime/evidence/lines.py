@@ -17,7 +17,7 @@ from collections.abc import Callable
 from allswell.domain.evidence import Novelty
 from allswell.domain.protocol import LONGEST, Said, read
 
-_PIECE = 65_536
+_PIECE = 262_144
 _SAMPLE = 4_096
 _SAMPLES = 16
 """Pieces that are searched for news between two looks."""

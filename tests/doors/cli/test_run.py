@@ -1,0 +1,361 @@
+"""`allswell run`: in front of any command, in real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.doors.cli.upkeep import at_terminal
+from tests.runtime.attempt.stage import git
+from tests.runtime.warden.stage import peak_kb, tagged, until
+
+ALLSWELL = [sys.executable, "-m", "allswell"]
+STUBBORN = "echo x > new; trap '' TERM; while :; do sleep 600; done"
+
+
+@dataclass
+class Shell:
+    """Somebody in a repository, who types."""
+
+    folder: Path
+    tag: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        names = ("PATH", "HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
+        here = str(Path(sys.executable).parent)
+        return {**kept, "PATH": f"{here}:{kept['PATH']}", "TAG": self.tag, "USER": "grace"}
+
+    def __call__(self, *args: str, code: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
+        done = subprocess.run(
+            [*ALLSWELL, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False, **more
+        )
+        assert done.returncode == code, done
+        assert "Traceback" not in done.stderr, done
+        return done
+
+    def sh(self, script: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", script], env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        words = [*ALLSWELL, "run", "--env", "TAG", *args]
+        return subprocess.Popen(words, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+
+    def json(self, *args: str, code: int = 0) -> Any:  # noqa: ANN401 - whatever it is
+        return msgspec.json.decode(self(*args, "--json", code=code).stdout)
+
+    def run_json(self, *args: str, code: int = 0) -> Any:  # noqa: ANN401 - whatever it is
+        return msgspec.json.decode(self("run", "--json", *args, code=code).stdout)
+
+    def kinds(self) -> list[str]:
+        lines = self("events", "--json", "--limit", "1000").stdout.splitlines()
+        return [msgspec.json.decode(line)["kind"] for line in lines]
+
+    def living(self) -> list[int]:
+        return tagged(self.tag)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (folder / "kept").write_text("as it was\n")
+    git("init", "-q", "-b", "main", cwd=folder)
+    git("add", "-A", cwd=folder)
+    git("commit", "-q", "-m", "first", cwd=folder)
+    made = Shell(folder, os.urandom(8).hex())
+    yield made
+    until(lambda: made.living() == [])
+
+
+def test_output_and_exit_code_are_the_command_s_own(shell: Shell) -> None:
+    blob = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300); sys.stderr.write('oops')"
+    done = subprocess.run(
+        [*ALLSWELL, "run", "--", sys.executable, "-c", blob],
+        cwd=shell.folder,
+        env=shell.env,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, bytes(range(256)) * 300, b"oops")
+    assert shell.kinds() == ["task_submitted", "task_claimed", "task_completed"]
+    (task,) = shell.json("tasks", "--all")["tasks"]
+    assert task["state"] == "done"
+    assert shell.json("receipts") == {"receipts": []}
+    assert git("status", "--porcelain", cwd=shell.folder) == ""
+
+
+def test_a_bad_end_is_told_in_one_paragraph_and_its_work_can_be_recovered(shell: Shell) -> None:
+    done = shell("run", "--name", "night", "--", "sh", "-c", "echo new > new; echo changed >> kept; exit 7", code=7)
+    assert done.stdout == ""
+    paragraph, *nexts = done.stderr.splitlines()
+    assert paragraph.startswith("allswell: night failed after ")
+    assert "exit code 7. The work is kept in refs/allswell/t_" in paragraph
+    assert "2 files changed" in paragraph
+    assert [line.split(":")[0].strip() for line in nexts] == ["look", "look", "recover", "recover", "resume"]
+    (receipt,) = shell.json("receipts")["receipts"]
+    assert shell.json("show", receipt["id"])["receipt"]["exit_code"] == 7
+    assert shell.json("show", receipt["path"])["receipt"]["id"] == receipt["id"]
+    assert "night failed after" in shell("show", receipt["id"]).stdout
+    assert "receipt_written" in shell.kinds()
+    shell("recover", "night", "--into", "../back")
+    assert (shell.folder.parent / "back" / "kept").read_text() == "as it was\nchanged\n"
+    git("checkout", "-q", "kept", cwd=shell.folder)
+    (shell.folder / "new").write_text("somebody else's")
+    told = shell.json("recover", receipt["task"], "--apply")["recovery"]
+    assert told["replaced"] == ["kept"]
+    assert told["conflicts"] == [{"path": "new", "recovered": "new.recovered"}]
+    assert (shell.folder / "new").read_text() == "somebody else's"
+
+
+def test_recover_says_what_there_is_before_it_does_anything(shell: Shell) -> None:
+    shell("run", "--name", "night", "--", "sh", "-c", "echo new > new; exit 7", code=7)
+    (shell.folder / "new").unlink()
+    told = shell("recover", "night").stdout
+    assert "--into DIR" in told
+    assert not (shell.folder / "new").exists()
+    shell("recover", "night", "--into", "x", "--apply", code=2)
+    assert "did you mean 'night'" in shell("recover", "nihgt", code=2).stderr
+    assert "attempt 2" in shell("recover", "night", "--attempt", "2", code=2).stderr
+    assert "no receipt" in shell("show", "rc_nothing.1", code=2).stderr
+
+
+@pytest.mark.row("O4", "F9")
+def test_a_limit_is_124_and_the_task_goes_back_to_the_pool(shell: Shell) -> None:
+    words = ("--timeout", "1s", "--grace", "100ms", "--env", "TAG", "--", "sh", "-c", "echo x > new; exec sleep 600")
+    ran = shell.run_json(*words, code=124)
+    assert (ran["end"], ran["exit"], ran["exit_code"], ran["state"]) == ("timeout", 124, None, "open")
+    (task,) = shell.json("tasks")["tasks"]
+    assert task["state"] == "ready"
+    kinds = shell.kinds()
+    assert kinds.index("agent_timeout") < kinds.index("receipt_written")
+    again = shell("run", "--resume", ran["task"], code=124)
+    assert "was stopped after" in again.stderr
+    assert [one["attempt"] for one in shell.json("receipts")["receipts"]] == [1, 2]
+
+
+@pytest.mark.realtime
+def test_idle_counts_evidence_and_is_judged_by_the_store_like_a_timeout(shell: Shell) -> None:
+    spinner = "while :; do printf '\\r|'; sleep 0.05; printf '\\r/'; sleep 0.05; done"
+    ran = shell.run_json("--idle", "1500ms", "--timeout", "1m", "--grace", "100ms", "--", "sh", "-c", spinner, code=124)
+    assert ran["end"] == "idle"
+    assert "agent_idle" in shell.kinds()
+    (task,) = shell.json("tasks")["tasks"]
+    assert task["state"] == "ready"
+
+
+def test_retries_are_attempts_of_one_task(shell: Shell) -> None:
+    script = "echo x >> tries; [ $(wc -l < tries) -ge 3 ]"
+    (shell.folder / "allswell.toml").write_text("[retry]\nbackoff = '10ms'\n")
+    ran = shell.run_json("--retries", "2", "--", "sh", "-c", script)
+    assert (ran["attempts"], ran["state"], ran["end"]) == (3, "done", "done")
+    assert shell.kinds().count("task_retried") == 2
+    assert len(shell.json("receipts")["receipts"]) == 2
+    failed = shell.run_json("--retries", "1", "--", "false", code=1)
+    assert (failed["attempts"], failed["state"]) == (2, "failed")
+
+
+def test_a_limit_is_retried_too(shell: Shell) -> None:
+    script = "[ -e again ] || { touch again; exec sleep 600; }"
+    ran = shell.run_json("--retries", "1", "--timeout", "1s", "--grace", "100ms", "--", "sh", "-c", script)
+    assert (ran["attempts"], ran["end"], ran["state"]) == (2, "done", "done")
+
+
+@pytest.mark.row("F13")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_a_receipt_and_gives_the_task_back(shell: Shell, number: int) -> None:
+    running = shell.start("--grace", "200ms", "--", "sh", "-c", STUBBORN)
+    until((shell.folder / "new").exists)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 128 + number
+    assert "was interrupted after" in said
+    (receipt,) = shell.json("receipts")["receipts"]
+    assert (receipt["status"], receipt["partial"]) == ("interrupted", False)
+    assert [one["path"] for one in receipt["changed"]] == ["new"]
+    assert shell.living() == []
+    (task,) = shell.json("tasks")["tasks"]
+    assert task["state"] == "ready"
+    assert "task_returned" in shell.kinds()
+
+
+def test_a_second_signal_lets_go_of_the_grace(shell: Shell) -> None:
+    running = shell.start("--grace", "10m", "--", "sh", "-c", STUBBORN)
+    until((shell.folder / "new").exists)
+    running.send_signal(signal.SIGINT)
+    until(lambda: list((shell.folder / ".allswell" / "receipts").glob("*.json")))
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    assert running.returncode == 130
+
+
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        (("--", "no-such-command-at-all"), "there is no program 'no-such-command-at-all'"),
+        (("--", "./kept"), "is not executable"),
+        (("--timeout", "banana", "--", "true"), "--timeout 'banana' is not a duration"),
+        (("--idle", "2h", "--timeout", "1h", "--", "true"), "--idle (2h) is longer"),
+        (("--retries", "-1", "--", "true"), "retries"),
+        (("true",), "put -- before the command"),
+        ((), "which command?"),
+        (("--",), "which command?"),
+        (("--resume", "t_nothing"), "there is no task"),
+        (("--resume", "x", "--", "true"), "give no other one"),
+        (("--bogus", "--", "true"), "no such option"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(shell: Shell, words: tuple[str, ...], text: str) -> None:
+    done = shell("run", *words, code=2)
+    assert text in done.stderr.lower().replace("allswell: ", "") or text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    shell("tasks", code=75 if not (shell.folder / ".allswell" / "allswell.db").exists() else 0)
+
+
+def test_a_working_directory_that_is_gone(shell: Shell) -> None:
+    gone = shell.folder / "gone"
+    script = f"mkdir {gone}; cd {gone}; rmdir {gone}; exec {sys.executable} -m allswell run -- true"
+    done = shell.sh(script)
+    assert done.returncode == 2
+    assert "the current folder cannot be found" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_disk_that_is_full_for_the_receipt_is_a_warning(shell: Shell) -> None:
+    shell("run", "--", "true")
+    (shell.folder / ".allswell" / "receipts").write_text("in the way")
+    done = shell("run", "--", "sh", "-c", "echo new > new; exit 7", code=7)
+    assert "the receipt could not be written" in done.stderr
+    assert "The work is kept in refs/allswell/" in done.stderr
+
+
+def test_an_agent_needs_nothing_but_its_socket(shell: Shell) -> None:
+    script = """
+        unset ALLSWELL_TASK ALLSWELL_TOKEN ALLSWELL_AGENT
+        allswell checkin 'half of it' --progress 0.5 --json && allswell checkin
+        allswell ask 'which one?' --hold
+        allswell checkin --task t_other; echo "other: $?"
+        allswell done '{"pages": 12}'
+        allswell checkin; echo "after: $?"
+    """
+    done = shell("run", "--name", "agent", "--", "sh", "-c", script)
+    lines = done.stdout.splitlines()
+    assert msgspec.json.decode(lines[0])["asked"] is False
+    assert lines[1].startswith("noted; your time is up in ")
+    assert lines[2].startswith("q_")
+    assert lines[3:] == ["other: 2", "noted: the task is done; end now", "after: 4"]
+    shown = shell.json("show", "agent")
+    assert shown["result"] == {"pages": 12}
+    assert "task_checked_in" in shell.kinds()
+
+
+def test_keys_are_handed_on_by_name_only(shell: Shell) -> None:
+    env = {**shell.env, "OPENAI_API_KEY": "agents need this", "OTHER_KEY": "x", "ALLSWELL_STORE": "sqlite:///other.db"}
+    script = "echo ${OPENAI_API_KEY:-none}, ${OTHER_KEY:-none}, ${ALLSWELL_STORE:-none}, ${MORE:-none}"
+    for given, said in (
+        ((), "none, none, none"),
+        (("-e", "OTHER_*", "-e", "MORE=y"), "x, none, y"),
+        (("-e", "*"), "x, none, none"),
+    ):
+        words = [*ALLSWELL, "run", *given, "--", "sh", "-c", script]
+        done = subprocess.run(words, cwd=shell.folder, env=env, capture_output=True, text=True, check=True)
+        assert done.stdout == f"agents need this, {said}\n"
+
+
+def test_a_worktree_of_its_own(shell: Shell) -> None:
+    ran = shell.run_json("--worktree", "--", "sh", "-c", "pwd; echo changed >> kept")
+    tree = Path(ran["worktree"])
+    assert (tree / "kept").read_text() == "as it was\nchanged\n"
+    assert (shell.folder / "kept").read_text() == "as it was\n"
+    assert f"allswell/{ran['task']}" in git("branch", cwd=shell.folder)
+    assert git("status", "--porcelain", cwd=shell.folder) == ""
+    unused = shell.run_json("--worktree", "--", "true")
+    assert unused["worktree"] is None
+    assert unused["task"] not in git("branch", cwd=shell.folder)
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_at_a_terminal_a_line_says_how_it_stands(shell: Shell, columns: int) -> None:
+    script = "echo first; sleep 2.5; echo last"
+    said = at_terminal("run", "--", "sh", "-c", script, cwd=shell.folder, columns=columns)
+    assert said.code == 0
+    assert said.out.startswith("first\n")
+    assert said.out.replace("\r\x1b[K", "").endswith("last\n")
+    lines = [part for part in said.out.split("\r\x1b[K\x1b[2m") if "left" in part]
+    assert lines
+    shown = lines[0].partition("\x1b[0m")[0]
+    assert "no proof of progress yet" in shown
+    assert len(shown) < columns
+
+
+def test_piped_output_has_nothing_of_ours(shell: Shell) -> None:
+    done = shell("run", "--", "sh", "-c", "sleep 1.5; echo out")
+    assert (done.stdout, done.stderr) == ("out\n", "")
+
+
+def test_a_reader_that_goes_away_ends_the_command_as_a_pipe_does(shell: Shell) -> None:
+    script = f"{sys.executable} -m allswell run --env TAG -- yes | head -n 1"
+    done = shell.sh(script)
+    assert done.stdout == "y\n"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.realtime
+def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell: Shell) -> None:
+    """The moments are spread from before the store is opened to well into the command."""
+    script = "echo x > new; trap '' TERM; sleep 600 & while :; do sleep 600; done"
+    for number in range(int(os.environ.get("ALLSWELL_RUN_KILLS", "6"))):
+        running = shell.start("--grace", "300ms", "--", "sh", "-c", script)
+        if number % 2:
+            until((shell.folder / "new").exists)
+        else:
+            time.sleep(0.08 * (number + 1))
+        running.kill()
+        running.communicate(timeout=30)
+        took = until(lambda: shell.living() == [])
+        assert took < 0.3 + 1.0 + 1.0, "the grace, a second, and what a busy machine may take"
+        (shell.folder / "new").unlink(missing_ok=True)
+    shell("run", "--", "true")
+    kept = shell.json("receipts")["receipts"]
+    tasks = {task["id"]: task["state"] for task in shell.json("tasks", "--all")["tasks"]}
+    begun = [one for one in kept if one["status"] == "orphaned"]
+    assert len(begun) >= 3
+    assert not list((shell.folder / ".allswell" / "attempts").iterdir())
+    assert {tasks[one["task"]] for one in begun} == {"ready"}
+    held = [state for state in tasks.values() if state == "held"]
+    assert held == []
+
+
+def test_a_lot_of_output_passes_and_costs_no_memory(shell: Shell) -> None:
+    megabytes = int(os.environ.get("ALLSWELL_OUTPUT_MB", "60"))
+    pieces = megabytes * 1_000_000 // 64_000
+    writer = f"import os\npiece = (b'x' * 79 + b'\\n') * 800\nfor _ in range({pieces}): os.write(1, piece)"
+    words = [*ALLSWELL, "run", "--", sys.executable, "-c", writer]
+    with subprocess.Popen(words, cwd=shell.folder, env=shell.env, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        total, early, late = 0, 0, 0
+        while piece := os.read(running.stdout.fileno(), 1 << 20):
+            total += len(piece)
+            late = peak_kb(running.pid)
+            early = early or (late if total > 5_000_000 else 0)
+    assert running.returncode == 0
+    assert total == pieces * 64_000
+    assert late - early < 8_000, "kilobytes that came with the bytes"

@@ -1,0 +1,111 @@
+"""What a dead supervisor left is settled by the next one: once, and only where nobody watches any more."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.receipt import End
+from allswell.runtime.attempt import Flight, Home, settle, take_off
+from tests.runtime.attempt.stage import git
+from tests.runtime.warden.stage import ROOT, tagged, until
+
+SUPERVISOR = """
+import asyncio, sys
+from pathlib import Path
+from allswell.app import make_watch, store_for
+from allswell.runtime.attempt import Attempt, AttemptLimits, Home, order_for
+
+
+async def main(folder, home, tag):
+    async with make_watch(store_for("memory:")) as watch:
+        await watch.submit("job")
+        lease = await watch.claim(agent="ada", lease="20s")
+        script = "trap '' TERM; echo x > new; while :; do sleep 600; done"
+        order = order_for(
+            ["sh", "-c", script], cwd=folder, folder=folder, env={"TAG": tag}, limits=AttemptLimits(grace=200)
+        )
+        await Attempt(order, lease, Home(home)).run()
+
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def flight(**changes: object) -> Flight:
+    given: dict[str, object] = {
+        "task": TaskId("t_a"),
+        "name": "job",
+        "attempt": 1,
+        "token": Token(1),
+        "agent": AgentId("ada"),
+        "began_at": Millis(1_000),
+    }
+    return Flight(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_a_killed_supervisor_s_attempt_is_settled_with_its_work(tmp_path: Path) -> None:
+    repository, home, tag = tmp_path / "repository", Home(tmp_path / ".allswell"), uuid.uuid4().hex
+    repository.mkdir()
+    (repository / "kept").write_text("as it was\n")
+    git("init", "-q", "-b", "main", cwd=repository)
+    git("add", "-A", cwd=repository)
+    git("commit", "-q", "-m", "first", cwd=repository)
+    running = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(repository), str(home.folder), tag],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    until((repository / "new").exists)
+    assert settle(home) == [], "its supervisor lives"
+    running.kill()
+    running.wait()
+    (settled,) = settle(home)
+    assert tagged(tag) == []
+    receipt = settled.receipt
+    assert (receipt.status, receipt.partial) == (End.ORPHANED, False)
+    assert receipt.reason == "its supervisor died while it ran"
+    assert [change.path for change in receipt.changed] == ["new"]
+    assert [one.receipt for one in home.receipts.all()] == [receipt]
+    assert settle(home) == []
+    assert settled.flight.socket is not None
+    assert not Path(settled.flight.socket).exists()
+
+
+def test_one_that_had_not_started_leaves_a_receipt_too(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    take_off(home.attempts, flight()).close()
+    (settled,) = settle(home)
+    assert settled.receipt.reason == "its supervisor died before it had started"
+    assert list(home.attempts.iterdir()) == []
+
+
+def test_a_note_that_is_still_held_is_left_alone(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    note = take_off(home.attempts, flight())
+    assert settle(home) == []
+    note.remove()
+    assert settle(home) == []
+
+
+def test_a_note_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    take_off(home.attempts, flight(task=TaskId("t_b"))).close()
+    (home.attempts / "t_a.1.json").write_text('{"task": "t_')
+    (settled,) = settle(home)
+    assert settled.flight.task == "t_b"
+    assert list(home.attempts.iterdir()) == []
+
+
+def test_a_shorter_note_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
+    note = take_off(tmp_path, flight(cwd="/" + "long/" * 100))
+    note.write(flight(cwd="/"))
+    read = note.read()
+    note.close()
+    assert read is not None
+    assert read.cwd == "/"
+
+
+def test_where_nothing_was_ever_run_there_is_nothing_to_settle(tmp_path: Path) -> None:
+    assert settle(Home(tmp_path / "nowhere")) == []
