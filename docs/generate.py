@@ -193,6 +193,7 @@ TABLES = {
     "breaker": "`[breaker]`: when a service is left alone",
     "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
+    "fleet": "`[fleet]`: how a supervisor holds its tasks",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
 

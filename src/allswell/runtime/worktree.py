@@ -44,12 +44,19 @@ class Worktree:
         return True
 
 
+def remove_worktree(path: Path) -> None:
+    """Remove a worktree whatever is in it; whoever calls this has kept what is worth keeping. Its branch stays."""
+    _git(path, "worktree", "remove", "--force", str(path))
+
+
 def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     """A new worktree of the repository around a folder, at its HEAD, below `place`."""
     top = find_top(folder.resolve())
     if top is None:
         raise Refused("no_repository", f"{folder} is in no git repository, so it has no worktrees", where="worktree")
     path, branch = place / name, f"allswell/{name}"
+    if path.is_dir():
+        return Worktree(top, path, branch)  # of an earlier attempt: what it left there is worth having
     place.mkdir(parents=True, exist_ok=True)
     try:
         _git(top, "worktree", "add", "-b", branch, str(path), "HEAD")

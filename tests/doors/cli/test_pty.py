@@ -131,7 +131,7 @@ def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
     allswell("check")
     allswell("doctor")
     allswell("drill", "--hours", "0.1")
-    _run_and_recover(allswell)
+    _with_commands_of_its_own(allswell)
     assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"
 
 
@@ -141,6 +141,11 @@ def test_help_fits(cli: Console, columns: int) -> None:
     for name in ("", *app.commands().named):
         for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
             assert width_of(line) <= columns, (name, line)
+
+
+def _with_commands_of_its_own(allswell: Terminal) -> None:
+    _run_and_recover(allswell)
+    _watch_over_a_fleet(allswell)
 
 
 def _run_and_recover(allswell: Terminal) -> None:
@@ -154,6 +159,27 @@ def _run_and_recover(allswell: Terminal) -> None:
     assert "1 file written" in allswell("recover", receipt, "--into", "back").out
     allswell("run", "--", "no such command, however near one looks for it", code=2)
     _flows(allswell)
+
+
+def _watch_over_a_fleet(allswell: Terminal) -> None:
+    assert "no agents are set up here" in allswell("up", code=2).out
+    command = 'command = ["sh", "-c", "echo $0; sleep 0.3", "{prompt}"]'
+    (allswell.folder / "allswell.toml").write_text(f'[agents."{AGENT}"]\n{command}\nrole = "painter"\n')
+    allswell("submit", LONG, "--role", "painter")
+    assert "takes" in allswell("up", "--drain").out
+    assert "no agent has the role" in allswell("up", "--role", "panter", code=2).out
+    assert "not running" in allswell("agents").out
+    task = _id(allswell("submit", WIDE, "--role", "writer"))
+    allswell("claim", "--agent", AGENT, "--role", "writer")
+    told = allswell("agents").out
+    assert "0/3" in told
+    assert WIDE[:6] in told
+    held = {"ALLSWELL_TASK": task, "ALLSWELL_TOKEN": "1", "ALLSWELL_AGENT": AGENT}
+    assert allswell("request", "nobody", LONG, "--no-wait", env=held).out.startswith("t_")
+    allswell("request", "nobody", LONG, "--timeout", "200ms", env=held, code=124)
+    assert "Nothing is held against anybody." in allswell("tracking").out
+    allswell("work", "--role", "nobody", "--drain", "--", "true")
+    allswell("work", code=2)
 
 
 def _id(said: Ran) -> str:
