@@ -115,6 +115,40 @@ def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp
     assert "its audit failed 3 times; the last said: only 3 lines" in questions[0]["text"]
 
 
+AGENTS = """\
+[agents.ada]
+command = ["sh", "agent.sh", "{prompt}", "{attempt}"]
+env = { WHO = "{name}" }
+[agents.eve]
+command = ["sh", "judge.sh", "{prompt_file}"]
+"""
+
+
+@pytest.mark.row("C2")
+def test_agents_of_the_settings_do_steps_and_judge_them(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text(AGENTS)
+    (tmp_path / "agent.sh").write_text('echo "$WHO: $1" >> work.txt; echo said\n')
+    (tmp_path / "judge.sh").write_text(
+        'grep -q "says PASS" "$1" || exit 9\n'
+        'test $(grep -c plan: work.txt) -ge 2 && echo "Well done. PASS" || echo "I looked. FAIL: once is not enough"\n'
+    )
+    write(
+        tmp_path,
+        "inputs: {what: it}\nsteps:\n"
+        "- {id: plan, agent: ada, prompt: 'Plan {{ inputs.what }}.', audit: {agent: eve, prompt: 'Is it planned?'}}\n"
+        "- {id: tell, needs: plan, agent: ada, prompt: 'Tell: {{ steps.plan.stdout }}'}\n",
+    )
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.out + ran.err
+    work = (tmp_path / "work.txt").read_text()
+    assert work.startswith("plan: Plan it.\nplan: Plan it.\n\nThe audit of your last try found: once is not enough\n")
+    assert work.endswith("tell: Tell: said\n")
+    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "plan-ada-1.json").read_text())
+    validate("receipt", receipt)
+    assert (receipt["agent"], receipt["provider"]) == ("ada", "ada")
+    assert [(one["passed"], one["by"]) for one in receipt["audits"]] == [(False, "eve"), (True, "eve")]
+
+
 @pytest.mark.row("F12")
 def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_path: Path) -> None:
     write(tmp_path, "steps: [{id: heavy-analysis, run: 'true', timeout_override: 1200000}]")
@@ -142,6 +176,7 @@ def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_pat
         ("inputs: {who: }\nsteps: [{id: a, run: x}]", [], "the flow flow needs who; give -i who=…"),
         ("inputs: {who: x}\nsteps: [{id: a, run: x}]", ["-i", "wo=1"], "has no input 'wo'; did you mean 'who'?"),
         ("inputs: {n: 1}\nsteps: [{id: a, run: x}]", ["-i", "n=many"], "the input n must be a whole number"),
+        ("steps: [{id: a, agent: nobody, prompt: x}]", [], "wants the agent 'nobody', and there is none of that name"),
         ("steps: [{id: a, run: x}]", ["-i", "n"], "an input is given as NAME=VALUE"),
         ("steps: [{id: a, run: x}]", ["--timeout", "3m"], "--timeout is for a command"),
         ("steps: [{id: a, run: x}]", ["--store", "nonsense:"], "names no store"),
@@ -164,8 +199,7 @@ def test_what_only_shows_when_a_step_runs_fails_that_step_with_the_reason(tmp_pa
         "- {id: missing, run: 'true', outputs: [never.txt]}\n"
         "- {id: outside, run: 'true', outputs: [link.txt]}\n"
         "- {id: module, python: 'no_such_module:f'}\n"
-        "- {id: function, python: 'json:no_such_function'}\n"
-        "- {id: agent, agent: nobody, prompt: Do it.}\n",
+        "- {id: function, python: 'json:no_such_function'}\n",
     )
     ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
     reasons = json.loads(ran.out)["reasons"]
@@ -175,7 +209,6 @@ def test_what_only_shows_when_a_step_runs_fails_that_step_with_the_reason(tmp_pa
     assert "leads outside the flow's folder" in reasons["outside"]
     assert "there is no module no_such_module" in reasons["module"]
     assert "json has no function no_such_function" in reasons["function"]
-    assert "nobody" in reasons["agent"]
 
 
 def test_a_run_that_is_running_elsewhere_is_left_alone(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
     from allswell.timing.clock import SystemClock
 
     source = read_bytes(file)
-    flow, found = _loaded(file, source)
+    flow, found = _loaded(frame, file, source)
     inputs = given_inputs(flow, _inputs(given))
     announced = _announced(frame, found)
     where = "" if file == "-" else str(Path(file).resolve())
@@ -60,6 +60,7 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
         base = await begin(watch, beginning, run, policy, SystemClock())
         with base.held():
             site = await make_site(watch, base, run)
+            site.agents = frame.settings.fleet.agents
             site.tell("flow_started", run=run, announced=list(announced))
             return await _ran(frame, Runner(site, run, jobs=jobs), flow)
 
@@ -91,7 +92,7 @@ def resume(
     with base.held():
         source = _source_now(base)
         name = base.record.file or str(base.source)
-        flow, found = _loaded(name, source)
+        flow, found = _loaded(frame, name, source)
         _announced(frame, found)
 
         async def work(watch: Watch) -> Summary | None:
@@ -133,6 +134,7 @@ async def _resumed(
     if cut is not None and chosen is Choice.ESCALATE:
         await going.escalate(watch, cut, run)
     site = await make_site(watch, base, run)
+    site.agents = frame.settings.fleet.agents
     site.finished.extend(standing.done)
     choice = None if chosen is None else chosen.value
     site.tell("flow_resumed", run=run, done=len(standing.done), choice=choice, kept=None if kept is None else kept.name)
@@ -143,15 +145,16 @@ async def _resumed(
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def _loaded(file: str, source: bytes) -> tuple[Flow, list[Finding]]:
-    """The flow, and its limits put in force for what its functions call."""
+def _loaded(frame: Frame, file: str, source: bytes) -> tuple[Flow, list[Finding]]:
+    """The flow, with agents that there are, and its limits put in force for what its functions call."""
     from allswell.domain.deadline import Limits
     from allswell.flows.arithmetic import load_flow
+    from allswell.flows.run.agents import check_agents
     from allswell.runtime.limits import use_limits
-    from allswell.settings import load
 
-    settings = load()
+    settings = frame.settings
     flow, found = load_flow(source, "standard input" if file == "-" else file, settings)
+    check_agents(flow, settings.fleet.agents)
     usual = settings.limits()
     use_limits(Limits(flow.timeouts, usual.hard_limits, usual.grace))
     return flow, found

@@ -24,6 +24,7 @@ from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceip
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.flows.run.agents import find_agent, order_of_agent
 from allswell.flows.run.artifacts import collect
 from allswell.flows.run.auditing import AUDITS_MOST, audit
 from allswell.flows.run.base import stamp
@@ -35,7 +36,8 @@ from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing
 from allswell.flows.run.values import Results, filled, lookup
 from allswell.flows.run.work import Came, Doing, failed
-from allswell.flows.spec import Command, Function
+from allswell.flows.spec import Command, Function, Prompt
+from allswell.runtime.attempt import AttemptLimits, Order, order_for
 
 _SETTLING = 10.0
 """Seconds in which the store must have noticed that an attempt's time is up."""
@@ -157,15 +159,21 @@ class StepAttempt:
     def _prepared(self, found: str) -> Doing:
         site, job, work = self.site, self.job, self.job.work
         cut = site.cut(self.lease, job)
-        match work:
-            case Command(argv):
-                env = {"ALLSWELL_AUDIT": found} if found else {}
-                return CommandWork(job, argv, self.lease, self._capturing, cut, site, env)
-            case Function():
-                return FunctionWork(job, work, self.lease.until_limit, self._capturing, cut, site.aside)
-            case _:
-                text = f"step {job.id} wants the agent {work.agent!r}, and this version starts no agents by name"
-                raise Refused("no_agent", f"{text}; run its command line with `run:`", where=job.id)
+        if isinstance(work, Function):
+            return FunctionWork(job, work, self.lease.until_limit, self._capturing, cut, site.aside)
+        return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site)
+
+    def _order(self, work: Command | Prompt, found: str) -> Order:
+        """What to run; what an audit has found comes along."""
+        job = self.job
+        if isinstance(work, Prompt):
+            spec = find_agent(work.agent, self.site.agents, job.id)
+            prompt = f"{work.prompt}\n\nThe audit of your last try found: {found}" if found else work.prompt
+            file = self.site.base.llm / f"{job.id}-{self.lease.attempt}.prompt"
+            return order_of_agent(spec, job, prompt, file, self.lease)
+        env = {**job.env, "ALLSWELL_AUDIT": found} if found else job.env
+        limits = AttemptLimits(grace=self.site.grace)
+        return order_for(work.argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
 
     async def _finalize(self, came: Came) -> Came:
         self.phase = Phase.FINALIZE
@@ -202,7 +210,7 @@ class StepAttempt:
         place = git_place(Path(job.folder)) if bad or not isinstance(job.work, Function) else None
         return StepReceipt(
             engine=engine_name(),
-            provider={"run": "command", "python": "python"}.get(job.agent, "agent"),
+            provider=self._provider(),
             agent=job.agent,
             run_id=job.run,
             flow_key=job.flow,
@@ -223,6 +231,13 @@ class StepAttempt:
             recovery=None if came.recovery is None else site.base.shown(came.recovery),
             context_for_resume=context,
         )
+
+    def _provider(self) -> str:
+        """What did the work: a command, Python, or whose usage the agent has."""
+        if isinstance(self.job.work, Prompt):
+            spec = self.site.agents.get(self.job.work.agent)
+            return "agent" if spec is None else spec.limit_of() or self.job.work.agent
+        return "python" if isinstance(self.job.work, Function) else "command"
 
     # --- route --------------------------------------------------------------------------------------------------------
 

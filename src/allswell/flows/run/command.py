@@ -1,9 +1,9 @@
-"""A step that runs a command: one watched attempt under the warden, its work kept before anything is killed."""
+"""A step that runs a command, its own or an agent's: one watched attempt, its work kept before anything is killed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from allswell.domain.receipt import End, Receipt
@@ -15,7 +15,7 @@ from allswell.flows.run.job import PRINTED_MOST, Job
 from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
-from allswell.runtime.attempt import Attempt, AttemptLimits, Home, Outcome, Receipts, order_for
+from allswell.runtime.attempt import Attempt, Home, Order, Outcome, Receipts
 
 _STATUS = {
     End.DONE: StepStatus.DONE,
@@ -63,19 +63,17 @@ class CommandWork:
     def __init__(
         self,
         job: Job,
-        argv: tuple[str, ...],
+        make_order: Callable[[], Order],
         lease: Lease,
         capturing: Capturing,
         cut: Cut,
         site: Site,
-        env: Mapping[str, str],
     ) -> None:
         self._job = job
-        self._argv = argv
+        self._make_order = make_order
         self._lease = lease
         self._cut = cut
         self._site = site
-        self._env = env
         self._llm = site.base.llm
         home = Path(job.home)
         self._home = _Home(home, _Receipts(home / "receipts", capturing, cut), self._llm)
@@ -84,12 +82,8 @@ class CommandWork:
 
     async def run(self) -> Came:
         """Run the command to its end, or to that of its time."""
-        job = self._job
-        limits = AttemptLimits(grace=self._site.grace)
         try:
-            order = order_for(
-                self._argv, cwd=job.folder, env={**job.env, **self._env}, limits=limits, folder=job.folder
-            )
+            order = self._make_order()
         except Refused as error:
             return failed(error.message)
         self._attempt = Attempt(order, self._lease, self._home, clock=self._site.clock)

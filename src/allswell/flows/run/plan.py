@@ -18,7 +18,7 @@ from allswell.errors import Refused
 from allswell.flows.loading import Scalar
 from allswell.flows.run.base import RunBase
 from allswell.flows.run.job import STEP_ROLE, Job
-from allswell.flows.spec import Command, Flow, Function, Input, Member, Prompt, Step
+from allswell.flows.spec import Command, Flow, Input, Member, Prompt, Step
 from allswell.flows.values import used_steps
 
 
@@ -159,13 +159,11 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
 def policy_of(usual: Policy, step: Step, limit: int) -> Policy:
     """How a step is limited and repeated.
 
-    A command's exit code is its own verdict: without `retry:` it is not tried again. Neither a command nor a function
-    is asked for check-ins, which it does not know of; its limit is what watches it.
+    A command's exit code is its own verdict: without `retry:` it is not tried again. Steps are not asked for check-ins,
+    which commands and functions know nothing of; their limit is what watches them.
     """
     retry: RetryPolicy = step.retry or usual.retry
     if step.retry is None and isinstance(step.work, Command):
         retry = msgspec.structs.replace(retry, retries=0)
-    interval = usual.checkpoint_interval
-    if isinstance(step.work, Command | Function):
-        interval = max(interval, limit)
+    interval = max(usual.checkpoint_interval, limit)
     return msgspec.structs.replace(usual, timeout=limit, idle=None, checkpoint_interval=interval, retry=retry)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from allswell.domain.deadline import ScopeKind
+from allswell.domain.fleet import AgentSpec
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.flows.run.base import FlowEvent, RunBase, stamp
@@ -44,6 +45,8 @@ class Site:
     aside: Callable[[Callable[[], Any]], Awaitable[Any]] = in_thread
     """How what blocks is done: in a thread, unless a test wants it here and now."""
     grace: int = GRACE
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
+    """The agents that steps may name."""
     finished: list[str] = field(default_factory=list)
     """Steps that ended well, in the order in which they did."""
     heard: Callable[[FlowEvent], None] | None = None
