@@ -87,6 +87,8 @@ class Watch:
         self._ids = ids
         self.new_command: Callable[[], CommandId] = ids.command
         """Gives an id for a command of one's own."""
+        self.new_run: Callable[[], RunId] = ids.run
+        """Gives an id for a run that is to be opened by a command of one's own."""
         self.new_task: Callable[[], TaskId] = ids.task
         """Gives an id for a task of one's own."""
         self._policies = policies or {}

@@ -301,6 +301,7 @@ class Attempt:
                 async with asyncio.timeout(_STANDING_STILL):
                     await handle.stood_still()
             if handle.result is None:
+                await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
                 await _in_thread(lambda: keeping.keep_work(ended.reason))
                 await _in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
