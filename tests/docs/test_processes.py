@@ -1,4 +1,4 @@
-"""Every example of docs/processes.md runs as it stands."""
+"""Every example of docs/processes.md and docs/attempts.md runs as it stands."""
 
 import re
 import subprocess
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "processes.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [(DOCS / name).read_text(encoding="utf-8") for name in ("processes.md", "attempts.md")]
+EXAMPLES = [code for page in PAGES for code in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)]
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=range(len(EXAMPLES)))

@@ -126,7 +126,9 @@ def test_of_some_settings_a_bare_number_is_seconds(raw: object, seconds: float) 
     assert read(setting, show(setting, seconds)) == seconds
 
 
-@pytest.mark.parametrize("raw", [-1, "soon", True, [30], float("nan"), float("inf"), 1e12, "400d", "-5"])
+@pytest.mark.parametrize(
+    "raw", [-1, "soon", "1_0", "٥", "٥s", "", True, [30], float("nan"), float("inf"), 1e12, "400d", "-5"]
+)
 def test_what_is_no_number_of_seconds_is_told_by_name(raw: object) -> None:
     with pytest.raises(Unfit, match=r"worker\.pool_timeout"):
         read(SETTINGS["worker.pool_timeout"], raw)

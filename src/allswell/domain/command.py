@@ -37,6 +37,8 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     policy: Policy = DEFAULT
     keyed: bool = False
     """The id follows from a key of the caller's, so another task may claim the same one."""
+    flow: bool = False
+    """A Python flow, which only `TakeUp` makes."""
 
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
@@ -168,6 +170,36 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
     reason: str = "ended"
 
 
+class TakeUp(msgspec.Struct, frozen=True, gc=False):
+    """Hold a Python flow: a new one is made, with its run; one that somebody holds is refused."""
+
+    id: CommandId
+    flow: NewTask
+    agent: AgentId
+    length: int
+    """How often its holder promises to renew."""
+    dead: Token | None = None
+    """The holder of this token is known to have died, so that its time need not be waited out."""
+
+
+class RecordStep(msgspec.Struct, frozen=True, gc=False):
+    """A step of a Python flow is done: make it a finished task, with its result. Carries the flow's token."""
+
+    id: CommandId
+    flow: TaskId
+    token: Token
+    agent: AgentId
+    run: RunId
+    step: TaskId
+    name: str
+    payload: str
+    """What it was called with, as JSON text."""
+    result: str
+    """JSON text."""
+    elapsed: int
+    """How long it took, in milliseconds, as its process measured it."""
+
+
 class Admit(msgspec.Struct, frozen=True, gc=False):
     """May this service be called now? Whoever finds its breaker half-open is the probe (F8)."""
 
@@ -202,5 +234,5 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
 ServiceCommand = Admit | Report | Park
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | Notice
-"""What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
+"""What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

@@ -41,6 +41,8 @@ KINDS: Mapping[str, Kind] = {
     "task_claimed": Kind("An agent holds the task now.", ("deadline",)),
     "task_checked_in": Kind("The holder reported progress in words.", ("note", "progress")),
     "task_completed": Kind("The task is done.", ("elapsed_ms",)),
+    "step_recorded": Kind("A step of a Python flow is done, and its result is kept.", ("name", "elapsed_ms")),
+    "step_refused": Kind("A process that no longer holds its flow came with a step; it was refused.", ("name",)),
     "task_retried": Kind("An attempt failed; the task will be tried again.", ("error", "message", "delay_ms")),
     "task_failed": Kind("The task ended without success.", ("reason", "message")),
     "task_returned": Kind("The task is back in the pool without a verdict on it.", ("reason",)),

@@ -27,6 +27,7 @@ from allswell.domain.command import (
     Release,
 )
 from allswell.domain.event import Event
+from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
@@ -116,8 +117,7 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             _fail(out, lease, command, now, draw)
         case Release():
             check_text(command.reason, "reason", NOTE_MAX)
-            end_attempt(out, "released", now, command=command.id, detail=command.reason)
-            out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
+            _give_back(out, command, now)
             out.events.append(event(case.task, "task_returned", lease, reason=command.reason))
         case Recover() | EndIdle():
             _take_back(out, lease, command, now)
@@ -131,6 +131,14 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
     return out
+
+
+def _give_back(out: Outcome, command: Release, now: Millis) -> None:
+    end_attempt(out, "released", now, command=command.id, detail=command.reason)
+    if out.case.task.spec.flow:
+        leave(out, command.reason, now)
+    else:
+        out.case = come_to_rest(out.case, now, until=now + max(command.delay, 0))
 
 
 def _take_back(out: Outcome, lease: Lease, command: Recover | EndIdle, now: Millis) -> None:
@@ -195,6 +203,10 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
     limit = task.spec.limit_at
     remaining = None if limit is None else limit - now
     earlier = task.record.failures
+    if task.spec.flow:  # its program decides what is tried again; what left it is for whoever runs it
+        end_attempt(out, f"failed:{failure.error}", now, command=command.id, detail=failure.message)
+        leave(out, failure.message or failure.error.value, now)
+        return
     verdict = judge(task.spec.policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw)
     counted = {**earlier, failure.error.value: earlier.get(failure.error, 0) + 1}
     outcome = f"failed:{failure.error}"
@@ -251,6 +263,9 @@ def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
             raise Refused("bad_question", text, where="options")
     if len(set(keys)) != len(keys):
         raise Refused("bad_question", "two options have the same key", where="options")
+    if not command.hold and out.case.task.spec.flow:
+        text = "a flow cannot wait for an answer without its process; ask with hold"
+        raise Refused("bad_question", text, where="hold")
     if not command.hold:
         end_attempt(out, "asked", now, command=command.id, detail=command.text)
     asked = Asked(BY_AGENT, command.text, options, lease.agent, command.id)

@@ -96,6 +96,9 @@ SERVICE_OPTIONS = (
     Option("wait", "Go on with one try per pause, and ask no more until it has recovered", Act.WAIT),
 )
 
+FLOW_LEFT_OPTIONS = (Option("call_off", "Call the flow off", Act.SKIP),)
+"""Going on is no option: a flow goes on when its program is run again."""
+
 _WHAT_HAPPENED = {
     "timeout": "timed out",
     "stall": "stalled its agent",

@@ -52,16 +52,16 @@ def check_text(text: str, where: str, most: int = PAYLOAD_MAX) -> None:
         raise Refused("bad_text", f"{where} contains a NUL character", where=where)
 
 
+def check_id(id_: TaskId) -> None:
+    """Refuse ids that could not be typed or stored."""
+    if not id_.startswith("t_") or not 3 <= len(id_) <= ID_MAX or not id_.isascii() or not id_.isprintable():
+        raise Refused("bad_id", f"a task's id starts with 't_' and has at most {ID_MAX} characters", where="id")
+
+
 def check_task(new: NewTask) -> None:
     """Refuse what is wrong with one new task by itself."""
     where = new.name if new.name.isprintable() else new.id
-    if (
-        not new.id.startswith("t_")
-        or not 3 <= len(new.id) <= ID_MAX
-        or not new.id.isascii()
-        or not new.id.isprintable()
-    ):
-        raise Refused("bad_id", f"a task's id starts with 't_' and has at most {ID_MAX} characters", where="id")
+    check_id(new.id)
     check_name(new.name, "name")
     if new.role:
         check_name(new.role, f"role of {where}")
@@ -189,6 +189,7 @@ def accept(
         new.not_before,
         limit_at,
         digest(new),
+        new.flow,
         origin,
         fresh[new.id],
     )

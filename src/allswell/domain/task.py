@@ -83,6 +83,8 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The deadline of the task's run: no attempt outlives it."""
     digest: str = ""
     """Of the submission, so that a repeated submit is told from a different task under the same id."""
+    flow: bool = False
+    """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (flow.py)."""
     origin: Origin | None = None
     """Set where this is a request of another agent's (O5): tried once, and over at `limit_at` wherever it stands."""
     unblocks: int = 0
@@ -194,6 +196,16 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     detail: str = ""
     late: str | None = None
     """What the holder still brought after the lease had ended, as JSON."""
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A task that is made in its final state, with all that belongs to it; payload and result are JSON text."""
+
+    task: Task
+    payload: str
+    result: str
+    attempt: Attempt
+    """Its first and only one."""
 
 
 PRIORITY_MAX = 1_000_000

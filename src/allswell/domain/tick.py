@@ -10,11 +10,18 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
 from allswell.domain.checkin import answered, missed
+from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, due_at, idles_at, judged_at, lapses_at, recovered_at
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
 from allswell.domain.request import EXPIRED
 from allswell.domain.task import OPEN, State
+
+_FLOW_ENDINGS = {
+    "timeout": "it reached its limit",
+    "stall": "its process answered no more",
+    "lapse": "its process died, or was cut off",
+}
 
 
 def tick(case: Case, now: Millis) -> Outcome:
@@ -129,6 +136,9 @@ def _lift_stall(out: Outcome, lease: Lease) -> None:
 def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
     """Back to the pool; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
     task = out.case.task
+    if task.spec.flow:
+        leave(out, _FLOW_ENDINGS[what], now)
+        return
     if task.spec.origin is not None:
         reason = f"the expert's attempt ended: {what}"
         end_task(out, State.FAILED, reason, now)

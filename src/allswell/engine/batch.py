@@ -36,18 +36,21 @@ from allswell.domain.command import (
     Report,
     ServiceCommand,
     Submit,
+    TakeUp,
     Word,
 )
-from allswell.domain.decide import decide, held_to_table
+from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.ending import end_run, open_run
-from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, can_name
+from allswell.domain.flow import give_up_the_dead, take_up
+from allswell.domain.lease import ends_at
+from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId, can_name
 from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
 from allswell.domain.task import Origin, rank_of
 from allswell.engine.book import Book, News
-from allswell.engine.claims import grants, hand_out
+from allswell.engine.claims import Granted, grants, hand_out
 from allswell.engine.plan import Plan
 from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Rows, Transaction, Wanted
@@ -120,6 +123,10 @@ async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], rows:
             if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
                 past.append((command.task, command.token))
     asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
+    for command in commands:
+        if isinstance(command, TakeUp):  # a task's lock covers its questions
+            waits = rows.waits.get(command.flow.id, ())
+            asked += [QuestionId(wait.target) for wait in waits if wait.kind == "question"]
     if past or asked:
         found = await tx.read(Wanted(attempts=past, questions=asked))
         rows.attempts.update(found.attempts)
@@ -158,6 +165,8 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
             return _end_run(book, command)
         case Admit() | Report() | Park():
             return _serve(book, command)
+        case TakeUp():
+            return _take_up(book, command, lanes)
         case Notice():
             check_notice(command.event)
             book.changes.events.append(command.event)
@@ -328,3 +337,48 @@ def _end_run(book: Book, command: EndRun) -> RunId:
     if run.deadline is not None:
         book.changes.drop_timers.append(run.id)
     return run.id
+
+
+def _take_up(book: Book, command: TakeUp, lanes: Lanes) -> Granted | None:
+    """Make a flow's run and task, or free it of a holder that is gone; then give it to whoever runs it now."""
+    new = command.flow
+    check_claim(Claim(command.id, command.agent, length=command.length))
+    if new.run is None or not new.flow:
+        raise Bug(f"{new.name} is no flow of a run")
+    case = book.cases.get(new.id)
+    if case is None:
+        return _begin_flow(book, new, command, lanes)
+    lease = case.lease
+    if lease is not None and book.now >= ends_at(lease):
+        book.apply(decide(case, Tick(new.id), book.now, 0.0))
+    elif (gone := give_up_the_dead(case, command, book.now)) is not None:
+        book.apply(held_to_table(case, gone))
+    case = book.cases[new.id]
+    out, closed = take_up(case, _about_its_leaving(book, case), command, book.now)
+    book.apply(out)
+    if closed is not None:
+        book.close(closed)
+    return _granted(book, out, new)
+
+
+def _begin_flow(book: Book, new: NewTask, command: TakeUp, lanes: Lanes) -> Granted | None:
+    check_task(new)
+    run = RunId(str(new.run))
+    known = book.rows.runs.get(run)
+    if known is None:
+        _open_run(book, OpenRun(command.id, run, new.name))
+    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: 0})
+    begun, _ = take_up(out.case, None, command, book.now)
+    begun.events[:0] = out.events
+    book.accept(begun, new.payload, ())
+    return _granted(book, begun, new)
+
+
+def _about_its_leaving(book: Book, case: Case) -> Question | None:
+    asked = [wait.target for wait in case.waits if wait.kind == "question"]
+    return book.question(QuestionId(asked[0])) if asked else None
+
+
+def _granted(book: Book, out: Outcome, new: NewTask) -> Granted | None:
+    lease = out.case.lease
+    return None if lease is None else Granted(lease, out.case.task, new.payload, book.now)

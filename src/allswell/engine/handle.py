@@ -122,6 +122,11 @@ class Lease:
         return max(0, int((self._ends - asyncio.get_running_loop().time()) * 1000))
 
     @property
+    def own_limit(self) -> int:
+        """What the task itself gives an attempt, in ms; its run may leave it less."""
+        return self._granted.task.timeout
+
+    @property
     def role(self) -> str:
         """The task's role."""
         return self._granted.task.role

@@ -19,6 +19,7 @@ from allswell.domain.command import (
     Park,
     Report,
     Submit,
+    TakeUp,
     Word,
 )
 from allswell.domain.names import (
@@ -69,16 +70,14 @@ class Plan:
                 self._hold(command.task)
         elif isinstance(command, Submit):
             self._submit(command.tasks)
+        elif isinstance(command, TakeUp):
+            self._submit((command.flow,))
+            self._hold(command.flow.id)
+            self.runs_shared = False
         elif isinstance(command, Cancel):
             self._hold(command.task)
         elif isinstance(command, Answer):
-            self.questions[command.question] = None
-            service = service_of_question(command.question)
-            if service is None:
-                self._hold(task_of_question(command.question))
-            else:
-                self.services[service] = None
-            self._submit(command.subtasks)
+            self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
             self.runs_shared = False
@@ -98,6 +97,15 @@ class Plan:
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None
         self.held[task] = None
+
+    def _answer(self, command: Answer) -> None:
+        self.questions[command.question] = None
+        service = service_of_question(command.question)
+        if service is None:
+            self._hold(task_of_question(command.question))
+        else:
+            self.services[service] = None
+        self._submit(command.subtasks)
 
     def _submit(self, tasks: Iterable[NewTask]) -> None:
         for new in tasks:

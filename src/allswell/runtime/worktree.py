@@ -55,6 +55,8 @@ def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     if top is None:
         raise Refused("no_repository", f"{folder} is in no git repository, so it has no worktrees", where="worktree")
     path, branch = place / name, f"allswell/{name}"
+    if path.is_dir():
+        return Worktree(top, path, branch)  # of an earlier attempt: what it left there is worth having
     place.mkdir(parents=True, exist_ok=True)
     try:
         _git(top, "worktree", "add", "-b", branch, str(path), "HEAD")

@@ -7,12 +7,12 @@ from typing import Any
 from allswell.settings import fleet
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Setting
 
-_DURATION = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
-_SECONDS = _DURATION.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
+DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
+_SECONDS = DURATION_PATTERN.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])\s*$"
 _SHAPES: dict[Kind, list[dict[str, Any]]] = {
     Kind.TEXT: [{"type": "string", "minLength": 1}],
-    Kind.DURATION: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _DURATION}],
+    Kind.DURATION: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": DURATION_PATTERN}],
     Kind.SECONDS: [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _SECONDS}],
     Kind.COUNT: [{"type": "integer"}],
     Kind.SHARE: [{"type": "number", "minimum": 0, "maximum": 1}],

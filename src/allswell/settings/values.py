@@ -79,7 +79,10 @@ def _duration(raw: object, name: str) -> int | None:
 def _seconds(raw: object, name: str) -> float | None:
     seconds = _number(raw)
     if seconds is None:
-        length = _duration(raw, name) if isinstance(raw, str) else None
+        try:
+            length = _duration(raw, name) if isinstance(raw, str) else None
+        except Unfit:  # its words are about milliseconds
+            return None
         return None if length is None else _plain(length / 1_000)
     if not 0 <= seconds * 1_000 <= duration.LONGEST:
         raise Unfit(f"{name} must be between 0 and 366 days")
@@ -93,6 +96,8 @@ def _plain(number: float) -> float:
 def _number(raw: object) -> float | None:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         return None
+    if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
+        return None  # Python would read a number there, and people might read another one
     try:
         number = float(raw)
     except (ValueError, OverflowError):

@@ -37,7 +37,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.question import Question
 from allswell.domain.run import Run, Spread
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt, Bar, Lane, Ready, Task, Wait
+from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls
 from allswell.store.words import Words
@@ -126,6 +126,7 @@ class Changes(msgspec.Struct):
     questions: list[Question] = msgspec.field(default_factory=list)
     new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)
     """With the payload, JSON text."""
+    recorded: list[Finished] = msgspec.field(default_factory=list)  # finished as they are made
     tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)
     """State, end and record change; with the result, where one is set."""
     new_ready: list[Ready] = msgspec.field(default_factory=list)
@@ -383,6 +384,10 @@ class Store(Views, Calls, Words, Protocol):
 
     async def intern_lanes(self, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
         """The lane of each (role, services), made if it is new."""
+        ...
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done, by id, a page at a time after an id."""
         ...
 
     async def view_cursors(self) -> dict[str, Position]:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -127,6 +127,10 @@ class FaultyStore:
     async def view_task(self, task: TaskId) -> TaskRow | None:
         """One task."""
         return await self._reach().view_task(task)
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done."""
+        return await self._reach().view_results(run, role, after, limit)
 
     async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
         """A task's payload and result."""

@@ -33,7 +33,7 @@ class Console:
         self.patch = patch
         self.database = folder / ".allswell" / "allswell.db"
         patch.chdir(folder)
-        for name in ("STORE", "TASK", "TOKEN", "AGENT", "DEBUG"):
+        for name in ("STORE", "SOCKET", "TASK", "TOKEN", "AGENT", "DEBUG"):
             patch.delenv(f"ALLSWELL_{name}", raising=False)
         patch.setenv("USER", "grace")
 

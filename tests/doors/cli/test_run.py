@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -160,6 +162,28 @@ def test_idle_counts_evidence_and_is_judged_by_the_store_like_a_timeout(shell: S
     assert "agent_idle" in shell.kinds()
     (task,) = shell.json("tasks")["tasks"]
     assert task["state"] == "ready"
+
+
+def test_with_json_what_it_printed_is_in_files(shell: Shell) -> None:
+    ran = shell.run_json("--", "sh", "-c", "echo out; echo oops >&2")
+    assert (Path(ran["stdout"]).read_text(), Path(ran["stderr"]).read_text()) == ("out\n", "oops\n")
+    assert shell.run_json("--", "true")["stdout"] is None
+
+
+def test_a_store_that_goes_away_costs_no_exit_code(shell: Shell) -> None:
+    (shell.folder / "allswell.toml").write_text("[pace]\nstore_patience = '300ms'\n")
+    script = "touch ready; while [ ! -e go ]; do sleep 0.02; done; echo new > new; exit 9"
+    running = shell.start("--", "sh", "-c", script)
+    until((shell.folder / "ready").exists)
+    with contextlib.closing(sqlite3.connect(shell.folder / ".allswell" / "allswell.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        (shell.folder / "go").touch()
+        _, said = running.communicate(timeout=100)
+        other.rollback()
+    assert running.returncode == 9
+    assert "the store could not be told how it ended" in said
+    assert "The work is kept in refs/allswell/" in said
+    assert [one["exit_code"] for one in shell.json("receipts")["receipts"]] == [9]
 
 
 def test_retries_are_attempts_of_one_task(shell: Shell) -> None:

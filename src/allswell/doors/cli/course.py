@@ -82,6 +82,8 @@ class Ran:
     attempts: int = 0
     state: str = ""
     error: AllswellError | None = None
+    untold: AllswellError | None = None
+    """Why the store does not know how it ended, if it does not."""
     worktree: Worktree | None = None
 
 
@@ -150,7 +152,7 @@ class Course:
         )
         # Never the store's address or our own settings, whatever pattern was given.
         env = {name: value for name, value in order.env.items() if not name.startswith("ALLSWELL_")}
-        return replace(order, env=env, echo=self._screen.echo, keep_transcript=False)
+        return replace(order, env=env, echo=self._screen.echo, keep_transcript=self._frame.json)
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -175,9 +177,10 @@ class Course:
                 tree = await asyncio.to_thread(make_worktree, Path(order.cwd), self._home.worktrees, task)
                 ran.worktree = tree
                 order = self._order(self._asked, tree.inside(Path(order.cwd)))
-            resume = (f"allswell run --resume {task}",)
+            resume = (f"allswell run --resume {task}" + (" --worktree" if self._worktree else ""),)
             await self._try(watch, task, replace(order, resume=resume), note, ran)
-            await watch.engine.sweeper.sweep()  # what follows from it for others shall not wait for the next visitor
+            if ran.untold is None:
+                await watch.engine.sweeper.sweep()  # what follows for others shall not wait for the next visitor
         if ran.worktree is not None and _is_over(ran) and ran.worktree.remove_if_unused():
             ran.worktree = None
         return ran
@@ -268,8 +271,9 @@ class Course:
             if painting is not None:
                 painting.cancel()
             self._screen.clear()
-        row = await watch.task(task)
+        row = None if tries.untold is not None else await watch.task(task)
         ran.attempts = len(tries.outcomes)
+        ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
         ran.code = self._code(ran.outcome)
         ran.error = None if ran.outcome is None else ran.outcome.error
@@ -344,6 +348,8 @@ class Course:
             for what, lines in (("look", advice.look), ("recover", advice.recover), ("resume", advice.resume)):
                 for line in lines:
                     remark(f"  {what}: {plain(line)}")
+        if ran.untold is not None:
+            remark(f"allswell: the store could not be told how it ended: {plain(str(ran.untold))}")
         if ran.worktree is not None:
             remark(f"allswell: the worktree {ran.worktree.path} is kept, on the branch {ran.worktree.branch}")
 
@@ -367,6 +373,8 @@ def _document(ran: Ran) -> Mapping[str, object]:
         "receipt": None if receipt is None else receipt.id,
         "receipt_path": None if outcome is None or outcome.receipt_path is None else str(outcome.receipt_path),
         "snapshot": None if receipt is None or receipt.snapshot is None else receipt.snapshot.name,
+        "stdout": None if outcome is None or outcome.transcript[0] is None else str(outcome.transcript[0]),
+        "stderr": None if outcome is None or outcome.transcript[1] is None else str(outcome.transcript[1]),
         "worktree": None if ran.worktree is None else str(ran.worktree.path),
         "warnings": [] if outcome is None else list(outcome.warnings),
     }

@@ -13,6 +13,8 @@ SENTENCES: Mapping[str, str] = {
     "task_claimed": "is held by {agent}{attempt}",
     "task_checked_in": "{agent} checks in: {note}{progress}",
     "task_completed": "is done: {agent} finished it in {elapsed_ms}",
+    "step_recorded": "is done: {agent} took {elapsed_ms}",
+    "step_refused": "{agent} came back too late with {name}: it runs the flow no more",
     "task_retried": "failed for {agent} ({message}); the next try comes in {delay_ms}",
     "task_failed": "failed for good: {reason}",
     "task_returned": "is back in the pool: {reason}",
@@ -56,6 +58,8 @@ SENTENCES: Mapping[str, str] = {
 }
 MARKS: Mapping[str, str] = {
     "task_completed": "✓",
+    "step_recorded": "✓",
+    "step_refused": "✋",
     "task_failed": "✗",
     "task_retried": "✗",
     "lease_lapsed": "✗",

@@ -4,10 +4,11 @@
     attempt = Attempt(order, lease, Home(".allswell"))
     outcome = await attempt.run()       # never raises for what the command does; outcome.end says how it ended
 
-`attempt` is the life of one, as a pipeline of named steps; `order` what it is asked to do and what comes of it; `desk`
-the socket that the agent speaks through (`runtime.speaking` is what is said there), `holder` what becomes of that;
-`keeping` snapshots and receipts; `flight` the note that lets a later supervisor settle what a dead one
-left (`settle`); `consequence` what an outcome usually means for its task, and `tries` several attempts at one.
+`attempt` is the life of one, as a pipeline of named steps; `order` what it is asked to do and what comes of it; `judge`
+when it is over; `streams` and `gathering` what it prints and what it shows; `desk` the socket that the agent speaks
+through (`runtime.speaking` is what is said there), `holder` what becomes of that; `keeping` snapshots and receipts;
+`flight` the note that lets a later supervisor settle what a dead one left (`settle`); `consequence` what an outcome
+usually means for its task, and `tries` several attempts at one.
 
 What follows for the task is the caller's to say: an attempt tells the store only what the agent itself said through
 its socket, and that it has made progress. See docs/run.md and docs/attempts.md.

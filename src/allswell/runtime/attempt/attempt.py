@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from allswell.domain.carried import VARIABLE as DEADLINE
 from allswell.domain.carried import write_instant
-from allswell.domain.duration import show
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
@@ -36,6 +35,7 @@ from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
 from allswell.runtime.attempt.gathering import Gathering
 from allswell.runtime.attempt.holder import Holder, More
+from allswell.runtime.attempt.judge import Judge
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
@@ -47,17 +47,12 @@ from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, beg
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
-_LOOK_AT_LEASE = 500
-"""Milliseconds between two looks at whether the lease still holds."""
 _TELL_EVERY = 15_000
 """Milliseconds between two tellings to the store that the agent's protocol shows progress."""
-_AROUND_THE_LIMIT = 1_000
-"""A lease that ends so shortly before the hard limit has reached it: the clocks of the store and ours are two."""
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _BEYOND = 10.0
 """Seconds after the grace in which a reaper must have answered."""
-_BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED}
 
 
 class Attempt:
@@ -87,15 +82,11 @@ class Attempt:
         self._handle: Handle | None = None
         self._file = note
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
-        self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
+        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._grace = order.limits.grace
-        self._leave_at: int | None = None
         self._told_at = 0
         self._telling: asyncio.Task[None] | None = None
-        own = order.limits.timeout
-        self._limit = lease.limit if own is None else min(own, lease.limit)
-        left = lease.until_limit if own is None else min(own, lease.until_limit)
-        self._hard_at = self._clock.monotonic() + left
+        self._judge = Judge(order.limits, lease, self._holder, self._gathering, self._clock)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -107,7 +98,7 @@ class Attempt:
     @property
     def remaining(self) -> int:
         """How long it is to the hard limit, in milliseconds."""
-        return max(self._hard_at - self._clock.monotonic(), 0)
+        return self._judge.remaining
 
     @property
     def requests(self) -> tuple[TaskId, ...]:
@@ -123,7 +114,8 @@ class Attempt:
         if grace is not None:
             self._grace = min(self._grace, grace)
         if not self._stopping.done():
-            self._stopping.set_result((end, reason))
+            self._judge.order = (end, reason)
+            self._stopping.set_result(None)
         elif grace is not None and self._handle is not None and self._holder.stop is not None:
             self._handle.stop(self._grace)
 
@@ -250,7 +242,7 @@ class Attempt:
                 keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
 
     async def _not_started(self, keeping: Keeping, error: AllswellError) -> Outcome:
-        ended = self._so(End.NOT_STARTED, str(error))
+        ended = self._judge.so(End.NOT_STARTED, str(error))
         receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         return Outcome(
             ended.end,
@@ -270,13 +262,13 @@ class Attempt:
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
         try:
             while True:
-                await _first(ending, self._stopping, seconds=self._pause())
+                await _first(ending, self._stopping, seconds=self._judge.pause())
                 if ending.done():
-                    return self._by_itself(ending.result())
-                verdict = self._verdict()
+                    return self._judge.by_itself(ending.result())
+                verdict = self._judge.verdict()
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
-                    verdict = self._verdict()
+                    verdict = self._judge.verdict()
                 if verdict is not None:
                     return verdict
                 self._tell_progress()
@@ -284,59 +276,6 @@ class Attempt:
             for waiting in (ending, looking):
                 waiting.cancel()
             await asyncio.gather(ending, looking, return_exceptions=True)
-
-    def _pause(self) -> float:
-        """Seconds until something could have to be decided."""
-        now = self._clock.monotonic()
-        moments = [self._hard_at, now + _LOOK_AT_LEASE]
-        if self.order.limits.idle is not None:
-            moments.append(self.standing.idle_at(self.order.limits.idle))
-        if self._leave_at is not None:
-            moments.append(self._leave_at)
-        return max(min(moments) - now, 1) / 1_000
-
-    def _verdict(self) -> Ended | None:
-        """Why it should be ended now, if it should; what was ordered comes before what follows from the clock."""
-        now = self._clock.monotonic()
-        if self._stopping.done():
-            return self._so(*self._stopping.result())
-        said = self._holder.last_word
-        if said is not None:
-            if self._leave_at is None:
-                self._leave_at = now + self.order.limits.leave
-            if now < self._leave_at:
-                return None
-            text = f"it said {said}, and had not ended {show(self.order.limits.leave)} later"
-            return self._so(_BY_WORD[said], text)
-        lost = self.lease.lost
-        if now >= self._hard_at or (lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT):
-            return self._so(End.TIMEOUT, f"its limit of {show(self._limit)} was reached", self._limit)
-        if lost is not None:
-            return self._so(End.LEASE_LOST, lost.reason)
-        if self.lease.remaining == 0:
-            over = "its lease was ended" if self.lease.over else "its lease could not be renewed in time"
-            return self._so(End.LEASE_LOST, over)
-        idle = self.order.limits.idle
-        if idle is not None and now >= self.standing.idle_at(idle):
-            return self._so(End.IDLE, f"nothing showed progress for {show(idle)}", idle)
-        return None
-
-    def _by_itself(self, result: Result) -> Ended:
-        said = self._holder.last_word
-        if said is not None:
-            return self._so(_BY_WORD[said], f"it said {said}", result=result)
-        if result.ending is Ending.EXITED:
-            end = End.DONE if result.exit_code == 0 else End.FAILED
-            return self._so(end, f"exit code {result.exit_code}", result=result)
-        if result.ending is Ending.SIGNALLED and result.signal is not None:
-            return self._so(End.SIGNALLED, f"signal {_name_of(result.signal)}", result=result)
-        if result.ending is Ending.STOPPED:
-            return self._so(End.INTERRUPTED, "somebody told its reaper to stop", result=result)
-        return self._so(End.LOST, "its reaper was killed, and the tree with it", result=result)
-
-    def _so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> Ended:
-        elapsed = self._clock.monotonic() - self.standing.began
-        return Ended(end, reason, limit, result, elapsed, self.standing, self._gathering.session)
 
     def _tell_progress(self) -> None:
         """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
@@ -362,6 +301,7 @@ class Attempt:
                 async with asyncio.timeout(_STANDING_STILL):
                     await handle.stood_still()
             if handle.result is None:
+                await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
                 await _in_thread(lambda: keeping.keep_work(ended.reason))
                 await _in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
@@ -391,7 +331,19 @@ class Attempt:
             keeping.path,
             self._holder.last_word,
             warnings=keeping.warnings,
+            transcript=self._transcript(ended),
         )
+
+    def _transcript(self, ended: Ended) -> tuple[Path | None, Path | None]:
+        if (
+            self._streams is None
+            or ended.result is None
+            or not (self.order.keep_transcript or ended.end is not End.DONE)
+        ):
+            return None, None
+        stdout, stderr = self._streams.paths
+        printed = ended.result
+        return (stdout if printed.stdout.bytes else None), (stderr if printed.stderr.bytes else None)
 
     async def _put_away(self, keeping: Keeping) -> None:
         if self._telling is not None:
@@ -401,13 +353,6 @@ class Attempt:
             self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)
         if self._file is not None:
             self._file.remove()
-
-
-def _name_of(number: int) -> str:
-    try:
-        return f"{signal.Signals(number).name} ({number})"
-    except ValueError:
-        return str(number)
 
 
 async def _first(*waiting: asyncio.Future[Any], seconds: float) -> None:

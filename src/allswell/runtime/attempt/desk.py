@@ -18,6 +18,9 @@ import msgspec
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_word
 
+_TMP = "/tmp"  # noqa: S108 - what we make there is a folder that only we can enter
+_DEEPEST = 70
+"""Bytes of a folder in which a socket of ours still has a name that fits."""
 _SPEAKERS = 32
 _SILENCE = 30.0
 """Seconds that somebody may hold a connection without saying anything whole."""
@@ -41,7 +44,8 @@ class Desk:
 
     async def open(self) -> None:
         """Begin to listen; `OSError` if that cannot be."""
-        folder = Path(os.environ.get("TMPDIR") or "/tmp", f"allswell-{os.urandom(8).hex()}")  # noqa: S108 - ours alone: 0700
+        place = os.environ.get("TMPDIR") or _TMP
+        folder = Path(place if len(place.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
         os.mkdir(folder, 0o700)  # noqa: PTH102 - in memory, and at once
         self._folder = folder
         self._server = await asyncio.start_unix_server(self._greet, self.path, limit=LONGEST, backlog=_SPEAKERS)

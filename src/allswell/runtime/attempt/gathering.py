@@ -7,6 +7,7 @@ idle, one more is taken (`look_now`): the verdict is never older than the moment
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from allswell.domain.evidence import Evidence, Look, Sign, Standing, at_work
@@ -55,7 +56,7 @@ class Gathering:
 
     def said(self, said: Said) -> None:
         """A line of a protocol has passed; in a pump's thread."""
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
             self._loop.call_soon_threadsafe(self._hear_line, said)
 
     def _hear_line(self, said: Said) -> None:

@@ -102,6 +102,8 @@ class Outcome:
     error: AllswellError | None = None
     """Why it could not be started."""
     warnings: tuple[str, ...] = ()
+    transcript: tuple[Path | None, Path | None] = (None, None)
+    """What it printed, by stream; None where that was nothing, or was not kept."""
 
     @property
     def ok(self) -> bool:

@@ -16,14 +16,19 @@ from allswell.domain.receipt import End
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
+from allswell.errors import Unavailable
 from allswell.runtime.attempt.attempt import Attempt
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.attempt.flight import FlightFile
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.receipts import Home
 
-LEASE = 20_000
-"""Milliseconds in which a lease is renewed or lapses: how soon the store knows that we are gone."""
+LEASE = 300_000
+"""Milliseconds in which a lease is renewed or lapses: how soon the store knows by itself that we are gone.
+
+Long, because a store that cannot be written to for a while (a full disk) must not cost a command that is well. Whoever
+starts in the same place knows sooner, by the note in flight.
+"""
 _AGAIN = (End.FAILED, End.SIGNALLED, End.LOST, End.TIMEOUT, End.IDLE)
 _JUDGED = 3.0
 """Seconds for the store to say that a limit was reached."""
@@ -39,6 +44,8 @@ class Tries:
         self.attempt: Attempt | None = None
         """The one that runs now."""
         self.outcomes: list[Outcome] = []
+        self.untold: Unavailable | None = None
+        """Why the store could not be told of the last one, if it could not."""
         self._watch = watch
         self._home = home
         self._agent = agent
@@ -66,10 +73,14 @@ class Tries:
             outcome = await self.attempt.run()
             self.attempt = None
             self.outcomes.append(outcome)
-            await report(lease, outcome)
-            if outcome.end is End.TIMEOUT:
-                await self._judged(lease)
-            if not await self._goes_on(task, outcome):
+            try:
+                await report(lease, outcome)
+                if outcome.end is End.TIMEOUT:
+                    await self._judged(lease)
+                if not await self._goes_on(task, outcome):
+                    break
+            except Unavailable as error:  # what the command did is done, and its exit code is still worth telling
+                self.untold = error
                 break
         if note is not None:
             note.remove()

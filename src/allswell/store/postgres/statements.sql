@@ -319,6 +319,35 @@ FROM ROWS FROM (
     unnest($3::bigint[])
 ) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
 
+-- name: insert_recorded
+-- Tasks that are finished as they are made, each with its result and its one attempt.
+INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank,
+                           result, attempt)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank, result, attempt
+FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, lane integer, priority integer,
+                                      state text, created_at bigint, ended_at bigint, spec text, record text,
+                                      payload text, rank bigint, result text, attempt text)
+
+-- name: record
+-- The short way: a finished task and its event, if the flow is still held under this token. A lease that goes waits for
+-- us, or we for it: then it is not there any more, and nothing is written. How many tasks were made, and the time.
+WITH fence AS (
+    SELECT set_config('synchronous_commit', 'on', true) FROM allswell.lease
+    WHERE task = $1::text AND token = $2::bigint FOR SHARE
+), made AS (
+    INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload,
+                               rank, result, attempt)
+    SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank, result, attempt
+    FROM fence
+    CROSS JOIN json_to_recordset($3::json) AS x(id text, name text, run text, role text, lane integer, priority integer,
+                                                state text, created_at bigint, ended_at bigint, spec text, record text,
+                                                payload text, rank bigint, result text, attempt text)
+    RETURNING 1
+), told AS (
+    INSERT INTO allswell.journal (at, events) SELECT $4::bigint, $5::text FROM fence RETURNING 1
+)
+SELECT (SELECT count(*) FROM made), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM told
+
 -- name: update_tasks
 -- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.
 UPDATE allswell.task AS t
@@ -490,6 +519,12 @@ ORDER BY t.id LIMIT $6::integer
 
 -- name: view_payload
 SELECT payload, result FROM allswell.task WHERE id = $1::text
+
+-- name: view_results
+-- The results of a run's tasks of one role that are done, by id.
+SELECT id, coalesce(result, 'null') FROM allswell.task
+WHERE run = $1::text AND ended_at IS NOT NULL AND role = $2::text AND state = 'done' AND id > $3::text
+ORDER BY id LIMIT $4::integer
 
 -- name: view_attempts
 SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late

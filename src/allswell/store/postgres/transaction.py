@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
@@ -24,12 +25,18 @@ class Clock:
 
     def __init__(self) -> None:
         self._latest = 0
+        self._seen = 0.0
 
     def see(self, moment: int) -> Millis:
         """The moment, or the latest seen if that is later."""
         # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
         latest = self._latest = max(self._latest, moment)
+        self._seen = time.monotonic()
         return Millis(latest)
+
+    def guess(self) -> Millis:
+        """What the server's clock says by now, going by how long ago it was last seen."""
+        return self.see(self._latest + int((time.monotonic() - self._seen) * 1_000))
 
 
 class PostgresTransaction:

@@ -214,6 +214,12 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
 VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?);
 
+-- name: insert_recorded
+-- A task that is finished as it is made, with its result and its one attempt.
+INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload,
+                  result, attempt)
+VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?, ?, ?);
+
 -- name: update_task
 -- What happened to a task; without a result, or a first attempt, the old one stays.
 UPDATE task SET state = ?, ended_at = NULLIF(?, -1), record = ?, result = coalesce(NULLIF(?, ''), result),
@@ -322,6 +328,11 @@ WHERE {condition} ORDER BY id LIMIT ?;
 -- name: view_payload
 -- A task's payload and result.
 SELECT payload, result FROM task WHERE id = ?;
+
+-- name: view_results
+-- The results of a run's tasks of one role that are done, by id.
+SELECT id, coalesce(result, 'null') FROM task
+WHERE run = ? AND ended_at IS NOT NULL AND role = ? AND state = 'done' AND id > ? ORDER BY id LIMIT ?;
 
 -- name: view_attempts
 -- A task's ended attempts, in order.

@@ -6,7 +6,7 @@ import sqlite3
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -85,6 +85,11 @@ def payload(connection: sqlite3.Connection, task: TaskId) -> tuple[str | None, s
     """A task's payload and result; neither if there is no such task."""
     found = connection.execute(SQL["view_payload"], (task,)).fetchall()
     return (found[0][0], found[0][1]) if found else (None, None)
+
+
+def results(connection: sqlite3.Connection, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+    """The results of a run's tasks of one role that are done."""
+    return connection.execute(SQL["view_results"], (run, role, after, limit)).fetchall()
 
 
 def attempts(connection: sqlite3.Connection, task: TaskId) -> list[Attempt]:

@@ -75,6 +75,7 @@ async def a_late_commit_is_not_overtaken(place: Place) -> None:
 
     async def slow(tx: Transaction) -> None:
         await tx.write(Changes(events=[rows.event("run_opened")]))
+        await tx.lanes()  # a store may send what is written with the next question
         written.set()
         await linger(tx, overtaken.is_set)
 

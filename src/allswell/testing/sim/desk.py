@@ -27,10 +27,12 @@ from allswell.domain.command import (
     Notice,
     OpenRun,
     Park,
+    RecordStep,
     Recover,
     Release,
     Report,
     Submit,
+    TakeUp,
 )
 from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.engine.handle import Lease as Handle
@@ -127,6 +129,8 @@ class Desk:
                 return command.run in tables.runs
             case EndRun():
                 return tables.runs[command.run].ended_at is not None
+            case TakeUp():
+                return command.flow.id in tables.tasks
             case Admit() | Report() | Park() | Notice():
                 return True  # a success that changes nothing leaves nothing
             case _:
@@ -174,6 +178,32 @@ class Desk:
         if attempt.late is None:
             self.ledger.breaks("what came late is kept", f"{said}: {attempt}")
         self.chronicle.met("a late result was kept")
+
+    # --- steps of flows ---------------------------------------------------------------------------------------------
+
+    async def record(self, watch: Watch, said: RecordStep) -> object:
+        """Have a step of a flow recorded; None, or the error as a value."""
+        self.ledger.shadow.sent[said.id] = said
+        before = self.ledger.shadow.commits
+        answer = await self._told(watch.engine.record(said))
+        self.chronicle.note(("RecordStep", said.id, repr(answer)))
+        row = self.tables.tasks.get(said.step)
+        if answer is None:
+            if row is None or row.record.ended_by != said.id or self.tables.results.get(said.step) != said.result:
+                self.ledger.breaks("acknowledged work is never lost", f"{said} was acknowledged and is not there")
+            self.completed[said.step] = (said.id, said.result)
+        elif isinstance(answer, LeaseLost):
+            span = self._span(said.flow, said.token, said.agent)
+            lease = self.ledger.shadow.leases.get(said.flow)
+            if span is None or span.last is not None:
+                self.chronicle.met("a step of a flow that was given up was refused")
+            elif lease is not None and self.ledger.database.now() < over_at(lease):
+                self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
+            if span is not None and span.last is not None and span.last <= before and row is not None:
+                self.chronicle.met("a flow went on after its holder was given up")
+        elif isinstance(answer, Refused):
+            self.chronicle.met(f"refused: {answer.code}")
+        return answer
 
     # --- claims and check-ins ---------------------------------------------------------------------------------------
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from allswell.domain.command import RecordStep, TakeUp
 from allswell.domain.event import KINDS
 from allswell.domain.lease import Lease
 from allswell.domain.names import RunId, TaskId
-from allswell.domain.task import OPEN, Attempt, Task
+from allswell.domain.task import OPEN, Attempt, Finished, Task
 from allswell.engine.handle import Lease as Handle
 from allswell.store.memory import Database
 from allswell.store.port import Changes
@@ -77,6 +78,8 @@ class Ledger:
         for task, _ in changes.new_tasks:
             self._enter_task(task, None)
             touched[task.id] = None
+        for made in changes.recorded:
+            self._record(made, changes)
         for event in changes.events:
             if event.kind == "task_split" and event.task is not None:
                 shadow.split[event.task] = list(event.data["subtasks"])
@@ -142,6 +145,23 @@ class Ledger:
         elif reason == "delegation_timeout":
             self.chronicle.met("a request expired")
 
+    def _record(self, made: Finished, changes: Changes) -> None:
+        """A step of a flow is finished as it is made: once, and only by whoever holds the flow."""
+        shadow, task = self.shadow, made.task
+        said = shadow.sent.get(task.record.ended_by)
+        if task.id in shadow.ended:
+            self.breaks("a task completes once", f"step {task.id} was recorded a second time")
+        shadow.ended[task.id] = task.state
+        if not isinstance(said, RecordStep) or (said.step, said.result) != (task.id, made.result):
+            self.breaks("what is recorded is what was said", f"{made} by {said}")
+            return
+        lease = shadow.leases.get(said.flow)
+        if lease is None or (lease.token, lease.agent) != (said.token, said.agent):
+            self.breaks("a stale holder changes nothing", f"{said} was recorded, and {lease} holds the flow")
+        elif changes.at >= over_at(lease):
+            self.breaks("a lapsed lease is not accepted", f"{said} at {changes.at}")
+        self.chronicle.met("a step of a flow was recorded")
+
     # --- leases -----------------------------------------------------------------------------------------------------
 
     def _grant(self, lease: Lease) -> None:
@@ -190,7 +210,8 @@ class Ledger:
     def _count_claim(self, lease: Lease) -> None:
         """A claim is recognised for as long as what it was granted is held."""
         held = sum(other.command == lease.command for other in self.shadow.leases.values())
-        wanted = getattr(self.shadow.sent.get(lease.command), "count", 0)
+        said = self.shadow.sent.get(lease.command)
+        wanted = 1 if isinstance(said, TakeUp) else getattr(said, "count", 0)
         if held > wanted:
             self.breaks("a repeated command is one command", f"claim {lease.command} got more than {wanted}")
 
@@ -348,6 +369,10 @@ class Ledger:
         tables = self.tables
         lease, due = tables.leases.get(id_), tables.timers.get(id_)
         ready, waits = id_ in tables.ready, tables.waits.get(id_)
+        if tables.tasks[id_].spec.flow and tables.tasks[id_].state == OPEN:
+            asked = [question for question in tables.open_questions.get(id_, ()) if lease is None]
+            if ready or (lease is None and not asked):
+                self.breaks("a flow is run by somebody, or a human is asked", f"{id_}: {lease}, {waits}, ready {ready}")
         if tables.tasks[id_].state != OPEN:
             if lease is not None or due is not None or ready or waits:
                 self.breaks("an ended task leaves no rows behind", f"{id_}: {lease}, {due}, ready {ready}, {waits}")

@@ -52,6 +52,8 @@ class Verdicts:
         ]
         wanted = []
         for attempt in changes.new_attempts:
+            if self._task(attempt.task).spec.flow:
+                continue  # whatever ended it, a human is asked (the ledger sees to that)
             if attempt.outcome in _BAD and attempt.task not in answered:
                 what = _BAD[attempt.outcome]
                 if self._one_more(attempt, what):

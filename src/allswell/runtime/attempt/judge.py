@@ -1,0 +1,115 @@
+"""When an attempt is over, and how: by its own end, by an order, by its last word, by a limit, or with its lease.
+
+What was ordered comes before what follows from the clock, the hard limit before the loss of the lease (the store ends
+it at the same moment), and both before idleness. An agent that has said its last word is bound by its leave alone.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from allswell.domain.duration import show
+from allswell.domain.receipt import End
+from allswell.engine.handle import Lease
+from allswell.runtime.attempt.gathering import Gathering
+from allswell.runtime.attempt.holder import Holder
+from allswell.runtime.attempt.keeping import Ended
+from allswell.runtime.attempt.order import AttemptLimits
+from allswell.runtime.warden import Ending, Result
+from allswell.timing.clock import Clock
+
+_LOOK_AT_LEASE = 500
+"""Milliseconds between two looks at whether the lease still holds."""
+_AROUND_THE_LIMIT = 1_000
+"""A lease that ends so shortly before the hard limit has reached it: the clocks of the store and ours are two."""
+_BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED}
+
+
+class Judge:
+    """Holds one attempt to its limits; the clock begins when this is made."""
+
+    def __init__(self, limits: AttemptLimits, lease: Lease, holder: Holder, gathering: Gathering, clock: Clock) -> None:
+        self.order: tuple[End, str] | None = None
+        """What somebody ordered, and why."""
+        self._limits = limits
+        self._lease = lease
+        self._holder = holder
+        self._gathering = gathering
+        self._clock = clock
+        self._leave_at: int | None = None
+        own = limits.timeout
+        self._limit = lease.limit if own is None else min(own, lease.limit)
+        left = lease.until_limit if own is None else min(own, lease.until_limit)
+        self._hard_at = clock.monotonic() + left
+
+    @property
+    def remaining(self) -> int:
+        """How long it is to the hard limit, in milliseconds."""
+        return max(self._hard_at - self._clock.monotonic(), 0)
+
+    def pause(self) -> float:
+        """Seconds until something could have to be decided."""
+        now = self._clock.monotonic()
+        moments = [self._hard_at, now + _LOOK_AT_LEASE]
+        if self._limits.idle is not None:
+            moments.append(self._gathering.standing.idle_at(self._limits.idle))
+        if self._leave_at is not None:
+            moments.append(self._leave_at)
+        return max(min(moments) - now, 1) / 1_000
+
+    def verdict(self) -> Ended | None:
+        """Why it should be ended now, if it should."""
+        now = self._clock.monotonic()
+        said = self._holder.last_word
+        if self.order is not None:
+            end, reason = self.order
+            return self.so(end if said is None else _BY_WORD[said], reason)
+        if said is not None:
+            return self._outstayed(said, now)
+        lost = self._lease.lost
+        if now >= self._hard_at or (lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT):
+            return self.so(End.TIMEOUT, f"its limit of {show(self._limit)} was reached", self._limit)
+        if lost is not None:
+            return self.so(End.LEASE_LOST, lost.reason)
+        if self._lease.remaining == 0:
+            over = "its lease was ended" if self._lease.over else "its lease could not be renewed in time"
+            return self.so(End.LEASE_LOST, over)
+        idle = self._limits.idle
+        if idle is not None and now >= self._gathering.standing.idle_at(idle):
+            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}", idle)
+        return None
+
+    def _outstayed(self, said: str, now: int) -> Ended | None:
+        if self._leave_at is None:
+            self._leave_at = now + self._limits.leave
+        if now < self._leave_at:
+            return None
+        text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
+        return self.so(_BY_WORD[said], text)
+
+    def by_itself(self, result: Result) -> Ended:
+        """How it ended, if nobody ended it."""
+        said = self._holder.last_word
+        if said is not None:
+            return self.so(_BY_WORD[said], f"it said {said}", result=result)
+        if result.ending is Ending.EXITED:
+            end = End.DONE if result.exit_code == 0 else End.FAILED
+            return self.so(end, f"exit code {result.exit_code}", result=result)
+        if result.ending is Ending.SIGNALLED and result.signal is not None:
+            return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}", result=result)
+        if result.ending is Ending.STOPPED:
+            return self.so(End.INTERRUPTED, "somebody told its reaper to stop", result=result)
+        return self.so(End.LOST, "its reaper was killed, and the tree with it", result=result)
+
+    def so(self, end: End, reason: str, limit: int | None = None, *, result: Result | None = None) -> Ended:
+        """An end, with all that was seen until now."""
+        standing = self._gathering.standing
+        elapsed = self._clock.monotonic() - standing.began
+        return Ended(end, reason, limit, result, elapsed, standing, self._gathering.session)
+
+
+def _name_of(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} ({number})"
+    except ValueError:
+        return str(number)
