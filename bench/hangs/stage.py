@@ -140,7 +140,8 @@ def tell(setting: str) -> None:
     while time.monotonic() < limit + WATCHED and not (noted("noticed") and noted("next")):
         time.sleep(_POLL)
     found = {name: noted(key) for name, key in (("noticed", "noticed"), ("free", "next"))}
-    figures = {name: None if moment is None else round(moment - limit, 2) for name, moment in found.items()}
+    # Some count from when they hand the work over, a moment before it begins: nothing is early by that.
+    figures = {name: None if moment is None else round(max(moment - limit, 0.0), 2) for name, moment in found.items()}
     sys.stdout.write(json.dumps({**figures, "setting": setting}) + "\n")
     sys.stdout.flush()
     os._exit(0)  # what hangs would hold us

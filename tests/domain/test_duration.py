@@ -41,6 +41,12 @@ def test_other_types_are_refused(value: object) -> None:
         parse(value)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("value", ["٥m", "٥", "1_0s", "1e3", "5M5"])
+def test_figures_are_plain_ascii(value: str) -> None:
+    with pytest.raises(Refused, match="is not a duration"):
+        parse(value)
+
+
 @pytest.mark.parametrize("value", [-1, LONGEST + 1, "367d", "9" * 5_000, "9" * 5_000 + "d"])
 def test_what_is_out_of_bounds_is_refused(value: int | str) -> None:
     with pytest.raises(Refused, match="between 0 and 366 days"):

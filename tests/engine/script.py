@@ -6,6 +6,7 @@ answers depend on chance (ids, jitter) or on the clock is given by the script or
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from allswell.domain.command import (
     CheckIn,
     Claim,
     Complete,
+    Delegate,
     EndIdle,
     EndRun,
     Fail,
@@ -29,10 +31,12 @@ from allswell.domain.command import (
     NewTask,
     OpenRun,
     Park,
+    RecordStep,
     Recover,
     Release,
     Report,
     Submit,
+    TakeUp,
 )
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.policy import Policy
@@ -47,7 +51,8 @@ AGENTS = [AgentId(name) for name in ("ann", "bob", "cy")]
 ROLES = ("", "builder", "auditor")
 TIMES = ("_at", "deadline", "until", "elapsed_ms", "due", "remaining_ms", "limit_at", "wait", "since", "shut_ms")
 """Fields that tell a moment or a length that was measured."""
-MEASURED = re.compile(r"\d+ ms (are )?left")
+MEASURED = re.compile(r"\d+ (ms (are )?left|s from now)")
+FLOWS = ("one", "two")
 PATIENT = Policy(
     timeout_escalation=2,
     retry=RetryPolicy(backoff=3_600_000, retry_after_default=3_600_000, retry_after_cap=7_200_000),
@@ -73,7 +78,13 @@ class Sweep(msgspec.Struct, frozen=True):
     passed: int
 
 
-Line = Commands | CheckIns | Sweep
+class Steps(msgspec.Struct, frozen=True):
+    """Steps of flows that are recorded at once."""
+
+    batch: tuple[RecordStep, ...]
+
+
+Line = Commands | CheckIns | Steps | Sweep
 
 
 class Author:
@@ -87,6 +98,8 @@ class Author:
         self._runs: list[RunId] = []
         self._questions: list[Question] = []
         self._leases: list[tuple[TaskId, Token, AgentId]] = []
+        self._flows: list[tuple[TaskId, Token, AgentId, RunId]] = []
+        self._recorded: list[RecordStep] = []
         self._said: list[Any] = []
 
     def line(self) -> Line:
@@ -96,6 +109,8 @@ class Author:
             return Sweep(self._draw.choice([0, 1_000, 61_000, 330_000, 900_000, 3_600_000]) if self._timed else 0)
         if kind < 0.3 and self._leases:
             return CheckIns(tuple(self._check_in() for _ in range(self._draw.randint(1, 3))))
+        if kind < 0.45 and self._flows:
+            return Steps(tuple(self._step() for _ in range(self._draw.choice([1, 1, 2, 4]))))
         return Commands(tuple(self._command() for _ in range(self._draw.choice([1, 1, 2, 3, 5]))))
 
     def heard(self, line: Line, answers: Sequence[object], questions: Sequence[Question]) -> None:
@@ -106,6 +121,13 @@ class Author:
             for command, answer in zip(line.batch, answers, strict=True):
                 if isinstance(command, Submit) and not isinstance(answer, AllswellError):
                     self._tasks += [new.id for new in command.tasks]
+                elif isinstance(command, TakeUp) and isinstance(answer, Granted):
+                    held = (answer.lease.task, answer.lease.token, answer.lease.agent)
+                    self._leases.append(held)
+                    self._flows.append((*held, RunId(str(command.flow.run))))
+                    self._tasks.append(command.flow.id)
+                elif isinstance(command, Delegate) and not isinstance(answer, AllswellError):
+                    self._tasks.append(command.request.id)
                 elif isinstance(command, OpenRun):
                     self._runs.append(command.run)
                 elif isinstance(command, Claim) and isinstance(answer, list):
@@ -146,13 +168,27 @@ class Author:
         note = self._draw.choice(["", "half way", "x" * 20_000])
         return CheckIn(task, token, self._draw.choice([agent, agent, agent, AgentId("eve\0")]), bool(note), note, 0.5)
 
+    def _step(self) -> RecordStep:
+        draw = self._draw
+        if self._recorded and draw.random() < 0.2:
+            return draw.choice(self._recorded)  # the same word again, or another about the same step
+        flow, token, agent, run = draw.choice(self._flows[-3:])
+        id_ = self._id()
+        again = self._recorded and draw.random() < 0.1
+        step = draw.choice(self._recorded).step if again else TaskId(draw.choice([f"t_s{id_}"] * 9 + ["t_a\0b"]))
+        who = agent if draw.random() < 0.9 else AgentId("eve\0")
+        result = draw.choice(['"fine"', "[1,2]", "null", "x" * (1 << 20) + "x"])
+        made = RecordStep(id_, flow, token, who, run, step, draw.choice(["load"] * 9 + ["a\0b"]), "[]", result, 0)
+        self._recorded.append(made)
+        return made
+
     def _command(self) -> Any:  # noqa: ANN401 - a command of any kind
         draw, id_ = self._draw, self._id()
         if self._said and draw.random() < 0.08:
             return draw.choice(self._said)
         if draw.random() < 0.15:
             return self._about_service(id_)
-        verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel"]
+        verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel", "take_up", "take_up"]
         if self._leases:
             verbs += [
                 "complete",
@@ -164,13 +200,15 @@ class Author:
                 "ask",
                 "ask",
                 "recover",
+                "delegate",
+                "delegate",
                 "idle",
                 "keep",
             ]
         if self._questions:
             verbs += ["answer"] * 8
         verb = draw.choice(verbs)
-        if verb in ("submit", "claim", "run", "end_run", "cancel", "answer"):
+        if verb in ("submit", "claim", "run", "end_run", "cancel", "take_up", "answer"):
             return self._outside(verb, id_)
         task, token, agent = draw.choice(self._leases[-8:])
         who = agent if draw.random() < 0.9 else AgentId("eve\0")
@@ -188,12 +226,16 @@ class Author:
                 return Ask(
                     id_, task, token, who, draw.choice(["Which one?", "Why?", " "]), options, draw.random() < 0.4
                 )
-            case "idle":
-                return EndIdle(id_, task, token, who)
+            case "delegate":
+                return self._delegate(id_, task, token, who)
             case "keep":
                 return Keep(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
             case _:
-                return Recover(id_, task, token, who)
+                return (EndIdle if verb == "idle" else Recover)(id_, task, token, who)
+
+    def _delegate(self, id_: CommandId, task: TaskId, token: Token, who: AgentId) -> Delegate:
+        new = msgspec.structs.replace(self._new(f"{id_}.d"), needs=(), run=None, not_before=None)
+        return Delegate(id_, task, token, who, new, Millis(self._draw.choice([600_000, 600_000, 0])))
 
     def _about_service(self, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
         """With pauses so long that no real clock reaches their ends while a script is performed."""
@@ -226,6 +268,13 @@ class Author:
                 return OpenRun(id_, RunId(f"r_{id_}"), "build", draw.choice([None, Millis(1_200_000)]))
             case "end_run":
                 return EndRun(id_, self._some(self._runs, "r_"), draw.choice(["enough", "a\0b"]))
+            case "take_up":
+                name = draw.choice(FLOWS)
+                run = draw.choice([RunId(f"r_{name}"), RunId(f"r_{name}"), *self._runs[-1:]])
+                title = name if draw.random() < 0.9 else draw.choice(["another", "a\0b"])
+                new = NewTask(TaskId(f"t_{run}"), title, run, "flow", policy=PATIENT, flow=True)
+                dead = draw.choice([None, None, Token(1), Token(2)])
+                return TakeUp(id_, new, draw.choice(AGENTS), 3_600_000, dead)
             case "cancel":
                 return Cancel(id_, self._some(self._tasks, "t_"), "called off")
             case _:
@@ -243,6 +292,8 @@ async def perform(engine: Engine, line: Line) -> list[object]:
         return await engine.do_many(line.batch)
     if isinstance(line, CheckIns):
         return await engine.check_in_many(line.batch)
+    if isinstance(line, Steps):
+        return list(await asyncio.gather(*map(engine.record, line.batch), return_exceptions=True))
     while await engine.sweeper.sweep() == 0:
         pass
     return []

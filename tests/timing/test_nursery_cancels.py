@@ -192,13 +192,19 @@ def test_nested_nurseries_on_one_host_each_take_back_their_own_cancel(go: Run) -
 
 
 def test_system_exit_comes_before_everything(go: Run) -> None:
+    hosts: list[asyncio.Task[None] | None] = []
+
     async def main() -> None:
+        hosts.append(asyncio.current_task())
         async with Nursery() as nursery:
             nursery.start(fail(SystemExit(3)))
             await asyncio.Event().wait()
 
     with pytest.raises(SystemExit):
         go(main())
+    # Seen: asyncio would otherwise tell of it whenever it is collected, in the middle of another test.
+    assert hosts[0] is not None
+    assert isinstance(hosts[0].exception(), SystemExit)
 
 
 def test_a_nursery_that_is_not_open_starts_nothing(go: Run) -> None:

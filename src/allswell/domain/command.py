@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
+from allswell.domain.event import Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
@@ -36,6 +37,8 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     policy: Policy = DEFAULT
     keyed: bool = False
     """The id follows from a key of the caller's, so another task may claim the same one."""
+    flow: bool = False
+    """A Python flow, which only `TakeUp` makes."""
 
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +57,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """None: any role."""
     count: int = 1
     length: int | None = None
+    outside: tuple[RunId, ...] = ()
+    """Runs of which it takes nothing now."""
     task: TaskId | None = None
     """Where set, this task and no other: what whoever runs a task of its own asks for."""
 
@@ -121,6 +126,13 @@ class Ask(Word, frozen=True, gc=False):
     hold: bool = False
 
 
+class Delegate(Word, frozen=True, gc=False):
+    """The holder hands a focused request to an expert, and keeps working; `timeout` counts from now (O5)."""
+
+    request: NewTask
+    timeout: Millis
+
+
 class Cancel(msgspec.Struct, frozen=True, gc=False):
     """Call a task off, whoever holds it."""
 
@@ -158,6 +170,36 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
     reason: str = "ended"
 
 
+class TakeUp(msgspec.Struct, frozen=True, gc=False):
+    """Hold a Python flow: a new one is made, with its run; one that somebody holds is refused."""
+
+    id: CommandId
+    flow: NewTask
+    agent: AgentId
+    length: int
+    """How often its holder promises to renew."""
+    dead: Token | None = None
+    """The holder of this token is known to have died, so that its time need not be waited out."""
+
+
+class RecordStep(msgspec.Struct, frozen=True, gc=False):
+    """A step of a Python flow is done: make it a finished task, with its result. Carries the flow's token."""
+
+    id: CommandId
+    flow: TaskId
+    token: Token
+    agent: AgentId
+    run: RunId
+    step: TaskId
+    name: str
+    payload: str
+    """What it was called with, as JSON text."""
+    result: str
+    """JSON text."""
+    elapsed: int
+    """How long it took, in milliseconds, as its process measured it."""
+
+
 class Admit(msgspec.Struct, frozen=True, gc=False):
     """May this service be called now? Whoever finds its breaker half-open is the probe (F8)."""
 
@@ -183,7 +225,14 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
-HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """A supervisor tells what it has seen and done; it changes nothing but the journal."""
+
+    id: CommandId
+    event: Event
+
+
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
 ServiceCommand = Admit | Report | Park
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand
-"""What is decided in the first part of a batch; claims come last, check-ins and ticks in batches of their own."""
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
+"""What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

@@ -25,26 +25,32 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Delegate,
     EndRun,
     Fail,
     HolderCommand,
     NewTask,
+    Notice,
     OpenRun,
     Park,
     Report,
     ServiceCommand,
     Submit,
+    TakeUp,
     Word,
 )
-from allswell.domain.decide import decide, held_to_table
+from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.ending import end_run, open_run
-from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, can_name
+from allswell.domain.flow import give_up_the_dead, take_up
+from allswell.domain.lease import ends_at
+from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId, can_name
+from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
-from allswell.domain.task import rank
+from allswell.domain.task import Origin, rank_of
 from allswell.engine.book import Book, News
-from allswell.engine.claims import grants, hand_out
+from allswell.engine.claims import Granted, grants, hand_out
 from allswell.engine.plan import Plan
 from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Rows, Transaction, Wanted
@@ -84,7 +90,7 @@ async def perform(
                     if case.lease is not None and case.lease.command == command.id and case.lease.agent == command.agent
                 ]
                 if earlier:
-                    earlier.sort(key=lambda case: (rank(case.task.priority, case.task.created_at), case.task.id))
+                    earlier.sort(key=lambda case: (rank_of(case.task), case.task.id))
                     answers[place] = grants(book, earlier)
                 elif command.id != NO_COMMAND and first.setdefault(command.id, place) != place:
                     repeated.append((place, first[command.id]))
@@ -117,6 +123,10 @@ async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], rows:
             if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
                 past.append((command.task, command.token))
     asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
+    for command in commands:
+        if isinstance(command, TakeUp):  # a task's lock covers its questions
+            waits = rows.waits.get(command.flow.id, ())
+            asked += [QuestionId(wait.target) for wait in waits if wait.kind == "question"]
     if past or asked:
         found = await tx.read(Wanted(attempts=past, questions=asked))
         rows.attempts.update(found.attempts)
@@ -139,7 +149,7 @@ async def _claimed_before(
 
 def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float]) -> object:
     if isinstance(command, Word):
-        return _decide_held(book, command, draw)
+        return _decide_held(book, command, lanes, draw)
     match command:
         case Submit():
             return _submit(book, command.tasks, lanes)
@@ -155,12 +165,20 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
             return _end_run(book, command)
         case Admit() | Report() | Park():
             return _serve(book, command)
+        case TakeUp():
+            return _take_up(book, command, lanes)
+        case Notice():
+            check_notice(command.event)
+            book.changes.events.append(command.event)
+            return None
         case _:
             assert_never(command)
 
 
-def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) -> object:
+def _decide_held(book: Book, command: HolderCommand, lanes: Lanes, draw: Callable[[], float]) -> object:
     task = command.task
+    if isinstance(command, Delegate) and (known := book.cases.get(command.request.id)) is not None:
+        return _delegated_before(known, command)
     case = book.cases.get(task)
     if case is None:
         raise _no_such_task(task)
@@ -171,10 +189,23 @@ def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) 
         case = replace(case, agent=agent, past=past)
     chance = draw() if isinstance(command, Fail) else 0.0
     out = decide(case, command, book.now, chance)
+    made = None
+    if out.request is not None:
+        new, limit, origin = out.request
+        made = _accept(book, new, lanes, limit, {new.id: 0}, origin)
     book.apply(out, command.agent)
+    if made is not None and out.request is not None:
+        book.accept(made, out.request[0].payload, out.request[0].barred)
     if out.park_until is not None and isinstance(command, Fail):
         book.park(command.failure, out.park_until)
     return out.error if out.error is not None else out.answer
+
+
+def _delegated_before(known: Case, command: Delegate) -> TaskId:
+    origin = known.task.spec.origin
+    if origin is None or origin.command != command.id:
+        raise Refused("id_taken", f"task {command.request.id} exists already and is another one", where="id")
+    return known.task.id
 
 
 def _case(book: Book, task: TaskId) -> Case:
@@ -207,9 +238,16 @@ def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:
     return [new.id for new in tasks]
 
 
-def _accept(book: Book, new: NewTask, lanes: Lanes, limit: Millis | None, fresh: Mapping[TaskId, bool]) -> Outcome:
+def _accept(
+    book: Book,
+    new: NewTask,
+    lanes: Lanes,
+    limit: Millis | None,
+    fresh: Mapping[TaskId, int],
+    origin: Origin | None = None,
+) -> Outcome:
     needed = {need: book.cases[need].task for need in new.needs if need in book.cases}
-    return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now)
+    return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now, origin)
 
 
 def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
@@ -299,3 +337,48 @@ def _end_run(book: Book, command: EndRun) -> RunId:
     if run.deadline is not None:
         book.changes.drop_timers.append(run.id)
     return run.id
+
+
+def _take_up(book: Book, command: TakeUp, lanes: Lanes) -> Granted | None:
+    """Make a flow's run and task, or free it of a holder that is gone; then give it to whoever runs it now."""
+    new = command.flow
+    check_claim(Claim(command.id, command.agent, length=command.length))
+    if new.run is None or not new.flow:
+        raise Bug(f"{new.name} is no flow of a run")
+    case = book.cases.get(new.id)
+    if case is None:
+        return _begin_flow(book, new, command, lanes)
+    lease = case.lease
+    if lease is not None and book.now >= ends_at(lease):
+        book.apply(decide(case, Tick(new.id), book.now, 0.0))
+    elif (gone := give_up_the_dead(case, command, book.now)) is not None:
+        book.apply(held_to_table(case, gone))
+    case = book.cases[new.id]
+    out, closed = take_up(case, _about_its_leaving(book, case), command, book.now)
+    book.apply(out)
+    if closed is not None:
+        book.close(closed)
+    return _granted(book, out, new)
+
+
+def _begin_flow(book: Book, new: NewTask, command: TakeUp, lanes: Lanes) -> Granted | None:
+    check_task(new)
+    run = RunId(str(new.run))
+    known = book.rows.runs.get(run)
+    if known is None:
+        _open_run(book, OpenRun(command.id, run, new.name))
+    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: 0})
+    begun, _ = take_up(out.case, None, command, book.now)
+    begun.events[:0] = out.events
+    book.accept(begun, new.payload, ())
+    return _granted(book, begun, new)
+
+
+def _about_its_leaving(book: Book, case: Case) -> Question | None:
+    asked = [wait.target for wait in case.waits if wait.kind == "question"]
+    return book.question(QuestionId(asked[0])) if asked else None
+
+
+def _granted(book: Book, out: Outcome, new: NewTask) -> Granted | None:
+    lease = out.case.lease
+    return None if lease is None else Granted(lease, out.case.task, new.payload, book.now)

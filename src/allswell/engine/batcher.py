@@ -110,10 +110,18 @@ class Batcher(Generic[C]):
         self._queue: deque[Waiting[C]] = deque()
         self._wake = asyncio.Event()
         self._refusal: str | None = "the watch is not open"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._busy = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way or waits, here or in the event loop, that a new command could go along with."""
+        return self._refusal is None and not self._busy and not self._queue and not getattr(self._loop, "_ready", True)
 
     def open(self) -> None:
         """Take commands from now on; `work` is about to begin."""
         self._refusal = None
+        self._loop = asyncio.get_running_loop()
 
     def ask(self, command: C) -> asyncio.Future[Any]:
         """Queue a command; its answer or error comes through the future."""
@@ -142,8 +150,10 @@ class Batcher(Generic[C]):
         try:
             while True:
                 while not self._queue:
+                    self._busy = False
                     self._wake.clear()
                     await self._wake.wait()
+                self._busy = True
                 batch = self._next_batch()
                 await self._work_off(batch)
         finally:

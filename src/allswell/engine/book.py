@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
 from allswell.domain.service import ServiceRow, park
@@ -29,6 +29,8 @@ class News(msgspec.Struct):
     spreads: bool = False
     """A consequence is waiting to be worked off."""
     events: bool = False
+    steps: bool = False
+    """Nothing but steps of flows were recorded, for which nobody waits."""
     due: int | None = None
     """The earliest timer that was set."""
 
@@ -137,6 +139,13 @@ class Book:
         if decided.closed is not None:
             self.close(decided.closed)
 
+    def question(self, id_: QuestionId) -> Question | None:
+        """A question as it stands now, be it that this batch has asked it."""
+        for asked in self.changes.new_questions:
+            if asked.id == id_:
+                return asked
+        return self.rows.questions.get(id_)
+
     def close(self, question: Question) -> None:
         """Enter a question that was answered or withdrawn, be it that this batch has asked it."""
         self.rows.questions[question.id] = question
@@ -212,7 +221,11 @@ class Book:
                 changes.drop_ready.append(before.ready)
             if after.ready is not None:
                 changes.new_ready.append(after.ready)
-        if before.due != after.due:
+        # A lease has its timer with it, so a timer moves with every lease that comes or goes, at the same moment even.
+        moves = before.due is not None and (before.lease is None) is not (after.lease is None)
+        if moves and before.lease is None:
+            changes.drop_timers.append(id_)
+        if before.due != after.due or moves:
             if after.due is None:
                 changes.drop_timers.append(id_)
             else:
@@ -233,6 +246,13 @@ class Book:
             changes.drop_leases.append((old.task, old.token))
         elif old.token == new.token:
             changes.leases.append(new)
+        elif (old.task, old.token) in self._ended:  # a flow is taken up from a holder that is gone, in one batch
+            changes.drop_leases.append((old.task, old.token))
+            changes.new_leases.append(new)
+            # A store may keep a lease's timer in its row or beside it: the old one goes, and the new one comes.
+            changes.drop_timers.append(new.task)
+            if after.due is not None and after.due == before.due:
+                changes.timers.append((new.task, after.due))
         else:
             raise Bug(f"task {old.task} would change holders in one step")
 

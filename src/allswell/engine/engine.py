@@ -9,16 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
-from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, Release, Submit
+from allswell.domain.command import (
+    Answer,
+    CheckIn,
+    Claim,
+    Command,
+    Delegate,
+    NewTask,
+    RecordStep,
+    Release,
+    Submit,
+    TakeUp,
+)
+from allswell.domain.flow import STEP_ROLE
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, can_name
-from allswell.engine import batch, checkins
+from allswell.domain.lease import Lease as FlowLease
+from allswell.domain.names import NO_COMMAND, TaskId, can_name
+from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
+from allswell.engine import batch, checkins, records
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
@@ -29,11 +44,16 @@ from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import Unavailable
 from allswell.store.call import Call
-from allswell.store.port import Store
+from allswell.store.port import Store, Transaction
+from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
 BATCH_MOST = 500
+_STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
+_ONE_STEP = News(steps=True)
+TELL_STEPS_EVERY = 0.1
+"""Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
 """Seconds. A process that is over sooner and waits for nothing needs no ears; to open them costs a connection."""
 
@@ -57,8 +77,10 @@ class Engine:
         pace: Pace = DEFAULT,
         sweeping: bool = True,
         machine: str | None = None,
+        pause_on_question: Pause = "task",
     ) -> None:
         self.store = store
+        self.pause_on_question = pause_on_question
         self.pace = pace
         self.draw = draw
         self.clock = clock or SystemClock()
@@ -91,6 +113,19 @@ class Engine:
             tell=self._tell,
             unwanted=lambda _: None,
         )
+        self._records = Batcher[RecordStep](
+            self._record,
+            name="steps",
+            most=BATCH_MOST,
+            pace=pace,
+            draw=draw,
+            tell=self._tell_steps,
+            unwanted=lambda _: None,
+        )
+        self._telling_steps: asyncio.TimerHandle | None = None
+        self._short_way = store if isinstance(store, ShortWay) else None
+        self._flows: dict[TaskId, FlowLease] = {}
+        """The leases of flows that have steps recorded here, as they were last seen."""
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
@@ -101,8 +136,10 @@ class Engine:
         await self._nursery.__aenter__()
         self._decisions.open()
         self._checkins.open()
+        self._records.open()
         self._nursery.start(self._decisions.work(), name="decisions")
         self._nursery.start(self._checkins.work(), name="check-ins")
+        self._nursery.start(self._records.work(), name="steps")
         if self._sweeping:
             self._nursery.start(self.sweeper.work(), name="sweeper")
             self._nursery.start(self._hear_after_a_while(), name="ears")
@@ -116,6 +153,9 @@ class Engine:
         try:
             await self._nursery.__aexit__(kind, error, trace)
         finally:
+            if self._telling_steps is not None:
+                self._telling_steps.cancel()
+                self._tell_steps_elsewhere()
             for ear in (self._ready_elsewhere, self._journal_elsewhere, self._spreads_elsewhere):
                 ear.close()
             await self.store.close()
@@ -127,6 +167,36 @@ class Engine:
     async def do(self, command: Command) -> object:
         """Have a command decided and committed; its answer, or its error."""
         return await self._decisions.ask(command)
+
+    async def record(self, step: RecordStep) -> None:
+        """Have a step of a flow recorded; it is durable when this returns.
+
+        A step that comes alone takes the short way, without the batcher, which would only be woken to wake us again.
+        Whatever goes wrong there is left to the batcher: it knows what to do, and recognises a step that was recorded.
+        """
+        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
+        if short and lease and lane is not None and self._records.idle and not self.sweeper.jumped:
+            try:
+                recorded = await short.record(lease, records.decision(step, lane))
+            except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
+                recorded = False
+            if recorded:
+                self._tell_steps(_ONE_STEP)
+                return
+        await self._records.ask(step)
+
+    def record_here(self, step: RecordStep) -> bool:
+        """The short way for a step that comes from a thread; False: go the long way, through the engine's loop."""
+        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
+        if short is None or lease is None or lane is None or self.sweeper.jumped:
+            return False
+        try:
+            recorded = short.record_here(lease, records.decision(step, lane), self.pace.store_patience)
+        except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
+            return False
+        if recorded and self._telling_steps is None and self.loop is not None:
+            self.loop.call_soon_threadsafe(self._tell_steps, _ONE_STEP)
+        return recorded
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
@@ -151,13 +221,10 @@ class Engine:
         while True:
             news = self.ready.listen()
             sent = loop.time()
-            asked = self._decisions.ask(claim)
-            try:
-                granted = await asked
-            except asyncio.CancelledError:
-                if asked.done() and not asked.cancelled() and asked.exception() is None:
-                    self._give_back([asked.result()])  # cancelled in the very moment it was answered
-                raise
+            back = await self._held_back()
+            granted: list[Granted] = []
+            if not back.everything:
+                granted = await self._claim_now(replace(claim, outside=back.runs) if back.runs else claim)
             left = until - loop.time()
             if granted:
                 self._ready_elsewhere.rewarded()
@@ -165,13 +232,29 @@ class Engine:
                 return Claimed(granted, sent)
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
 
+    async def _claim_now(self, claim: Claim) -> list[Granted]:
+        asked = self._decisions.ask(claim)
+        try:
+            granted: list[Granted] = await asked
+        except asyncio.CancelledError:
+            if asked.done() and not asked.cancelled() and asked.exception() is None:
+                self._give_back([asked.result()])  # cancelled in the very moment it was answered
+            raise
+        return granted
+
+    async def _held_back(self) -> HeldBack:
+        """What open questions hold back; where they hold back their own tasks alone, nobody has to look."""
+        if self.pause_on_question == "task":
+            return NOTHING_HELD_BACK
+        return held_back(self.pause_on_question, await self.store.view_questions())
+
     async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
         lanes = self._lanes
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer)
-            for lane in {(new.role, new.services): None for new in _new_tasks(command)}
+            if isinstance(command, Submit | Answer | TakeUp | Delegate)
+            for lane in _lanes_of(command)
             if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }
         if wanted:
@@ -185,6 +268,21 @@ class Engine:
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
         return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False, wait=wait)
+
+    async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
+        lane = self._lanes.get(_STEPS)
+        if lane is None:
+            lane = self._lanes[_STEPS] = (await self.store.intern_lanes([_STEPS]))[0]
+        if self.sweeper.jumped:
+            await self.sweeper.mind_the_clock()
+        met: list[None] = []
+
+        def work(tx: Transaction) -> Awaitable[Performed]:
+            careful = bool(met)
+            met.append(None)
+            return records.perform(tx, said, lane, self._flows, careful=careful)
+
+        return await commit(self.store, work, wait=wait)
 
     def _give_back(self, answers: Sequence[object]) -> None:
         """Tasks granted to a claimer that no longer waits go back to the pool at once.
@@ -209,6 +307,17 @@ class Engine:
         else:
             self.store.announce(Call(news.ready, news.events, news.spreads, news.due))
 
+    def _tell_steps(self, news: News) -> None:
+        if not news.steps:
+            return
+        self.journal.fire()
+        if self._telling_steps is None and self.loop is not None:
+            self._telling_steps = self.loop.call_later(TELL_STEPS_EVERY, self._tell_steps_elsewhere)
+
+    def _tell_steps_elsewhere(self) -> None:
+        self._telling_steps = None
+        self.store.announce(Call(journal=True))
+
     def hear(self) -> None:
         """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
         if not self._hearing:
@@ -230,8 +339,15 @@ class Engine:
             self.sweeper.hear(News(due=call.due))
 
 
-def _new_tasks(command: Submit | Answer) -> Sequence[NewTask]:
-    return command.tasks if isinstance(command, Submit) else command.subtasks
+def _lanes_of(command: Submit | Answer | TakeUp | Delegate) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """The lanes of the tasks that a command would make, each once."""
+    if isinstance(command, TakeUp):
+        new: Sequence[NewTask] = (command.flow,)
+    elif isinstance(command, Delegate):
+        new = (command.request,)
+    else:
+        new = command.tasks if isinstance(command, Submit) else command.subtasks
+    return dict.fromkeys((one.role, one.services) for one in new)
 
 
 def _forget(future: asyncio.Future[object]) -> None:

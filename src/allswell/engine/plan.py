@@ -11,6 +11,7 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Delegate,
     EndRun,
     Fail,
     NewTask,
@@ -18,6 +19,7 @@ from allswell.domain.command import (
     Park,
     Report,
     Submit,
+    TakeUp,
     Word,
 )
 from allswell.domain.names import (
@@ -62,25 +64,20 @@ class Plan:
 
     def _add(self, command: Command | Claim) -> None:
         if isinstance(command, Word):
-            self.agents[command.agent] = None
-            self._hold(command.task)
-            if isinstance(command, Fail):
-                self.services.update(dict.fromkeys(command.failure.services))
+            self._add_word(command)
         elif isinstance(command, Claim):
             if command.task is not None:
                 self._hold(command.task)
         elif isinstance(command, Submit):
             self._submit(command.tasks)
+        elif isinstance(command, TakeUp):
+            self._submit((command.flow,))
+            self._hold(command.flow.id)
+            self.runs_shared = False
         elif isinstance(command, Cancel):
             self._hold(command.task)
         elif isinstance(command, Answer):
-            self.questions[command.question] = None
-            service = service_of_question(command.question)
-            if service is None:
-                self._hold(task_of_question(command.question))
-            else:
-                self.services[service] = None
-            self._submit(command.subtasks)
+            self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
             self.runs_shared = False
@@ -89,9 +86,26 @@ class Plan:
         elif isinstance(command, Report):
             self.services[command.permit.service] = None
 
+    def _add_word(self, command: Word) -> None:
+        self.agents[command.agent] = None
+        self._hold(command.task)
+        if isinstance(command, Fail):
+            self.services.update(dict.fromkeys(command.failure.services))
+        elif isinstance(command, Delegate):
+            self.tasks[command.request.id] = None
+
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None
         self.held[task] = None
+
+    def _answer(self, command: Answer) -> None:
+        self.questions[command.question] = None
+        service = service_of_question(command.question)
+        if service is None:
+            self._hold(task_of_question(command.question))
+        else:
+            self.services[service] = None
+        self._submit(command.subtasks)
 
     def _submit(self, tasks: Iterable[NewTask]) -> None:
         for new in tasks:

@@ -18,22 +18,29 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from allswell.domain.deadline import ScopeKind, own_limit
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread, run_in_thread, settled
+from allswell.runtime.durable.inside import in_flow
+from allswell.runtime.durable.step import Key, Step
 from allswell.runtime.limits import limits
 from allswell.timing import scope as timing
 from allswell.timing.scope import Scope
+
+if TYPE_CHECKING:
+    from allswell.engine.sync import SyncWatch
+    from allswell.engine.watch import Watch
+    from allswell.runtime.durable.flow import DurableFlow
 
 P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 Place = Literal["thread", "process", "here"]
-Given = tuple[float | str | None, float | str | None, Place]
-_PLAIN: Given = (None, None, "thread")
+Given = tuple[float | str | None, float | str | None, Place, Key | None]
+_PLAIN: Given = (None, None, "thread", None)
 
 
 class LimitedScope(Scope):
@@ -49,6 +56,7 @@ class LimitedScope(Scope):
         timeout: float | str | None,
         timeout_override: float | str | None,
         on: Place,
+        key: Key | None = None,
     ) -> None:
         given: object = name
         if not isinstance(given, str):
@@ -59,19 +67,22 @@ class LimitedScope(Scope):
         figures = limits()
         own = own_limit(kind, timeout, timeout_override, limits=figures)
         super().__init__(own, kind=kind, name=name, grace_ms=figures.grace)
-        self._given = _PLAIN if (timeout, timeout_override, on) == _PLAIN else (timeout, timeout_override, on)
+        self._given = (timeout, timeout_override, on, key)
+        if self._given == _PLAIN:
+            self._given = _PLAIN
 
     def __call__(self, function: F) -> F:
         """The function, bounded by a scope like this one at every call."""
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             text = f"{function.__qualname__} is a generator: its body runs in pieces, so put the scope inside it"
             raise Refused("generator", text, where="function")
-        timeout, override, on = self._given
+        timeout, override, on, key = self._given
         kind, name = ScopeKind(self.kind), self.name or getattr(function, "__qualname__", "")
 
         def fresh() -> LimitedScope:
             return LimitedScope(kind, name, timeout, override, on)
 
+        step = Step(name, function, key) if kind is ScopeKind.STEP else None
         if inspect.iscoroutinefunction(function):
             if on == "process":
                 text = f"{name} is async: it runs as a task of its own, and cannot run on a process"
@@ -79,13 +90,19 @@ class LimitedScope(Scope):
 
             @functools.wraps(function)
             async def call_async(*args: object, **kwargs: object) -> object:
-                return await timing.run(fresh(), function, *args, **kwargs)
+                flow = in_flow.get() if step is not None else None
+                if flow is None or step is None:
+                    return await timing.run(fresh(), function, *args, **kwargs)
+                return await flow.call(step, lambda: timing.run(fresh(), function, *args, **kwargs), args, kwargs)
 
             return cast("F", call_async)
 
         @functools.wraps(function)
         def call_sync(*args: object, **kwargs: object) -> object:
-            return _call(fresh(), on, function, args, kwargs)
+            flow = in_flow.get() if step is not None else None
+            if flow is None or step is None:
+                return _call(fresh(), on, function, args, kwargs)
+            return flow.call_sync(step, lambda: _call(fresh(), on, function, args, kwargs), args, kwargs)
 
         if on == "process":
             from allswell.runtime.processes import reference
@@ -125,6 +142,16 @@ async def run(scope: Scope, function: Callable[..., object], /, *args: object, *
         given.close()
         text = "what is to run has been called already: give the function itself, and its arguments after it"
         raise Refused("not_callable", text, where="function")
+    flow = in_flow.get()
+    if flow is None or scope.kind != ScopeKind.STEP:
+        return await _run(scope, function, args, kwargs)
+    step = Step(scope.name or getattr(function, "__qualname__", "step"), function)
+    return await flow.call(step, lambda: _run(scope, function, args, kwargs), args, kwargs)
+
+
+async def _run(
+    scope: Scope, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> object:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return await timing.run(scope, cast("Callable[..., Awaitable[object]]", function), *args, **kwargs)
     if isinstance(scope, LimitedScope) and scope.on == "process":
@@ -134,15 +161,48 @@ async def run(scope: Scope, function: Callable[..., object], /, *args: object, *
     return await run_in_thread(scope, lambda: settled(function(*args, **kwargs)))
 
 
+@overload
 def flow(
     name: str = "",
     timeout: float | str | None = None,
     *,
     timeout_override: float | str | None = None,
     on: Place = "thread",
+) -> LimitedScope: ...
+@overload
+def flow(
+    name: str,
+    timeout: float | str | None = None,
+    *,
+    timeout_override: float | str | None = None,
+    run_id: str,
+    store: str | None = None,
+    watch: Watch | SyncWatch | None = None,
+) -> DurableFlow: ...
+def flow(
+    name: str = "",
+    timeout: float | str | None = None,
+    *,
+    timeout_override: float | str | None = None,
+    on: Place = "thread",
+    run_id: str | None = None,
+    store: str | None = None,
+    watch: Watch | SyncWatch | None = None,
 ) -> LimitedScope:
-    """A whole flow with all its steps: 30 minutes unless it says otherwise, at most 45."""
-    return LimitedScope(ScopeKind.FLOW, name, timeout, timeout_override, on)
+    """A whole flow with all its steps: 30 minutes unless it says otherwise, at most 45.
+
+    With a `run_id` it is durable: the results of its steps are kept in the store (that of `allswell.open()` unless
+    `store` or `watch` names another), and a step that is finished is not run again when the flow is.
+    """
+    if run_id is None:
+        if store is not None or watch is not None:
+            raise Refused(
+                "no_run_id", "a flow that is kept in a store needs a run_id, to be found again", where="run_id"
+            )
+        return LimitedScope(ScopeKind.FLOW, name, timeout, timeout_override, on)
+    from allswell.runtime.durable.flow import DurableFlow  # and with it the engine
+
+    return DurableFlow(name, timeout, timeout_override, run_id=run_id, store=store, watch=watch)
 
 
 def step(
@@ -151,9 +211,13 @@ def step(
     *,
     timeout_override: float | str | None = None,
     on: Place = "thread",
+    key: Key | None = None,
 ) -> LimitedScope:
-    """One step of a flow: 10 minutes unless it says otherwise, at most 15."""
-    return LimitedScope(ScopeKind.STEP, name, timeout, timeout_override, on)
+    """One step of a flow: 10 minutes unless it says otherwise, at most 15.
+
+    `key` makes of what the step is called with what tells its calls in one durable flow apart; by default all of it.
+    """
+    return LimitedScope(ScopeKind.STEP, name, timeout, timeout_override, on, key)
 
 
 def llm_call(

@@ -18,6 +18,8 @@ PROJECT = "pyproject.toml"
 _SECTION = ("tool", "allswell")
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
+_LARGEST = 1 << 20
+
 Path_ = tuple[str, ...]
 
 
@@ -59,6 +61,8 @@ class Found(msgspec.Struct, frozen=True):
         path = name
         while path and path not in self.spots:
             path = path[:-1]
+        if not path:  # of `[a.b]` only the whole has a place, and `a` is there too
+            path = next((spot for spot in self.spots if name and spot[: len(name)] == name), ())
         file = str(self.path)
         if not path:
             return Source(self.kind, file, self.path.parent, Place(file))
@@ -86,7 +90,11 @@ def files(start: Path, problems: list[Problem], instead: Path | None = None) -> 
 
 def _text(path: Path, problems: list[Problem]) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as opened:
+            text = opened.read(_LARGEST + 1)
+        if len(text) <= _LARGEST:
+            return text
+        problems.append(Problem("the file is larger than 1 MiB, which settings never are", str(path), Place(str(path))))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError:

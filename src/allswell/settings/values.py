@@ -22,6 +22,7 @@ WANTED = {
     Kind.SHARE: "a number between 0 and 1",
     Kind.PERCENT: "a percentage, more than 0 and less than 100",
     Kind.SIZE: 'bytes, or a size such as "500MB"',
+    Kind.CHOICE: "one of its choices",
 }
 
 
@@ -34,15 +35,18 @@ def read(setting: Setting, raw: object) -> Value:
     if setting.none is not None and raw == setting.none:
         return None
     value = _read(setting.kind, raw, setting.name)
+    if setting.choices and value not in setting.choices:
+        value = None
     if value is None:
         also = "" if setting.none is None else f', or "{setting.none}"'
-        raise Unfit(f"{setting.name} must be {WANTED[setting.kind]}{also}, not {_described(raw)}")
+        wanted = " or ".join(f'"{choice}"' for choice in setting.choices) or WANTED[setting.kind]
+        raise Unfit(f"{setting.name} must be {wanted}{also}, not {_described(raw)}")
     return value
 
 
 def _read(kind: Kind, raw: object, name: str) -> Value:
     match kind:
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.CHOICE:
             return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
         case Kind.DURATION:
             return _duration(raw, name)
@@ -75,7 +79,10 @@ def _duration(raw: object, name: str) -> int | None:
 def _seconds(raw: object, name: str) -> float | None:
     seconds = _number(raw)
     if seconds is None:
-        length = _duration(raw, name) if isinstance(raw, str) else None
+        try:
+            length = _duration(raw, name) if isinstance(raw, str) else None
+        except Unfit:  # its words are about milliseconds
+            return None
         return None if length is None else _plain(length / 1_000)
     if not 0 <= seconds * 1_000 <= duration.LONGEST:
         raise Unfit(f"{name} must be between 0 and 366 days")
@@ -89,6 +96,8 @@ def _plain(number: float) -> float:
 def _number(raw: object) -> float | None:
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         return None
+    if isinstance(raw, str) and ("_" in raw or not raw.isascii()):
+        return None  # Python would read a number there, and people might read another one
     try:
         number = float(raw)
     except (ValueError, OverflowError):
@@ -127,7 +136,7 @@ def show(setting: Setting, value: Value) -> str:
             return f"{value:g}%" if isinstance(value, float) else f"{value}%"
         case Kind.SIZE:
             return _show_size(int(value))
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.CHOICE:
             return hide(str(value))
         case Kind.COUNT | Kind.SHARE:
             return f"{value:g}" if isinstance(value, float) else str(value)

@@ -14,11 +14,51 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from allswell.errors import Unavailable
 
 T = TypeVar("T")
+
+
+AT_ONCE = 0.002
+"""Seconds. A loop that has nothing else to do waits so long for the thread itself: to sleep and be woken through its
+own pipe costs half as much again as a commit. What takes longer is waited for by a future, as everything is."""
+
+
+class Job(Generic[T]):
+    """One call, on its way through the thread."""
+
+    __slots__ = ("_error", "_function", "_over", "_result", "tell")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._over = threading.Lock()
+        self._over.acquire()
+        self.tell: Callable[[], None] | None = None
+        """Called in the thread when it is over, if it is set by then."""
+
+    def run(self) -> None:
+        """Do it; in the thread."""
+        try:
+            self._result = self._function()
+        except BaseException as caught:  # noqa: BLE001 - it is raised again where the caller waits
+            self._error = caught
+        self._over.release()
+        if self.tell is not None:
+            self.tell()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over within so long; once it has said so, that is the last time it is asked."""
+        return self._over.acquire(timeout=seconds) if seconds else self._over.acquire(blocking=False)
+
+    def result(self) -> T:
+        """What came of it."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # it is over, and there is no error: this is it
 
 
 class WorkThread:
@@ -37,42 +77,44 @@ class WorkThread:
         while (call := self._calls.get()) is not None:
             call()
 
+    def post(self, function: Callable[[], T]) -> Job[T]:
+        """The call, on its way; for callers that are threads themselves."""
+        job = Job(function)
+        self._calls.put(job.run)
+        return job
+
     async def call(self, function: Callable[[], T], *, timeout: float, what: str) -> T:
         """The function's result, computed in the thread; `what` names the bound in the error when it passes."""
         if self.abandoned:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        job = self.post(function)
+        if not getattr(loop, "_ready", True) and job.wait(AT_ONCE):
+            return job.result()
+        future: asyncio.Future[None] = loop.create_future()
 
-        def settle(result: T | None, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(result)  # type: ignore[arg-type]
+        def settle() -> None:
+            if not future.done():
+                future.set_result(None)
 
-        def run() -> None:
-            result: T | None = None
-            error: BaseException | None = None
+        def tell() -> None:
             try:
-                result = function()
-            except BaseException as caught:  # noqa: BLE001 - it is raised again where the caller waits
-                error = caught
-            try:
-                loop.call_soon_threadsafe(settle, result, error)
+                loop.call_soon_threadsafe(settle)
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-        self._calls.put(run)
+        job.tell = tell
+        if job.wait(0.0):  # it ended before it knew whom to tell
+            return job.result()
         until = loop.time() + timeout
         self._bounds[future] = (until, f"{what} did not answer within {timeout:g} s")
         if self._watch is None or until < self._watch.when():
             self._set_watch(loop, until)
         try:
-            return await future
+            await future
         finally:
             del self._bounds[future]
+        return job.result()
 
     def _set_watch(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
         """One timer for all callers, set anew only when it has run out: most calls end long before their bound."""

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -128,6 +128,10 @@ class FaultyStore:
         """One task."""
         return await self._reach().view_task(task)
 
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done."""
+        return await self._reach().view_results(run, role, after, limit)
+
     async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
         """A task's payload and result."""
         return await self._reach().view_payload(task)
@@ -179,6 +183,14 @@ class FaultyStore:
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
         await self._reach().advance(follower, position)
+
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return await self._reach().view_kept(prefix)
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+        return await self._reach().swap(key, before, after)
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself."""

@@ -35,7 +35,7 @@ def statement_before_visibility(worker: Worker) -> Iterator[Finding]:
         yield STATEMENT_BEFORE_VISIBILITY.broken(
             f"{statement.name} of {statement.length} ms means no limit at all to PostgreSQL.",
             (statement,),
-            fix=f"Give it more than 0 and less than {exact(visibility.length)}.",
+            fix=f"Give it more than 0 and less than {visibility.name} ({exact(visibility.length)}).",
         )
     elif statement.value >= visibility.value:
         yield STATEMENT_BEFORE_VISIBILITY.broken(
@@ -43,7 +43,8 @@ def statement_before_visibility(worker: Worker) -> Iterator[Finding]:
             " or a message is handed to another worker while the first still writes.",
             (statement, visibility),
             sum=Sum((one(statement.length),), "≥", visibility.length),
-            fix=f"Make {statement.name} less than {exact(visibility.length)}.",
+            fix=f"Make {visibility.name} more than {exact(statement.length)}"
+            + (f", or {statement.name} less than {exact(visibility.length)}." if visibility.length > 1 else "."),
         )
 
 

@@ -218,7 +218,8 @@ def _afterwards(path: list[str], facts: Facts) -> list[Next]:
         row = facts.rows[TaskId(id_)]
         rest = len(row.waits) - 1
         name = quoted(row.task.name, 60)
-        told.append(f"{name} still waits for {many(rest, 'more thing')}" if rest else f"{name} can be claimed")
+        free = f"{name} is over" if row.task.spec.flow else f"{name} can be claimed"
+        told.append(f"{name} still waits for {many(rest, 'more thing')}" if rest else free)
         if rest:
             break
     if told:

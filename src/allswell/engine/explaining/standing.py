@@ -5,6 +5,7 @@ Whatever is due and has not happened is called overdue: then nobody sweeps, and 
 
 from __future__ import annotations
 
+from allswell.domain.flow import FLOW_LEFT
 from allswell.domain.lease import (
     Lease,
     asked_at,
@@ -130,7 +131,7 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
     lease, task, now = row.lease, row.task, facts.now
     assert lease is not None  # noqa: S101 - for the type checker
     who = clean(lease.agent)
-    back = "the task is taken back"
+    back = "its program can be run elsewhere" if task.spec.flow else "the task is taken back"
     found: list[Next] = []
     recovered, lapse, idle = recovered_at(lease), lapses_at(lease), idles_at(lease)
     if recovered is not None:
@@ -153,7 +154,8 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
     if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
         found.append(Next(lease.deadline, "its run's deadline is reached: the task fails"))
     else:
-        found.append(Next(lease.deadline, f"its limit of {limit} is reached: {back}, {_after(task, 'timeouts')}"))
+        then = "a human is asked" if task.spec.flow else f"{back}, {_after(task, 'timeouts')}"
+        found.append(Next(lease.deadline, f"its limit of {limit} is reached: {then}"))
     return tuple(sorted((one for one in found if one.at is not None and one.at <= lease.deadline), key=_when))
 
 
@@ -309,6 +311,7 @@ _OUTCOMES = {
     "agent_timeout": "reached its hard limit",
     "agent_idle": "gave no sign of progress for too long",
     "lease_lapsed": "stopped renewing its lease: it died, or was cut off",
+    "agent_died": "died",
     "agent_stalled": "missed too many check-ins in a row",
     "run_timeout": "was cut off by its run's deadline",
     "parked": "met a limit and was asked to wait",
@@ -360,7 +363,11 @@ def stand_question(question: Question, now: int) -> Standing:
 
 
 def _why_withdrawn(question: Question) -> str:
-    return "its task ended without an answer" if question.service is None else "the service works again"
+    if question.service is not None:
+        return "the service works again"
+    return (
+        "its program was run again, or it ended" if question.kind == FLOW_LEFT else "its task ended without an answer"
+    )
 
 
 def _answer(question: Question, option: Option) -> str:

@@ -32,7 +32,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -43,17 +43,18 @@ from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
 from allswell.domain.incident import Incident
 from allswell.domain.submit import check_name
 from allswell.errors import Refused
-from allswell.runtime.calling import call_in_thread, settled
+from allswell.runtime.calling import settled
 from allswell.runtime.guard import breakers as memory
 from allswell.runtime.guard import budgets as purses
 from allswell.runtime.guard.attempts import AsyncAttempts, Attempt, Attempts
+from allswell.runtime.guard.blocking import Place, call_blocking
 from allswell.runtime.guard.breakers import AsyncBreakers, Awaited, Breakers
 from allswell.runtime.guard.figures import usual_policy
 from allswell.runtime.guard.nesting import ATTEMPT, probing
 from allswell.runtime.guard.streams import async_stream, sync_stream
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.clock import Clock, SystemClock
-from allswell.timing.scope import Scope, ScopeTimeout
+from allswell.timing.scope import Scope
 
 if TYPE_CHECKING:
     from allswell.engine.sync import SyncWatch
@@ -91,7 +92,7 @@ class Guard:
         *,
         classifier: Classifier | None = None,
         on_incident: Hook | None = None,
-        on: Literal["thread", "here"] = "thread",
+        on: Place = "thread",
         around: Surroundings | None = None,
     ) -> None:
         if on not in ("thread", "here"):
@@ -177,8 +178,7 @@ class Guard:
             try:
                 with probing(permit):
                     called = functools.partial(_called, function, args, kwargs)
-                    scope = trial.scope()
-                    result = _here(scope, called) if self.on == "here" else call_in_thread(scope, called)
+                    result = call_blocking(self.on, trial.scope(), called)
             except BaseException as error:
                 pause = trial.failed(error, permit)
                 if pause is None:
@@ -281,18 +281,6 @@ def _called(function: Callable[..., T], args: tuple[object, ...], kwargs: dict[s
     return settled(function(*args, **kwargs))
 
 
-def _here(scope: Scope, function: Callable[[], T]) -> T:
-    """Call a function inside a scope that cannot interrupt it; what it brought late, it has brought."""
-    brought: list[T] = []
-    try:
-        with scope:
-            brought.append(function())
-    except ScopeTimeout as late:
-        if not brought or late.scope is not scope:
-            raise
-    return brought[0]
-
-
 def guard(  # noqa: PLR0913 - each is a figure with a name
     service: str,
     policy: GuardPolicy | None = None,
@@ -305,7 +293,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     patient: bool = False,
     classifier: Classifier | None = None,
     on_incident: Hook | None = None,
-    on: Literal["thread", "here"] = "thread",
+    on: Place = "thread",
     watch: Watch | SyncWatch | None = None,
 ) -> Guard:
     """A guard for calls to a service: with a whole policy, or with the figures that differ from the settings.

@@ -5,17 +5,21 @@ outcome still counts for the breaker: a stream that breaks off is a failure of i
 and one that its consumer leaves in the middle was answering when it was left.
 
 The attempt's limit bounds the waits for the next item, all of them together; a consumer's own time does not count. It
-is no scope around the `yield`: that would reach out to the consumer, and end code that is none of ours.
+is no scope around the `yield`: that would reach out to the consumer, and end code that is none of ours. A plain
+generator is run as plain functions are, item by item: in threads, which can be given up, or, with `on="here"`, where it
+is used, and then its limits are seen to between two items.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing, closing
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from allswell.domain.breaker import Permit
+from allswell.runtime.guard.blocking import call_blocking
 from allswell.runtime.guard.nesting import ATTEMPT, probing
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope
@@ -90,10 +94,11 @@ def sync_stream(
     trial = SyncTrial(guard)
     while True:
         permit, pause = trial.admit(), 0.0
-        with closing(function(*args, **kwargs)) as items:
+        limit: float | None = trial.limit()
+        with _closing(function(*args, **kwargs)) as items:
             while True:
                 try:
-                    item = _next(items, trial, permit)
+                    item, limit = _next(items, trial, limit, permit)
                 except _Again as again:
                     pause = again.pause
                     break
@@ -108,10 +113,26 @@ def sync_stream(
         guard.sleep(pause)
 
 
-def _next(items: Generator[Any, None, None], trial: SyncTrial, permit: Permit) -> object:
+@contextmanager
+def _closing(items: Generator[Any, None, None]) -> Iterator[Generator[Any, None, None]]:
+    try:
+        yield items
+    finally:
+        if (
+            inspect.getgeneratorstate(items) != inspect.GEN_RUNNING
+        ):  # else it runs on in a thread that was given up, and nobody can close it
+            items.close()
+
+
+def _next(
+    items: Generator[Any, None, None], trial: SyncTrial, limit: float | None, permit: Permit
+) -> tuple[Any, float | None]:
+    """The next item and the time that is left for the others; every other ending is told."""
+    guard = trial.guard
+    began = guard.clock.monotonic()
     try:
         with probing(permit):
-            item = next(items, _END)
+            item = call_blocking(guard.on, _scope(guard.service, limit), lambda: next(items, _END))
     except BaseException as error:
         pause = trial.failed(error, permit)
         if pause is None:
@@ -119,4 +140,13 @@ def _next(items: Generator[Any, None, None], trial: SyncTrial, permit: Permit) -
         raise _Again(pause) from None
     if item is _END:
         trial.succeeded(permit)
-    return item
+    return item, limit if limit is None else limit - (guard.clock.monotonic() - began)
+
+
+def _scope(service: str, limit: float | None) -> Scope:
+    """The scope of the wait for one item; refused where the others have used up all the time."""
+    if limit is not None and limit <= 0:
+        scope = Scope(None, kind=ATTEMPT, name=service)
+        scope.deadline = scope.now()
+        raise scope.timed_out()
+    return Scope(limit, kind=ATTEMPT, name=service, grace_ms=0)

@@ -260,7 +260,7 @@ class SyncGuarded(_Requests):
 
     def _bounded(self, request: Theirs, trial: SyncTrial) -> int | None:
         """No single wait of this request may be longer than the whole attempt; returns when that is over."""
-        left = [time for time in (trial.limit(), trial.remaining()) if time is not None]
+        left = [time for time in (trial.limit(), trial.left()) if time is not None]
         if not left:
             return None
         most = max(min(left), 1)

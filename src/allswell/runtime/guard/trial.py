@@ -32,7 +32,7 @@ from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass, Failure, weather
 from allswell.errors import BreakerOpen, ServiceParked
 from allswell.runtime.guard.nesting import ATTEMPT, gave_up, inside_a_guard, is_probe_of, mark, unmark
-from allswell.timing.scope import Scope, remaining_ms
+from allswell.timing.scope import Scope, current, remaining_ms
 
 if TYPE_CHECKING:
     from allswell.runtime.guard.guard import Guard
@@ -60,7 +60,14 @@ class Trial:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def remaining(self) -> int | None:
-        """Milliseconds that are left: of the call's own timeout, and of every scope around it."""
+        """Milliseconds that are left for another try: of the call's own timeout, and of every scope around it.
+
+        The grace of a scope whose time is up is there for putting things in order: nothing is waited for in it.
+        """
+        return 0 if _time_is_up() else self.left()
+
+    def left(self) -> int | None:
+        """Milliseconds that an attempt can take at most; in clean-up, what is left of the grace."""
         outside = remaining_ms()
         own = None if self._deadline is None else self._deadline - self.guard.clock.monotonic()
         if own is None:
@@ -114,10 +121,15 @@ class Trial:
             return failure_of(error, now=now)
 
     def _tells(self, failure: Failure, settled: str | None, permit: Permit) -> Outcome:
-        """What an error tells about our service: one that another guard has given up on was told by it already."""
-        if settled is None or (settled == self.guard.service and permit.probe):
-            return outcome_of(failure)
-        return Outcome.UNTOLD
+        """What an error tells about our service: nothing, if another guard has given up on it and told it already.
+
+        Nor does a call that a scope around it cut off: whose time was up was the caller.
+        """
+        if settled is not None and not (settled == self.guard.service and permit.probe):
+            return Outcome.UNTOLD
+        if failure.error is ErrorClass.NETWORK and _time_is_up():
+            return Outcome.UNTOLD
+        return outcome_of(failure)
 
     def _passes_on(self, error: Exception) -> None:
         """A guard inside has given up on it, and so do we."""
@@ -199,6 +211,12 @@ class Trial:
                 return Escalated(service, failures)
             case Effect.WITHDRAW:
                 return Withdrawn(service)
+
+
+def _time_is_up() -> bool:
+    """Whether the deadline of a scope around the call has passed."""
+    scope = current()
+    return scope is not None and scope.now() >= scope.deadline
 
 
 class AsyncTrial(Trial):

@@ -6,11 +6,11 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt
+from allswell.domain.task import OPEN, Attempt, State
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 
 if TYPE_CHECKING:
@@ -76,6 +76,17 @@ class MemoryViews:
         await self.give_way("view_payload")
         tables = self.database.tables
         return tables.payloads.get(task), tables.results.get(task)
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done."""
+        await self.give_way("view_results")
+        tables = self.database.tables
+        done = (
+            task.id
+            for task in tables.tasks.values()
+            if task.run == run and task.role == role and task.state == State.DONE and task.id > after
+        )
+        return [(id_, tables.results.get(id_, "null")) for id_ in nsmallest(limit, done)]
 
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
@@ -148,6 +159,19 @@ class MemoryViews:
         """Note where a follower has got to; never backwards."""
         await self.give_way("advance")
         self.database.cursors[follower] = max(position, self.database.cursors.get(follower, Position()))
+
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        await self.give_way("view_kept")
+        return {key: value for key, value in sorted(self.database.kept.items()) if key.startswith(prefix)}
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+        await self.give_way("swap")
+        if self.database.kept.get(key) != before:
+            return False
+        self.database.kept[key] = after
+        return True
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself."""

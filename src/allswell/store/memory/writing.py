@@ -33,6 +33,7 @@ def insertions(changes: Changes) -> Iterator[tuple[Key, bool]]:
     yield from (((Kind.AGENT, agent), False) for agent in changes.drop_agents)
     yield from (((Kind.QUESTION, question.id), True) for question in changes.new_questions)
     yield from (((Kind.TASK, task.id), True) for task, _ in changes.new_tasks)
+    yield from (((Kind.TASK, made.task.id), True) for made in changes.recorded)
     dropped = {task for task, _ in changes.drop_leases}
     yield from (((Kind.LEASE, lease.task), lease.task not in dropped) for lease in changes.new_leases)
     yield from (((Kind.SPREAD, spread.id), spread.id not in changes.drop_spreads) for spread in changes.new_spreads)
@@ -77,6 +78,11 @@ def _enter_tasks(changes: Changes, draft: Draft) -> None:
     for task, payload in changes.new_tasks:
         _insert(draft.tasks, task.id, task)
         draft.payloads.put(task.id, payload)
+    for made in changes.recorded:
+        _insert(draft.tasks, made.task.id, made.task)
+        draft.payloads.put(made.task.id, made.payload)
+        draft.results.put(made.task.id, made.result)
+        _insert(draft.attempts, (made.task.id, made.attempt.token), made.attempt)
     for task, result in changes.tasks:
         _update(draft.tasks, task.id, task)
         if result is not None:

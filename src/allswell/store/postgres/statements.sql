@@ -137,6 +137,25 @@ JOIN allswell.task AS t ON t.id = c.task
 ORDER BY c.rank, c.task LIMIT $3::integer
 FOR UPDATE OF t SKIP LOCKED
 
+-- name: pick_outside
+-- As `pick_allowed`, without the tasks of these runs; an agent without a name is barred from nothing.
+SELECT t.id
+FROM (
+    SELECT r.task, r.rank
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank FROM allswell.ready AS y
+        WHERE lane = l.lane
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text)
+          AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]))
+        ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t SKIP LOCKED
+
 -- name: count_ready
 -- How many rows a pick of this width could have looked at.
 SELECT count(*)
@@ -299,6 +318,35 @@ FROM ROWS FROM (
     json_array_elements_text($2::json),
     unnest($3::bigint[])
 ) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
+
+-- name: insert_recorded
+-- Tasks that are finished as they are made, each with its result and its one attempt.
+INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank,
+                           result, attempt)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank, result, attempt
+FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, lane integer, priority integer,
+                                      state text, created_at bigint, ended_at bigint, spec text, record text,
+                                      payload text, rank bigint, result text, attempt text)
+
+-- name: record
+-- The short way: a finished task and its event, if the flow is still held under this token. A lease that goes waits for
+-- us, or we for it: then it is not there any more, and nothing is written. How many tasks were made, and the time.
+WITH fence AS (
+    SELECT set_config('synchronous_commit', 'on', true) FROM allswell.lease
+    WHERE task = $1::text AND token = $2::bigint FOR SHARE
+), made AS (
+    INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload,
+                               rank, result, attempt)
+    SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank, result, attempt
+    FROM fence
+    CROSS JOIN json_to_recordset($3::json) AS x(id text, name text, run text, role text, lane integer, priority integer,
+                                                state text, created_at bigint, ended_at bigint, spec text, record text,
+                                                payload text, rank bigint, result text, attempt text)
+    RETURNING 1
+), told AS (
+    INSERT INTO allswell.journal (at, events) SELECT $4::bigint, $5::text FROM fence RETURNING 1
+)
+SELECT (SELECT count(*) FROM made), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM told
 
 -- name: update_tasks
 -- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.
@@ -472,6 +520,12 @@ ORDER BY t.id LIMIT $6::integer
 -- name: view_payload
 SELECT payload, result FROM allswell.task WHERE id = $1::text
 
+-- name: view_results
+-- The results of a run's tasks of one role that are done, by id.
+SELECT id, coalesce(result, 'null') FROM allswell.task
+WHERE run = $1::text AND ended_at IS NOT NULL AND role = $2::text AND state = 'done' AND id > $3::text
+ORDER BY id LIMIT $4::integer
+
 -- name: view_attempts
 SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late
 FROM allswell.attempt WHERE task = $1::text ORDER BY token
@@ -561,6 +615,18 @@ CREATE SCHEMA IF NOT EXISTS allswell
 -- name: read_kept
 -- What the watch keeps about itself.
 SELECT value FROM allswell.meta WHERE key = 'kept.' || $1::text
+
+-- name: view_kept
+-- What the watch keeps about itself under keys that begin so.
+SELECT substr(key, 6), value FROM allswell.meta WHERE starts_with(key, 'kept.' || $1::text) ORDER BY key
+
+-- name: swap_kept
+-- Something that the watch keeps about itself, in the place of what was there.
+UPDATE allswell.meta SET value = $3::text WHERE key = 'kept.' || $1::text AND value = $2::text RETURNING 1
+
+-- name: add_kept
+-- Something that the watch keeps about itself, where nothing was.
+INSERT INTO allswell.meta (key, value) VALUES ('kept.' || $1::text, $2::text) ON CONFLICT (key) DO NOTHING RETURNING 1
 
 -- name: put_kept
 -- Something that the watch keeps about itself.

@@ -21,6 +21,7 @@ from typing import TypeVar
 import msgspec
 import psycopg
 
+from allswell.domain.lease import Lease
 from allswell.errors import Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.drive import drive
@@ -37,6 +38,8 @@ from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.transaction import Clock, PostgresTransaction
 from allswell.store.postgres.values import json
 from allswell.store.postgres.views import PostgresViews, Table
+from allswell.store.postgres.write import short_record
+from allswell.store.shortcut import Decide
 from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
@@ -155,6 +158,38 @@ class PostgresStore(PostgresViews):
         self._broom.count(left)
         return result
 
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way to record a step: one statement, which commits by itself if the flow's holder is the same."""
+        changes = decide(believed, self._clock.guess())
+        if changes is None:
+            return False
+        job = self._short_way(short_record(believed.task, believed.token, changes))
+        desk = self._quiet_desk(_DECISIONS)
+        return await desk.call(job, timeout=self._settings.transact_timeout, what="a step (transact_timeout)")
+
+    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
+        """The short way for a thread that has no loop: by a desk that is there already."""
+        desk = self._desks.get(_DECISIONS[0])
+        changes = None if desk is None or desk.stuck else decide(believed, self._clock.guess())
+        if desk is None or changes is None:
+            return False
+        job = desk.post(self._short_way(short_record(believed.task, believed.token, changes)))
+        return job.wait(patience) and job.result()
+
+    def _short_way(self, statement: Statement) -> Callable[[Line], bool]:
+        def job(line: Line) -> bool:
+            try:
+                (answer,) = line.ask([statement])
+                found = answer.fetchall()
+            except psycopg.Error as error:
+                raise explain(error, self._address.place) from error
+            if not found:
+                return False
+            self._clock.see(found[0][1])
+            return bool(found[0][0])
+
+        return job
+
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place, asked on a new connection until the server knows."""
         deadline = time.monotonic() + self._settings.settle_timeout
@@ -220,6 +255,15 @@ class PostgresStore(PostgresViews):
             session.ask((SQL["advance_cursor"], (follower, position.xid, position.id)))
 
         await self._write(note, "a follower's cursor (view_timeout)")
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+
+        def keep(session: Session) -> bool:
+            asked = (SQL["add_kept"], (key, after)) if before is None else (SQL["swap_kept"], (key, before, after))
+            return session.ask(asked)[0].fetchone() is not None
+
+        return await self._write(keep, "what the watch keeps about itself (view_timeout)")
 
     async def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
@@ -24,12 +25,18 @@ class Clock:
 
     def __init__(self) -> None:
         self._latest = 0
+        self._seen = 0.0
 
     def see(self, moment: int) -> Millis:
         """The moment, or the latest seen if that is later."""
         # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
         latest = self._latest = max(self._latest, moment)
+        self._seen = time.monotonic()
         return Millis(latest)
+
+    def guess(self) -> Millis:
+        """What the server's clock says by now, going by how long ago it was last seen."""
+        return self.see(self._latest + int((time.monotonic() - self._seen) * 1_000))
 
 
 class PostgresTransaction:
@@ -126,7 +133,9 @@ class PostgresTransaction:
         lanes, services = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()))
         return [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""
         if not lanes or count < 1:
             return []
@@ -134,9 +143,11 @@ class PostgresTransaction:
         alive: list[TaskId] = []
         rows: Rows | None = None
         for _ in range(_PICK_ROUNDS):
-            barred = () if agent is None else (agent,)
+            more: tuple[str, ...] = () if agent is None else (agent,)
             name = "pick" if agent is None else "pick_allowed"
-            picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *barred))]
+            if outside:
+                name, more = "pick_outside", (agent or "", texts(outside))
+            picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *more))]
             if picked:
                 reading = Reading(Wanted(tasks=picked, payloads=picked, bars=picked))
                 *answers, numbered = self._ask_all(*reading.statements, (SQL["xid"], ()))

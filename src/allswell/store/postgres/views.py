@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -63,6 +63,10 @@ class PostgresViews:
         """A task's payload and result."""
         rows = await self._rows("view_payload", task)
         return (rows[0][0], rows[0][1]) if rows else (None, None)
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done."""
+        return [(row[0], row[1]) for row in await self._rows("view_results", run, role, after, limit)]
 
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
@@ -125,6 +129,10 @@ class PostgresViews:
     async def view_cursors(self) -> dict[str, Position]:
         """Where every follower has got to."""
         return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}
+
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return dict(await self._rows("view_kept", prefix))
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself under a key."""

@@ -15,8 +15,8 @@ import msgspec
 
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
-from allswell.domain.names import Millis, TaskId, Token
-from allswell.domain.task import Attempt, Record, rank
+from allswell.domain.names import Millis, RunId, TaskId, Token
+from allswell.domain.task import Attempt, Finished, Record, rank_of
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
 from allswell.store.postgres.connection import Statement
@@ -35,6 +35,26 @@ class _TaskUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     attempt: tuple[str, int, int, str, str, str] | None = None
 
 
+class _Recorded(msgspec.Struct, gc=False):
+    """What `insert_recorded` reads of a task."""
+
+    id: TaskId
+    name: str
+    run: RunId | None
+    role: str
+    lane: int
+    priority: int
+    state: str
+    created_at: Millis
+    ended_at: Millis | None
+    spec: str
+    record: str
+    payload: str
+    rank: int
+    result: str
+    attempt: str
+
+
 class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     """What `update_leases` reads of a lease."""
 
@@ -47,6 +67,12 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     checkin_at: Millis | None = None
     progress: float | None = None
     note: str = ""
+
+
+def short_record(task: TaskId, token: Token, changes: Changes) -> Statement:
+    """A finished task and its event as the one statement `record`."""
+    made = json([_recorded(one) for one in changes.recorded])
+    return _plain("record", task, token, made, changes.at, json(changes.events))
 
 
 def writes(changes: Changes) -> list[Statement]:
@@ -121,8 +147,10 @@ def _inserts(changes: Changes) -> list[Statement]:
     made: list[Statement] = []
     if changes.new_tasks:
         tasks, payloads = zip(*changes.new_tasks, strict=True)
-        ranks = integers([rank(task.priority, task.created_at) for task in tasks])
+        ranks = integers([rank_of(task) for task in tasks])
         made.append(_plain("insert_tasks", json(tasks), json(payloads), ranks))
+    if changes.recorded:
+        made.append(_plain("insert_recorded", json([_recorded(one) for one in changes.recorded])))
     if changes.new_leases:
         due = dict(changes.timers)
         dues = maybe_integers([due.get(lease.task) for lease in changes.new_leases])
@@ -176,6 +204,27 @@ def _renewal(lease: Lease) -> _LeaseUpdate:
         lease.checkin_at,
         lease.progress,
         lease.note,
+    )
+
+
+def _recorded(made: Finished) -> _Recorded:
+    task = made.task
+    return _Recorded(
+        task.id,
+        task.name,
+        task.run,
+        task.role,
+        task.lane,
+        task.priority,
+        task.state,
+        task.created_at,
+        task.ended_at,
+        json(task.spec),
+        json(task.record),
+        made.payload,
+        rank_of(task),
+        made.result,
+        json(_kept(made.attempt)),
     )
 
 

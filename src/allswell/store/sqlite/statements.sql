@@ -126,6 +126,13 @@ SELECT rank, task FROM ready
 WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND bar.agent = ?)
 ORDER BY rank, task LIMIT ?;
 
+-- name: pick_outside
+-- As `pick_for`, without the tasks of these runs; an agent without a name is barred from nothing.
+SELECT rank, task FROM ready
+WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND bar.agent = ?)
+  AND NOT EXISTS (SELECT 1 FROM task JOIN json_each(?) AS run ON run.value = task.run WHERE task.id = ready.task)
+ORDER BY rank, task LIMIT ?;
+
 -- name: find_due
 -- Timers that have fallen due, the oldest first, with the holder: those by themselves and those of leases.
 SELECT owner, agent FROM (
@@ -206,6 +213,12 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 -- A new task with its payload.
 INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
 VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?);
+
+-- name: insert_recorded
+-- A task that is finished as it is made, with its result and its one attempt.
+INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload,
+                  result, attempt)
+VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?, ?, ?);
 
 -- name: update_task
 -- What happened to a task; without a result, or a first attempt, the old one stays.
@@ -315,6 +328,11 @@ WHERE {condition} ORDER BY id LIMIT ?;
 -- name: view_payload
 -- A task's payload and result.
 SELECT payload, result FROM task WHERE id = ?;
+
+-- name: view_results
+-- The results of a run's tasks of one role that are done, by id.
+SELECT id, coalesce(result, 'null') FROM task
+WHERE run = ? AND ended_at IS NOT NULL AND role = ? AND state = 'done' AND id > ? ORDER BY id LIMIT ?;
 
 -- name: view_attempts
 -- A task's ended attempts, in order.
@@ -428,6 +446,18 @@ SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema_version';
 -- name: read_kept
 -- What the watch keeps about itself.
 SELECT value FROM meta WHERE key = 'kept.' || ?;
+
+-- name: view_kept
+-- What the watch keeps about itself under keys that begin so: the prefix, and the prefix again.
+SELECT substr(key, 6), value FROM meta WHERE substr(key, 1, 5 + length(?1)) = 'kept.' || ?1 ORDER BY key;
+
+-- name: swap_kept
+-- Something that the watch keeps about itself, in the place of what was there.
+UPDATE meta SET value = ? WHERE key = 'kept.' || ? AND value = ?;
+
+-- name: add_kept
+-- Something that the watch keeps about itself, where nothing was.
+INSERT INTO meta (key, value) VALUES ('kept.' || ?, ?) ON CONFLICT (key) DO NOTHING;
 
 -- name: put_kept
 -- Something that the watch keeps about itself.

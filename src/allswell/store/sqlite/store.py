@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.lease import Lease
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -19,6 +20,7 @@ from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
+from allswell.store.shortcut import Decide
 from allswell.store.sqlite import backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
@@ -156,6 +158,17 @@ class SqliteStore:
             self._unknown[ticket] = unit
             raise CommitUnknown(ticket) from None
 
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way to record a step: decided on the lease as it is, in the writer's thread."""
+        flow, writer = believed.task, self._writer
+        return await self._call(self._running()[0], lambda: writer.record(flow, decide), "a step")
+
+    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
+        """The short way for a thread that has no loop."""
+        thread, flow, writer = self._running()[0], believed.task, self._writer
+        job = thread.post(lambda: writer.record(flow, decide))
+        return job.wait(patience) and job.result()
+
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place whose commit hung; waits until the disk has answered.
 
@@ -192,6 +205,14 @@ class SqliteStore:
 
         await self._write_again(work)
 
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+
+        async def work(tx: SqliteTransaction) -> bool:
+            return tx.swap(key, before, after)
+
+        return await self._write_again(work)
+
     async def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
 
@@ -199,6 +220,10 @@ class SqliteStore:
             tx.remember(key, value)
 
         await self._write_again(work)
+
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return await self._view(lambda reader: views.all_kept(reader, prefix))
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself under a key."""
@@ -228,6 +253,10 @@ class SqliteStore:
     async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
         """A task's payload and result."""
         return await self._view(lambda reader: views.payload(reader, task))
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done."""
+        return await self._view(lambda reader: views.results(reader, run, role, after, limit))
 
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, in order."""

@@ -21,6 +21,7 @@ from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
+from allswell.store.shortcut import Decide
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
@@ -201,6 +202,8 @@ class SqliteTransaction:
             self._add_around(changes)
         if changes.new_tasks:
             self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
+        if changes.recorded:
+            self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
             self._insert("insert_ready", [(ready.task, ready.lane, ready.rank) for ready in changes.new_ready])
         if changes.new_waits:
@@ -241,9 +244,16 @@ class SqliteTransaction:
             known.last = row[0]
         return known.lanes.copy(), rows.services(self._connection.execute(SQL["read_services"]).fetchall())
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """The best `count` over these lanes: each lane's index is walked only as far as it is needed."""
-        if agent is None:
+        if outside:
+            runs = rows.text(tuple(outside))
+            cursors = [
+                self._connection.execute(SQL["pick_outside"], (lane, agent or "", runs, count)) for lane in lanes
+            ]
+        elif agent is None:
             cursors = [self._connection.execute(SQL["pick"], (lane, count)) for lane in lanes]
         else:
             cursors = [self._connection.execute(SQL["pick_for"], (lane, agent, count)) for lane in lanes]
@@ -283,6 +293,22 @@ class SqliteTransaction:
         """Live leases by task id."""
         return [TaskId(task) for task in self._column(SQL["find_leases"], after, limit)]
 
+    def record(self, flow: TaskId, decide: Decide) -> bool:
+        """Write what is decided on a flow's lease alone; False if nothing is."""
+        lease = self._cache.lease(flow)
+        if lease is None:
+            lease = next((Lease(*row) for row in self._by_id("read_lease", [flow])), None)
+        at, last = self._newest()
+        changes = decide(lease, self._clock.now(at))
+        if changes is None:
+            return False
+        for made in changes.recorded:
+            self._connection.execute(SQL["insert_recorded"], rows.recorded(made))
+        for row in rows.new_events(changes.events, changes.at, last):
+            self._connection.execute(SQL["insert_events"], row)
+        self._cache.last = (changes.at, last + len(changes.events))
+        return True
+
     def intern_lane(self, role: str, services: tuple[str, ...]) -> int:
         """The number of a lane, made if it is new."""
         key = (role, rows.text(services))
@@ -291,6 +317,11 @@ class SqliteTransaction:
             self._connection.execute(SQL["insert_lane"], key)
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
+
+    def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something, if what was there is still there."""
+        name, values = ("add_kept", (key, after)) if before is None else ("swap_kept", (after, key, before))
+        return self._connection.execute(SQL[name], values).rowcount == 1
 
     def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""

@@ -6,7 +6,7 @@ import sqlite3
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -85,6 +85,11 @@ def payload(connection: sqlite3.Connection, task: TaskId) -> tuple[str | None, s
     """A task's payload and result; neither if there is no such task."""
     found = connection.execute(SQL["view_payload"], (task,)).fetchall()
     return (found[0][0], found[0][1]) if found else (None, None)
+
+
+def results(connection: sqlite3.Connection, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+    """The results of a run's tasks of one role that are done."""
+    return connection.execute(SQL["view_results"], (run, role, after, limit)).fetchall()
 
 
 def attempts(connection: sqlite3.Connection, task: TaskId) -> list[Attempt]:
@@ -171,6 +176,11 @@ def cursor(connection: sqlite3.Connection, follower: str) -> Position:
 def cursors(connection: sqlite3.Connection) -> dict[str, Position]:
     """Where every follower has got to."""
     return {row[0]: Position(*row[1:]) for row in connection.execute(SQL["view_cursors"]).fetchall()}
+
+
+def all_kept(connection: sqlite3.Connection, prefix: str) -> dict[str, str]:
+    """What the watch keeps about itself under keys that begin so."""
+    return dict(connection.execute(SQL["view_kept"], (prefix,)).fetchall())
 
 
 def kept(connection: sqlite3.Connection, key: str) -> str | None:

@@ -16,12 +16,14 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TypeVar
 
+from allswell.domain.names import TaskId
 from allswell.errors import Unavailable
 from allswell.store.drive import drive
+from allswell.store.shortcut import Decide
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
-from allswell.store.sqlite.faults import translated
+from allswell.store.sqlite.faults import translate, translated
 from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_of
@@ -122,6 +124,27 @@ class Writer:
             return result
         finally:
             unit.committed.set_result(committed)
+
+    def record(self, flow: TaskId, decide: Decide) -> bool:
+        """The short way to record a step; False, or an error: nothing of it stays."""
+        connection = self._connection
+        if connection is None or not self._full:
+            return False
+        self._turnstile.enter()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            recorded = SqliteTransaction(connection, self._clock, self._lanes, self._cache).record(flow, decide)
+            connection.execute("COMMIT" if recorded else "ROLLBACK")
+        except BaseException as error:
+            self._cache.clear()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise translate(error, self._database, self._busy_timeout) from error
+            raise
+        finally:
+            self._turnstile.leave()
+        return recorded
 
     def _transact(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
         connection = self._connection

@@ -18,6 +18,7 @@ from allswell.testing.conformance import (
     keeping,
     living,
     picking,
+    shortening,
     viewing,
 )
 from allswell.testing.conformance.place import Case, Place, Skip
@@ -32,6 +33,7 @@ CASES: tuple[Case, ...] = (
     *following.CASES,
     *living.CASES,
     *calling.CASES,
+    *shortening.CASES,
 )
 
 __all__ = ["CASES", "Case", "Place", "Skip"]

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.run import Spread
-from allswell.domain.task import Bar, State
-from allswell.store.port import Changes, Kind, Transaction, Wanted
+from allswell.domain.task import Bar, Finished, State
+from allswell.store.port import Changes, Conflict, Kind, Transaction, Wanted
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Locks, Place, ids, read, take, write
 
@@ -65,6 +65,38 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
     assert got.payloads == {task.id: rows.TEXT, plain.id: ""}
     assert {id_: found for id_, found in got.bars.items() if found} == {task.id: {"bob", "ågent"}}
     assert got.spreads == {"t_full": split, "r_2": rows.spread("r_2")}
+
+
+async def a_task_may_be_finished_as_it_is_made(place: Place) -> None:
+    """With its payload, its result and its one attempt, which can still be brought something late; and only once."""
+    done = replace(rows.full_task("t_step"), state=State.DONE.value, ended_at=Millis(AT + 9), run=RunId("r_1"))
+    plain = replace(rows.task("t_plain", state=State.DONE.value), run=None)
+    ended = replace(rows.attempt("t_step", 1), late=None)
+    made = [
+        Finished(done, rows.TEXT, rows.TEXT, ended),
+        Finished(plain, "null", "null", replace(rows.attempt("t_plain", 1), late=None)),
+    ]
+    async with place.store() as store:
+        await write(store, Changes(recorded=made))
+        both = ids("t_step", "t_plain")
+        got = await read(store, Wanted(tasks=both, attempts=[(done.id, Token(1))], payloads=both))
+        assert await store.view_payload(done.id) == (rows.TEXT, rows.TEXT)
+        assert await store.view_attempts(done.id) == [ended]
+        late = replace(ended, late='{"late": true}')
+        await write(store, Changes(late_attempts=[late]), {Kind.TASK: ["t_step"]})
+        assert await store.view_attempts(done.id) == [late]
+        for twice in (Changes(recorded=made[:1]), rows.new_tasks(rows.task("t_plain"))):
+            try:
+                await write(store, twice)
+            except Conflict:
+                continue
+            raise AssertionError("a task was made twice")
+    assert got.tasks == {done.id: done, plain.id: plain}
+    assert not got.ready
+    assert not got.timers
+    assert not any(got.waits.values())
+    assert got.attempts == {(done.id, Token(1)): ended}
+    assert got.payloads == {done.id: rows.TEXT, plain.id: "null"}
 
 
 async def services_and_agents_are_made_and_replaced(place: Place) -> None:
@@ -219,6 +251,7 @@ async def a_transaction_reads_its_own_writes(place: Place) -> None:
 
 CASES: tuple[Case, ...] = (
     every_kind_of_row_comes_back_unchanged,
+    a_task_may_be_finished_as_it_is_made,
     services_and_agents_are_made_and_replaced,
     rows_change_and_go,
     only_what_may_change_of_a_late_attempt_changes,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from allswell.domain.names import Millis, QuestionId, RunId, TaskId
-from allswell.domain.task import State
+from allswell.domain.task import Finished, State
 from allswell.store.port import Changes, Kind, Store, TaskFilter, TaskRow
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Place, write
@@ -168,6 +168,29 @@ async def runs_are_shown_newest_first(place: Place) -> None:
         assert await store.view_attempts(TaskId("t_none")) == []
 
 
+async def results_are_shown_by_run_and_role(place: Place) -> None:
+    """Those of tasks that are done, a page at a time; a task that is open or ended otherwise has none to show."""
+    made = []
+    for id_, run, role, state in (
+        ("t_3", "r_1", "step", "done"),
+        ("t_1", "r_1", "step", "done"),
+        ("t_2", "r_2", "step", "done"),
+        ("t_4", "r_1", "", "done"),
+        ("t_5", "r_1", "step", "failed"),
+    ):
+        task = replace(rows.task(id_, run=run, state=state), role=role)
+        made.append(Finished(task, "null", f'"{id_}"', replace(rows.attempt(id_, 1), late=None)))
+    async with place.store() as store:
+        changes = rows.new_tasks(replace(rows.task("t_6", run="r_1"), role="step"))
+        changes.recorded = made
+        await write(store, changes)
+        run = RunId("r_1")
+        assert await store.view_results(run, "step", "", 10) == [(TaskId("t_1"), '"t_1"'), (TaskId("t_3"), '"t_3"')]
+        assert await store.view_results(run, "step", "", 1) == [(TaskId("t_1"), '"t_1"')]
+        assert await store.view_results(run, "step", "t_1", 10) == [(TaskId("t_3"), '"t_3"')]
+        assert await store.view_results(RunId("r_none"), "step", "", 10) == []
+
+
 async def views_show_what_was_changed(place: Place) -> None:
     """A later commit is seen by the next look."""
     before = rows.task("t_1")
@@ -189,5 +212,6 @@ CASES: tuple[Case, ...] = (
     tasks_are_paged_by_id,
     questions_are_shown_oldest_first,
     runs_are_shown_newest_first,
+    results_are_shown_by_run_and_role,
     views_show_what_was_changed,
 )

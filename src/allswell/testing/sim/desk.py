@@ -18,16 +18,21 @@ from allswell.domain.command import (
     Claim,
     Command,
     Complete,
+    Delegate,
     EndIdle,
     EndRun,
     Fail,
+    HolderCommand,
     Keep,
+    Notice,
     OpenRun,
     Park,
+    RecordStep,
     Recover,
     Release,
     Report,
     Submit,
+    TakeUp,
 )
 from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.engine.handle import Lease as Handle
@@ -73,7 +78,7 @@ class Desk:
             case Refused():
                 self.chronicle.met(f"refused: {answer.code}")
             case LeaseLost():
-                if isinstance(command, Complete | Fail | Release | Ask | Recover | EndIdle):
+                if isinstance(command, Complete | Fail | Release | Ask | Recover | EndIdle | Delegate):
                     self._check_loss(command, before)
                     self._check_late(command)
             case _:
@@ -94,6 +99,8 @@ class Desk:
     def _check_done(self, command: Command) -> None:
         if isinstance(command, Submit):
             self.accepted.update({new.id: new.payload for new in command.tasks})
+        elif isinstance(command, Delegate):
+            self.accepted[command.request.id] = command.request.payload
         elif isinstance(command, Complete):
             self.completed[command.task] = (command.id, command.result)
         if not self._is_there(command):
@@ -112,6 +119,8 @@ class Desk:
                 return attempt is not None and attempt.command == command.id
             case Ask():
                 return any(question.task == command.task for question in tables.questions.values())
+            case Delegate():
+                return command.request.id in tables.tasks
             case Cancel():
                 return tables.tasks[command.task].record.ended_by == command.id
             case Answer():
@@ -120,7 +129,9 @@ class Desk:
                 return command.run in tables.runs
             case EndRun():
                 return tables.runs[command.run].ended_at is not None
-            case Admit() | Report() | Park():
+            case TakeUp():
+                return command.flow.id in tables.tasks
+            case Admit() | Report() | Park() | Notice():
                 return True  # a success that changes nothing leaves nothing
             case _:
                 assert_never(command)
@@ -147,7 +158,7 @@ class Desk:
         span = self.ledger.shadow.spans.get((task, token))
         return span if span is not None and span.agent == agent else None
 
-    def _check_loss(self, said: Complete | Fail | Release | Ask | Recover | EndIdle | CheckIn, before: int) -> None:
+    def _check_loss(self, said: HolderCommand | CheckIn, before: int) -> None:
         """A holder is turned away only if it does not hold the task any more, or never did."""
         self.chronicle.report.stale_refused += 1
         span = self._span(said.task, said.token, said.agent)
@@ -160,13 +171,39 @@ class Desk:
         elif span.last is not None and span.last <= before:
             self.chronicle.met("a zombie was refused")
 
-    def _check_late(self, said: Complete | Fail | Release | Ask | Recover | EndIdle) -> None:
+    def _check_late(self, said: HolderCommand) -> None:
         attempt = self.tables.attempts.get((said.task, said.token))
         if attempt is None or attempt.agent != said.agent or not isinstance(said, Complete | Fail):
             return
         if attempt.late is None:
             self.ledger.breaks("what came late is kept", f"{said}: {attempt}")
         self.chronicle.met("a late result was kept")
+
+    # --- steps of flows ---------------------------------------------------------------------------------------------
+
+    async def record(self, watch: Watch, said: RecordStep) -> object:
+        """Have a step of a flow recorded; None, or the error as a value."""
+        self.ledger.shadow.sent[said.id] = said
+        before = self.ledger.shadow.commits
+        answer = await self._told(watch.engine.record(said))
+        self.chronicle.note(("RecordStep", said.id, repr(answer)))
+        row = self.tables.tasks.get(said.step)
+        if answer is None:
+            if row is None or row.record.ended_by != said.id or self.tables.results.get(said.step) != said.result:
+                self.ledger.breaks("acknowledged work is never lost", f"{said} was acknowledged and is not there")
+            self.completed[said.step] = (said.id, said.result)
+        elif isinstance(answer, LeaseLost):
+            span = self._span(said.flow, said.token, said.agent)
+            lease = self.ledger.shadow.leases.get(said.flow)
+            if span is None or span.last is not None:
+                self.chronicle.met("a step of a flow that was given up was refused")
+            elif lease is not None and self.ledger.database.now() < over_at(lease):
+                self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
+            if span is not None and span.last is not None and span.last <= before and row is not None:
+                self.chronicle.met("a flow went on after its holder was given up")
+        elif isinstance(answer, Refused):
+            self.chronicle.met(f"refused: {answer.code}")
+        return answer
 
     # --- claims and check-ins ---------------------------------------------------------------------------------------
 

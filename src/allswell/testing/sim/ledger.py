@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
+from allswell.domain.command import RecordStep, TakeUp
 from allswell.domain.event import KINDS
 from allswell.domain.lease import Lease
 from allswell.domain.names import RunId, TaskId
-from allswell.domain.task import OPEN, Attempt, Task
+from allswell.domain.task import OPEN, Attempt, Finished, Task
 from allswell.engine.handle import Lease as Handle
 from allswell.store.memory import Database
 from allswell.store.port import Changes
@@ -77,6 +78,8 @@ class Ledger:
         for task, _ in changes.new_tasks:
             self._enter_task(task, None)
             touched[task.id] = None
+        for made in changes.recorded:
+            self._record(made, changes)
         for event in changes.events:
             if event.kind == "task_split" and event.task is not None:
                 shadow.split[event.task] = list(event.data["subtasks"])
@@ -124,6 +127,40 @@ class Ledger:
             if limit is None or task.ended_at is None or task.ended_at < limit:
                 self.breaks("a deadline is never early", f"{task.id} failed as run_timeout before its run's end")
             self.chronicle.met("a run timed out with open tasks")
+        if task.spec.origin is not None:
+            self._close_request(task)
+
+    def _close_request(self, task: Task) -> None:
+        limit, reason = task.spec.limit_at, task.record.reason
+        early = limit is None or task.ended_at is None or task.ended_at < limit
+        if reason == "delegation_timeout" and early:
+            self.breaks("a request ends at its limit", f"{task.id} ended at {task.ended_at} of {limit}: {reason}")
+        if task.record.questions and any(
+            question.startswith(f"q_{task.id[2:]}.") and self.tables.questions[question].asked_by == "allswell"
+            for question in self.tables.questions
+        ):
+            self.breaks("a request that fails is nobody's question", task.id)
+        if task.state == "done":
+            self.chronicle.met("a request was answered")
+        elif reason == "delegation_timeout":
+            self.chronicle.met("a request expired")
+
+    def _record(self, made: Finished, changes: Changes) -> None:
+        """A step of a flow is finished as it is made: once, and only by whoever holds the flow."""
+        shadow, task = self.shadow, made.task
+        said = shadow.sent.get(task.record.ended_by)
+        if task.id in shadow.ended:
+            self.breaks("a task completes once", f"step {task.id} was recorded a second time")
+        shadow.ended[task.id] = task.state
+        if not isinstance(said, RecordStep) or (said.step, said.result) != (task.id, made.result):
+            self.breaks("what is recorded is what was said", f"{made} by {said}")
+            return
+        lease = shadow.leases.get(said.flow)
+        if lease is None or (lease.token, lease.agent) != (said.token, said.agent):
+            self.breaks("a stale holder changes nothing", f"{said} was recorded, and {lease} holds the flow")
+        elif changes.at >= over_at(lease):
+            self.breaks("a lapsed lease is not accepted", f"{said} at {changes.at}")
+        self.chronicle.met("a step of a flow was recorded")
 
     # --- leases -----------------------------------------------------------------------------------------------------
 
@@ -173,7 +210,8 @@ class Ledger:
     def _count_claim(self, lease: Lease) -> None:
         """A claim is recognised for as long as what it was granted is held."""
         held = sum(other.command == lease.command for other in self.shadow.leases.values())
-        wanted = getattr(self.shadow.sent.get(lease.command), "count", 0)
+        said = self.shadow.sent.get(lease.command)
+        wanted = 1 if isinstance(said, TakeUp) else getattr(said, "count", 0)
         if held > wanted:
             self.breaks("a repeated command is one command", f"claim {lease.command} got more than {wanted}")
 
@@ -184,12 +222,12 @@ class Ledger:
         before, self._granted_at = self._granted_at, moment
         if before[0] == moment[0] and before[1] != moment[1]:
             self.chronicle.met("claims were made at the same moment")
-        rank = (-task.priority, task.created_at)
+        rank = _place(task)
         for _, other in self.tables.lane_order.get(task.lane, ())[:3]:
             row = self.tables.tasks[other]
             if lease.agent in self.tables.bars.get(other, ()):
                 continue
-            if (-row.priority, row.created_at) >= rank:
+            if _place(row) >= rank:
                 self.claims_in_order += 1
             elif self.time() - self.shadow.ready_since.get(other, self.time()) > _SETTLED:
                 self.claims_out_of_order += 1
@@ -272,7 +310,7 @@ class Ledger:
         match outcome:
             case "agent_timeout":
                 return lease.deadline
-            case "run_timeout":
+            case "run_timeout" | "delegation_timeout":
                 return self.tables.tasks[lease.task].spec.limit_at or never
             case "lease_lapsed":
                 return never if lease.length is None else lease.renewed_at + lease.length
@@ -331,6 +369,10 @@ class Ledger:
         tables = self.tables
         lease, due = tables.leases.get(id_), tables.timers.get(id_)
         ready, waits = id_ in tables.ready, tables.waits.get(id_)
+        if tables.tasks[id_].spec.flow and tables.tasks[id_].state == OPEN:
+            asked = [question for question in tables.open_questions.get(id_, ()) if lease is None]
+            if ready or (lease is None and not asked):
+                self.breaks("a flow is run by somebody, or a human is asked", f"{id_}: {lease}, {waits}, ready {ready}")
         if tables.tasks[id_].state != OPEN:
             if lease is not None or due is not None or ready or waits:
                 self.breaks("an ended task leaves no rows behind", f"{id_}: {lease}, {due}, ready {ready}, {waits}")
@@ -351,3 +393,8 @@ class Ledger:
         for entry in self.database._entries:  # noqa: SLF001 - the whole journal, also what followers may not see yet
             if entry.event.task == id_:
                 yield f"{entry.at} {entry.event.kind} {dict(entry.event.data)}"
+
+
+def _place(task: Task) -> tuple[int, int]:
+    """Where a task belongs in the order of claims."""
+    return -task.priority, task.created_at - 60_000 * task.spec.unblocks

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 from allswell.domain.command import Answer, Cancel, Command, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.flow import FLOW_LEFT
 from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.question import Question
@@ -159,7 +160,8 @@ class Load:
             if not self.calm:
                 asked = self.chance.sample(asked, min(len(asked), 3))
             for question in asked:
-                await self._answer(question)
+                if self.calm or question.kind != FLOW_LEFT or self.chance.random() < 0.1:  # else its program comes back
+                    await self._answer(question)
 
     async def _answer(self, question: Question) -> None:
         chance = self.chance

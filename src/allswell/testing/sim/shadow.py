@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from allswell.domain.checkin import Agent
-from allswell.domain.command import Claim, Command
+from allswell.domain.command import Claim, Command, RecordStep
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId
 from allswell.domain.task import OPEN, Task
@@ -42,7 +42,7 @@ class Shadow:
         self.commits = 0
         self.jumped = False
         """Whether the store's clock was ever made to jump."""
-        self.sent: dict[str, Command | Claim] = {}
+        self.sent: dict[str, Command | Claim | RecordStep] = {}
         """Every command that a caller has sent, by its id."""
         self.leases: dict[TaskId, Lease] = {}
         self.spans: dict[tuple[TaskId, int], Span] = {}
@@ -107,4 +107,6 @@ def limit_of(task: Task, granted_at: int) -> int:
     """The hard limit of an attempt that begins now."""
     longest = task.record.timeout_override or task.spec.policy.timeout
     limit = granted_at + longest
-    return limit if task.spec.limit_at is None else min(limit, task.spec.limit_at)
+    if task.spec.limit_at is None:
+        return limit
+    return min(limit, task.spec.limit_at) if task.spec.origin is None else task.spec.limit_at

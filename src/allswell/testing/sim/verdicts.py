@@ -52,6 +52,8 @@ class Verdicts:
         ]
         wanted = []
         for attempt in changes.new_attempts:
+            if self._task(attempt.task).spec.flow:
+                continue  # whatever ended it, a human is asked (the ledger sees to that)
             if attempt.outcome in _BAD and attempt.task not in answered:
                 what = _BAD[attempt.outcome]
                 if self._one_more(attempt, what):
@@ -80,7 +82,8 @@ class Verdicts:
     def _one_more(self, attempt: Attempt, what: str) -> bool:
         counts = self._shadow.counts_of(attempt.task).bad
         counts[what] = counts.get(what, 0) + 1
-        return counts[what] >= self._task(attempt.task).spec.policy.timeout_escalation
+        spec = self._task(attempt.task).spec
+        return spec.origin is None and counts[what] >= spec.policy.timeout_escalation
 
     def _task(self, id_: TaskId) -> Task:
         return self._shadow.tables.tasks[id_]

@@ -21,6 +21,7 @@ from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, run, running_loop
 from allswell.testing.sim.agents import Agent
 from allswell.testing.sim.desk import Desk
+from allswell.testing.sim.flows import Program
 from allswell.testing.sim.ledger import Ledger
 from allswell.testing.sim.load import Load
 from allswell.testing.sim.process import PACE, Process
@@ -153,6 +154,7 @@ class World:
                 names.append(f"agent-{process.number}-{number}")
                 agent = Agent(names[-1], lambda: self.calm, self.watches)
                 process.inhabitants.append(agent.work)
+            process.inhabitants.append(Program(process.number, self.chance, lambda: self.calm).work)
         self.load = Load(self.desk, self.chance, self.watches, names)
 
     def watches(self) -> list[Watch]:

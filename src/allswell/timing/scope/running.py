@@ -45,13 +45,22 @@ async def run(scope: Scope, function: Callable[P, Awaitable[T]], /, *args: P.arg
         raise misuse.entered_twice(scope)
 
     async def body() -> T:
-        async with scope:
-            return await function(*args, **kwargs)
+        task.remove_done_callback(ended)  # it is for a task that is cancelled before it begins
+        try:
+            async with scope:
+                return await function(*args, **kwargs)
+        finally:
+            ended()  # a turn of the loop before the task could say so itself
+
+    def ended(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
 
     loop = asyncio.get_running_loop()
-    over = scope.given_up = loop.create_future()
+    over: asyncio.Future[None] = loop.create_future()
+    scope.given_up = over
     task = loop.create_task(body(), name=label(scope.kind, scope.name))
-    task.add_done_callback(lambda _: None if over.done() else over.set_result(None))
+    task.add_done_callback(ended)
     try:
         await over
     except asyncio.CancelledError:

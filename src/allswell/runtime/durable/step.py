@@ -1,0 +1,109 @@
+"""One function as a durable step: which of its calls is which, and how its result is written and read back.
+
+**Which call.** A call is known by the step's name and a key; the key is what it was called with, or what `key=` makes
+of that. So calls may come in another order after a resume, or all at once, and each finds its own result. Calls with
+the same name and key are counted, the first, the second, …; they are equal in everything that can be seen, so it does
+not matter which of them gets which result. What cannot be written as JSON tells no calls apart: then `key=` must.
+
+**Its result** is JSON. The caller gets what was recorded, read back as the function's annotation says, in the first run
+as in every later one: what would only show after a crash (a tuple that has become a list) shows at once.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from allswell.domain.names import RunId, TaskId
+from allswell.engine.ids import task_for_key
+from allswell.errors import Refused
+
+Key = Callable[..., object]
+ARGUMENTS_MOST = 2_000
+"""Characters of JSON; what a call was given beyond that is not kept, only the call's id knows of it."""
+
+_keys = msgspec.json.Encoder(order="deterministic")
+_results = msgspec.json.Encoder()
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """One call as it is known: equal calls have equal names."""
+
+    step: Step
+    key: str
+    """JSON text."""
+
+    def id(self, run: RunId, number: int) -> TaskId:
+        """The task that stands for the n-th call of this name and key in a run."""
+        return task_for_key(f"{run}\0{self.step.name}\0{number}\0{self.key}")
+
+    def payload(self) -> str:
+        """What is kept of it, for people who look."""
+        if len(self.key) > ARGUMENTS_MOST:
+            return "null"
+        return self.key
+
+
+class Step:
+    """A function that is a step wherever it is called inside a flow with a `run_id`."""
+
+    def __init__(self, name: str, function: Callable[..., object], key: Key | None = None) -> None:
+        given: object = key
+        if given is not None and not callable(given):
+            text = f"key of step {name!r} must be a function of what the step is called with, not {key!r}"
+            raise Refused("bad_key", text, where="key")
+        self.name = name
+        self._function = function
+        self._key = key
+
+    def call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
+        """This call, told from the others."""
+        if self._key is not None:
+            said: object = {"key": self._key(*args, **kwargs)}
+        elif kwargs:
+            said = {"args": args, "kwargs": kwargs}
+        else:
+            said = {"args": args}
+        try:
+            return Call(self, _keys.encode(said).decode())
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            what = "what key= made of the arguments" if self._key is not None else "what it was called with"
+            hint = "" if self._key is not None else "; name what tells its calls apart: key=lambda client, url: url"
+            text = f"step {self.name!r}: {what} cannot be written as JSON ({error}){hint}"
+            raise Refused("not_json", text, where=self.name) from error
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        try:
+            wanted = typing.get_type_hints(self._function).get("return", Any)
+        except (NameError, TypeError, AttributeError):  # names that exist for the type checker only
+            wanted = Any
+        try:
+            return msgspec.json.Decoder(wanted)
+        except TypeError as error:
+            text = f"step {self.name!r} returns {wanted}, which cannot be read back from JSON: {error}"
+            raise Refused("not_json", f"{text}; annotate it with Any to get plain JSON", where=self.name) from None
+
+    def check(self) -> None:
+        """Refuse a function whose results could not be read back, before it has done anything."""
+        _ = self._decoder
+
+    def write(self, result: object) -> str:
+        """A result as JSON text."""
+        try:
+            return _results.encode(result).decode()
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            text = f"the result of step {self.name!r} cannot be written as JSON: {error}; return plain data"
+            raise Refused("not_json", text, where=self.name) from error
+
+    def read(self, text: str) -> Any:  # noqa: ANN401 - whatever the step returns
+        """A result from JSON text."""
+        try:
+            return self._decoder.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            said = f"the result of step {self.name!r} is not what its annotation says: {error}"
+            raise Refused("not_json", said, where=self.name) from error

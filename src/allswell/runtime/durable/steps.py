@@ -1,0 +1,122 @@
+"""The steps of a flow that is running: what was recorded before is given back, what is done now is recorded.
+
+The flow's watch lives in one event loop. Steps come from there, from other loops, and from threads; each is carried to
+the watch's loop to be recorded, and waits until it is durable. A sync step that would block that very loop is refused:
+nobody could ever record it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
+from itertools import count
+from typing import Any
+
+from allswell.domain.names import TaskId
+from allswell.engine.flow import FlowHold
+from allswell.errors import Refused, Unavailable
+from allswell.runtime.durable.step import Call, Step
+
+log = logging.getLogger("allswell.flow")
+
+
+class Steps:
+    """All steps of one flow, for as long as its block is open."""
+
+    def __init__(self, name: str, hold: FlowHold, known: dict[TaskId, str]) -> None:
+        self.name = name
+        self.hold = hold
+        self.found = 0
+        """Steps that were not run, because their results were there."""
+        self._known = known
+        self._calls: dict[tuple[str, str], count[int]] = {}
+        """How often each was called; counted in a way that threads may do at once."""
+        self._loop = asyncio.get_running_loop()
+        self._over = False
+
+    def close(self) -> None:
+        """Record nothing more; say which results nobody asked for, as arguments that change from run to run do that."""
+        self._over = True
+        if self._known and self.found and self.hold.lease is not None:
+            log.warning(
+                "flow %r (%s): %d recorded results were not asked for again; if a step ran twice, what it is called "
+                "with differs from run to run, and key= should say what tells its calls apart",
+                self.name,
+                self.hold.run,
+                len(self._known),
+            )
+
+    def _place(self, step: Step, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Call, TaskId]:
+        if self._over:
+            text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
+            raise Refused("flow_over", text, where=step.name)
+        call = step.call(args, kwargs)
+        numbers = self._calls.get((step.name, call.key))
+        if numbers is None:
+            numbers = self._calls.setdefault((step.name, call.key), count(1))
+        return call, call.id(self.hold.run, next(numbers))
+
+    def _begin(self, step: Step, id_: TaskId) -> str | None:
+        """The result that is there already; without one, the step can be run."""
+        text = self._known.pop(id_, None)
+        if text is not None:
+            self.found += 1
+            return text
+        step.check()
+        self.hold.check(step.name)  # better before it has done anything than after
+        return None
+
+    # --- async --------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        step: Step,
+        work: Callable[[], Awaitable[object]],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Any:  # noqa: ANN401 - whatever the step returns
+        """The step's result: what was recorded, or what it returns now."""
+        call, id_ = self._place(step, args, kwargs)
+        known = self._begin(step, id_)
+        if known is not None:
+            return step.read(known)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        text = step.write(await work())
+        result = step.read(text)
+        elapsed = int((loop.time() - began) * 1_000)
+        said = self.hold.said(id_, step.name, call.payload(), text, elapsed)
+        if loop is self._loop:
+            await self.hold.record(said)
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.hold.record(said), self._loop))
+        return result
+
+    # --- sync ---------------------------------------------------------------------------------------------------------
+
+    def call_sync(
+        self, step: Step, work: Callable[[], object], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Any:  # noqa: ANN401 - whatever the step returns
+        """As `call`, for sync functions called from sync code."""
+        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - get_running_loop raises where there is none
+            why = f"step {step.name!r} is sync and would block the event loop that its flow runs in"
+            hint = "make it async, or call it as await asyncio.to_thread(step, …)"
+            raise Refused("blocks_loop", f"{why}; {hint}", where=step.name)
+        call, id_ = self._place(step, args, kwargs)
+        known = self._begin(step, id_)
+        if known is not None:
+            return step.read(known)
+        began = time.monotonic()
+        text = step.write(work())
+        result = step.read(text)
+        elapsed = int((time.monotonic() - began) * 1_000)
+        said = self.hold.said(id_, step.name, call.payload(), text, elapsed)
+        if not self.hold.record_here(said):
+            try:
+                asyncio.run_coroutine_threadsafe(self.hold.record(said), self._loop).result()
+            except CancelledError:
+                raise Unavailable("the watch was closed before the step was recorded") from None
+        return result

@@ -1,0 +1,36 @@
+"""The short way to record a step of a flow: one commit, and hardly anything around it.
+
+A unit of work locks, reads, decides and writes, each by calls of its own. A recorded step needs one row to decide on,
+the flow's lease, and writes two: that much a store can do in one go. What makes it safe is that it may always decline:
+whatever is not plain (a lease that is not what it was, a row that is there already, a connection that breaks) is left
+to the long way, which decides anew and recognises a step that was recorded after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from allswell.domain.lease import Lease
+from allswell.domain.names import Millis
+from allswell.store.port import Changes
+
+Decide = Callable[[Lease | None, Millis], Changes | None]
+"""A decision on a flow's lease alone: a finished task and its event, or None where more must be known."""
+
+
+@runtime_checkable
+class ShortWay(Protocol):
+    """A store that knows one."""
+
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """Whether what was decided is committed, durably; otherwise, and after any error, go the long way.
+
+        A store that has the lease in sight decides on that. Another decides on what the caller believes, and commits
+        only if that is still the holder.
+        """
+        ...
+
+    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
+        """As `record`, for a thread that has no loop; one that has waited so many seconds goes the long way."""
+        ...

@@ -1,0 +1,112 @@
+"""The short way to record a step, where a store has one: it writes under the lease that is held, or not at all."""
+
+# ruff: noqa: S101 - asserting is what a suite does; it is not run with -O.
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allswell.domain.event import Event
+from allswell.domain.lease import Lease
+from allswell.domain.names import Millis, RunId, TaskId, Token
+from allswell.domain.task import Finished
+from allswell.errors import AllswellError
+from allswell.store.port import Changes, Position, Store
+from allswell.store.shortcut import Decide, ShortWay
+from allswell.testing.conformance import rows
+from allswell.testing.conformance.place import Case, Place, Skip, write
+
+
+def _short(store: Store) -> ShortWay:
+    if not isinstance(store, ShortWay):
+        raise Skip("this store has no short way")
+    return store
+
+
+def _step(id_: str, token: int = 1) -> Decide:
+    """A decision as the core makes it: under this token, or not at all."""
+
+    def decide(lease: Lease | None, now: Millis) -> Changes | None:
+        if lease is None or lease.token != token:
+            return None
+        task = replace(rows.task(id_, run="r_1", state="done"), role="step", created_at=now, ended_at=now)
+        ended = replace(rows.attempt(id_, 1), late=None)
+        told = Event("step_recorded", TaskId(id_), RunId("r_1"), None, None, {"name": rows.TEXT, "elapsed_ms": 1})
+        return Changes(recorded=[Finished(task, rows.TEXT, rows.TEXT, ended)], events=[told], at=now)
+
+    return decide
+
+
+def _declines(_lease: Lease | None, _now: Millis) -> None:
+    """A decision that needs more than the lease."""
+
+
+async def _held(store: Store) -> Lease:
+    held = rows.lease("t_flow")
+    changes = rows.new_tasks(rows.task("t_flow", run="r_1"))
+    changes.new_leases, changes.timers = [held], [("t_flow", held.deadline)]
+    await write(store, changes)
+    return held
+
+
+async def a_step_takes_the_short_way_under_its_lease(place: Place) -> None:
+    """From a loop; what is there afterwards is what the long way would have left."""
+    async with place.store() as store:
+        short, held = _short(store), await _held(store)
+        assert await short.record(held, _step("t_1"))
+        assert await short.record(held, _step("t_2"))
+        assert await store.view_results(RunId("r_1"), "step", "", 10) == [
+            (TaskId("t_1"), rows.TEXT),
+            (TaskId("t_2"), rows.TEXT),
+        ]
+        assert await store.view_payload(TaskId("t_1")) == (rows.TEXT, rows.TEXT)
+        assert [attempt.token for attempt in await store.view_attempts(TaskId("t_2"))] == [1]
+        told = await store.journal(Position(), 10)
+        assert [(entry.event.kind, entry.event.task) for entry in told] == [
+            ("step_recorded", "t_1"),
+            ("step_recorded", "t_2"),
+        ]
+        row = await store.view_task(TaskId("t_1"))
+        assert row is not None
+        assert row.task.ended_at is not None
+        assert told[0].at == row.task.ended_at
+
+
+async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
+    """Another holder, no holder, a step that is there already: nothing of it is written, neither row nor event."""
+    async with place.store() as store:
+        short, held = _short(store), await _held(store)
+        assert await short.record(held, _step("t_1"))
+        before = await store.journal(Position(), 100)
+        stale = replace(held, token=Token(9))
+        assert not await short.record(stale, _step("t_2", token=9))
+        assert not await short.record(replace(held, task=TaskId("t_nobody")), _step("t_3"))
+        assert not await short.record(held, _declines)
+        assert not await _tried(short, held, _step("t_1"))
+        assert await store.journal(Position(), 100) == before
+        assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
+        assert await short.record(held, _step("t_4"))  # and it is none the worse for it
+
+
+async def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
+    try:
+        return await short.record(held, decide)
+    except AllswellError:
+        return False
+
+
+async def threads_take_the_short_way_too(place: Place) -> None:
+    """By a call that blocks: the same words, the same answers."""
+    async with place.store() as store:
+        short, held = _short(store), await _held(store)
+        assert short.record_here(held, _step("t_1"), 10.0)
+        assert not short.record_here(replace(held, token=Token(9)), _step("t_2", token=9), 10.0)
+        assert not short.record_here(held, _declines, 10.0)
+        assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
+
+
+CASES: tuple[Case, ...] = (
+    a_step_takes_the_short_way_under_its_lease,
+    the_short_way_declines_what_is_not_plain,
+    threads_take_the_short_way_too,
+)

@@ -1,0 +1,44 @@
+"""Planted bugs in durable flows: who may record a step, and what becomes of a flow that nobody runs."""
+
+# ruff: noqa: ANN401 - a planted bug passes on whatever it was given
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+from allswell.domain import flow, hold, tick
+from allswell.domain.case import come_to_rest
+from tests.sim.planting import everywhere, mutant
+
+
+@mutant
+def fence_is_ignored_on_steps() -> Iterator[None]:
+    def lenient(*_: Any) -> None:
+        return None
+
+    with everywhere("fence", lenient, flow):
+        yield
+
+
+@mutant
+def flow_that_is_left_goes_to_the_pool() -> Iterator[None]:
+    def careless(out: Any, why: str, now: Any) -> None:
+        del why
+        out.case = come_to_rest(out.case, now)
+
+    with everywhere("leave", careless, flow, hold, tick):
+        yield
+
+
+@mutant
+def step_is_recorded_without_its_result() -> Iterator[None]:
+    with patch("allswell.engine.records.Finished", lambda task, payload, _, attempt: _made(task, payload, attempt)):
+        yield
+
+
+def _made(task: Any, payload: str, attempt: Any) -> Any:
+    from allswell.domain.task import Finished
+
+    return Finished(task, payload, "null", attempt)
