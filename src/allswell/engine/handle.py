@@ -225,10 +225,6 @@ class Lease:
         after = parse(delay, where="delay")
         await self._end(Release(self._ids.command(), self.task, self.token, self.agent, reason, after))
 
-    async def recover(self) -> None:
-        """The stalled agent has been ended for real: back to the pool now, and counted (O8)."""
-        await self._end(Recover(self._ids.command(), self.task, self.token, self.agent))
-
     async def end_idle(self) -> None:
         """This attempt showed no progress for too long and has been ended: back to the pool, and counted (O4)."""
         await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent))
