@@ -85,3 +85,14 @@ def test_codex_with_the_answer_inside() -> None:
 )
 def test_what_is_none(printed: bytes) -> None:
     assert read(printed) is None
+
+
+def test_a_hostile_line_costs_no_more_than_reading_it() -> None:
+    for printed in (
+        b"You've hit your usage limit. Try again in " + b"1 d " * 12_000,
+        b"You've hit your usage limit. Try again in " + b"1 and " * 9_000,
+        b"error: " * 9_000 + b"usage limit reached",
+        b"usage limit reached " + b"9" * 60_000,
+    ):
+        for _ in range(20):
+            read(printed)
