@@ -18,6 +18,8 @@ def test_claudes_own_event_says_when_it_ends() -> None:
     assert found is not None
     assert (found.at, found.sure) == (AT * 1_000, True)
     assert "five_hour" in found.said
+    for more in ({"isUsingOverage": True}, {"overageStatus": "allowed"}):
+        assert read(line(type="rate_limit_event", rate_limit_info={**info, **more})) is None, "paid for, it goes on"
     for status in ("allowed", "allowed_warning"):
         assert read(line(type="rate_limit_event", rate_limit_info={**info, "status": status})) is None
 

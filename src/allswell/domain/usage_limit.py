@@ -96,7 +96,8 @@ def _event(said: dict[str, Any]) -> UsageLimit | None:
     if kind == "rate_limit_event":
         info = said.get("rate_limit_info")
         info = info if isinstance(info, Mapping) else said
-        if info.get("status") != "rejected":
+        paid = info.get("isUsingOverage") or info.get("overageStatus") in ("allowed", "allowed_warning")
+        if info.get("status") != "rejected" or paid:  # what is paid for beyond the quota goes on
             return None
         resets = info.get("resetsAt")
         which = info.get("rateLimitType") or "usage"
