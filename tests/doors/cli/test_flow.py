@@ -331,6 +331,18 @@ def test_without_changes_it_simply_goes_on_after_the_last_good_step(tmp_path: Pa
     assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
 
 
+def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, "steps:\n- {id: ship, run: [sh, -c, 'echo try; test -e key']}\n")
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 1
+    (tmp_path / "key").touch()
+    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 0
+    folder = base_of(tmp_path) / "flow"
+    receipts = {path.name: json.loads(path.read_text())["status"] for path in (folder / "receipts").iterdir()}
+    assert receipts == {"ship-run-1.json": "failed", "ship-run-2.json": "failed", "ship-run-3.json": "done"}
+    assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
+
+
 def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
     (tmp_path / "first.txt").write_text("two\n")

@@ -39,6 +39,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     audit: Command | Prompt | None = None
     uses: Mapping[str, TaskId | tuple[TaskId, ...]] = {}
     """The tasks whose results its values come from: one, or all members of a matrix."""
+    tried: int = 0
+    """Attempts in earlier runs of the same folder: they keep their numbers, and their files."""
 
     @property
     def agent(self) -> str:

@@ -27,6 +27,8 @@ class Carried(msgspec.Struct, frozen=True):
 
     timeout: Millis | None = None
     """The longer limit that a human gave it."""
+    tried: int = 0
+    """How many attempts at it have left something in the folder."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -143,6 +145,7 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
         outputs=step.outputs,
         audit=step.audit,
         uses=uses,
+        tried=0 if carried is None else carried.tried,
     )
     return NewTask(
         ids[member.id],
