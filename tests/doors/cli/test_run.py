@@ -364,7 +364,7 @@ def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell:
         if number % 2:
             until((shell.folder / "new").exists)
         else:
-            time.sleep(0.08 * (number + 1))
+            time.sleep(0.05 * (number % 16 + 1))
         running.kill()
         running.communicate(timeout=30)
         took = until(lambda: shell.living() == [])
