@@ -99,7 +99,7 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     """What one process has used since it started."""
 
     cpu: int
-    """Its own processor time, in milliseconds."""
+    """Its own processor time, and the time it stood in line for a processor, in milliseconds."""
     children: int = 0
     """That of its children which have ended, and theirs."""
     written: int = 0

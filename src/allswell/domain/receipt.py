@@ -68,7 +68,7 @@ class Used(msgspec.Struct, frozen=True, gc=False):
     max_rss_kb: int = 0
 
 
-class Transcript(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Transcript(msgspec.Struct, frozen=True, gc=False):
     """One stream's file, up to the cut."""
 
     path: str
@@ -85,7 +85,7 @@ class Advice(msgspec.Struct, frozen=True):
     resume: tuple[str, ...] = ()
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What one attempt leaves behind; times are milliseconds, moments of this machine's wall clock."""
 
     id: str

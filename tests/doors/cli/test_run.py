@@ -186,6 +186,19 @@ def test_a_store_that_goes_away_costs_no_exit_code(shell: Shell) -> None:
     assert [one["exit_code"] for one in shell.json("receipts")["receipts"]] == [9]
 
 
+@pytest.mark.realtime
+def test_a_store_in_the_folder_is_neither_work_nor_kept(shell: Shell) -> None:
+    beside = ("--store", "sqlite:///watch.db")
+    script = "while :; do allswell checkin >/dev/null 2>&1; sleep 600; done"
+    ran = shell.run_json(*beside, "--idle", "1s", "--timeout", "1m", "--", "sh", "-c", script, code=124)
+    assert ran["end"] == "idle"
+    told = shell.json("show", ran["receipt"], *beside)["receipt"]
+    assert told["changed"] == []
+    assert told["snapshot"]["left_out"][0]["detail"] == "Allswell itself has it open"
+    assert (shell.folder / ".allswell" / "receipts").is_dir()
+    assert ".gitignore" not in {path.name for path in shell.folder.iterdir()}
+
+
 def test_retries_are_attempts_of_one_task(shell: Shell) -> None:
     script = "echo x >> tries; [ $(wc -l < tries) -ge 3 ]"
     (shell.folder / "allswell.toml").write_text("[retry]\nbackoff = '10ms'\n")
@@ -351,7 +364,7 @@ def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell:
         if number % 2:
             until((shell.folder / "new").exists)
         else:
-            time.sleep(0.08 * (number + 1))
+            time.sleep(0.05 * (number % 16 + 1))
         running.kill()
         running.communicate(timeout=30)
         took = until(lambda: shell.living() == [])

@@ -16,22 +16,24 @@ def main() -> None:
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
             sys.stdout.write(page.read())
         return
-    if sys.argv[1:2] == ["run"]:
+    running = sys.argv[1:2] == ["run"]
+    if running:
         import gc
 
         gc.disable()  # until everything is imported: there is nothing to collect, and looking for it is a tenth of it
-    _import_msgspec()
+    _import("msgspec", without="typing_extensions")  # which it takes where it is installed and does not need
+    if running:
+        _import("asyncio", without="ssl")  # nothing here speaks TLS by asyncio
     from allswell.doors.cli.app import run
 
     sys.exit(run())
 
 
-def _import_msgspec() -> None:
-    """Import it without typing_extensions, which it takes where it is installed and does not need: an eighth of all."""
-    unknown = "typing_extensions" not in sys.modules
+def _import(name: str, *, without: str) -> None:
+    """Import a module without another one that it can do without: each of these is about a tenth of a start."""
+    unknown = without not in sys.modules
     if unknown:
-        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # as Python has it for what must not be imported
-    import msgspec  # noqa: F401
-
+        sys.modules[without] = None  # type: ignore[assignment]  # as Python has it for what must not be imported
+    __import__(name)
     if unknown:
-        del sys.modules["typing_extensions"]  # Typer and others may have it
+        del sys.modules[without]  # others may have it

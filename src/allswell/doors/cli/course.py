@@ -152,7 +152,14 @@ class Course:
         )
         # Never the store's address or our own settings, whatever pattern was given.
         env = {name: value for name, value in order.env.items() if not name.startswith("ALLSWELL_")}
-        return replace(order, env=env, echo=self._screen.echo, keep_transcript=self._frame.json)
+        store = self._frame.database
+        return replace(
+            order,
+            env=env,
+            store=None if store is None else str(store),
+            echo=self._screen.echo,
+            keep_transcript=self._frame.json,
+        )
 
     # --- running ------------------------------------------------------------------------------------------------------
 

@@ -112,12 +112,18 @@ class Frame:
         """The folder of ours beside the store: receipts, transcripts, attempts in flight."""
         from pathlib import Path
 
+        database = self.database
+        beside = Path.cwd() if database is None else database.parent
+        return beside if beside.name == ".allswell" else beside / ".allswell"
+
+    @property
+    def database(self) -> Path | None:
+        """The file of an SQLite store."""
         if not self.url.startswith("sqlite:"):
-            return Path.cwd() / ".allswell"
+            return None
         from allswell.store.sqlite.place import locate
 
-        beside = locate(self.url).parent
-        return beside if beside.name == ".allswell" else beside / ".allswell"
+        return locate(self.url)
 
     @cached_property
     def settings(self) -> Settings:
@@ -195,12 +201,9 @@ class Frame:
 
     def _check_there(self) -> Path | None:
         """The file of an SQLite store, which must exist: opening one to look into it would make it."""
-        url = self.url
-        if not url.startswith("sqlite:"):
+        path = self.database
+        if path is None:
             return None
-        from allswell.store.sqlite.place import locate
-
-        path = locate(url)
         try:
             there = path.exists()
         except OSError as error:

@@ -173,15 +173,12 @@ class Attempt:
             grace=order.limits.grace,
             stdout=stdout,
             stderr=stderr,
+            socket=str(self._desk.folder),
             resume=order.resume,
         )
         keeping = Keeping(flight, self._home.receipts, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
-        try:
-            await self._desk.open()
-        except OSError as error:
-            keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror}")
         try:
             if self._file is None:
                 self._file = take_off(self._home.attempts, flight)
@@ -189,6 +186,10 @@ class Attempt:
                 self._file.write(flight)
         except OSError as error:
             keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        try:
+            await self._desk.open()
+        except OSError as error:
+            keeping.warn("socket", f"the agent has no socket to check in at: {error.strerror or error}")
         return keeping
 
     async def _start(self, keeping: Keeping) -> Handle:
@@ -233,8 +234,7 @@ class Attempt:
         return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
 
     def _note(self, keeping: Keeping, handle: Handle) -> None:
-        socket = self._desk.path or None
-        keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record, socket=socket)
+        keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
         if self._file is not None:
             try:
                 self._file.write(keeping.flight)

@@ -47,7 +47,12 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
                 await asyncio.sleep(lease.until_limit / 1_000)
         case End.IDLE:
             await lease.end_idle()
-        case End.STALLED | End.INTERRUPTED | End.RELEASED | End.ASKED:
+        case End.STALLED:
+            try:
+                await lease.recover()
+            except Refused:  # the store does not hold it for stalled: it has spoken since
+                await lease.release(outcome.reason[:_MESSAGE])
+        case End.INTERRUPTED | End.RELEASED | End.ASKED:
             await lease.release(outcome.reason[:_MESSAGE])
         case End.LEASE_LOST:
             return

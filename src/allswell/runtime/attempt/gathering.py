@@ -36,7 +36,7 @@ class Gathering:
         self._clock = clock
         self._tell = tell
         self._loop = asyncio.get_running_loop()
-        self._work = None if order.folder is None else WorkLook(order.folder)
+        self._work = None if order.folder is None else WorkLook(order.folder, ours=order.store)
         self._before: Look | None = None
         idle = order.limits.idle
         self._every = _SELDOM if idle is None else min(max(idle / 8_000, _OFTEN), _SELDOM)

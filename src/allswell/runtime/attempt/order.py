@@ -52,6 +52,8 @@ class Order:
     folder: Path | None = None
     """The folder whose work is kept at a bad end (in a repository: the whole working tree), and watched for changes."""
     snapshot: SnapshotLimits = field(default_factory=lambda: SnapshotLimits(timeout=10_000, git_timeout=10_000))
+    store: str | None = None
+    """The path of a store that lies in the folder and not in `.allswell/`: its changes are not the command's work."""
     stdin: int | None = None
     """A descriptor that the command reads from; None: empty. It stays the caller's to close."""
     echo: Echo | None = None

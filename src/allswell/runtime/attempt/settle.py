@@ -54,7 +54,7 @@ def _settle(flight: Flight, home: Home, clock: Clock) -> Settled:
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
     if flight.socket is not None:
-        remove(Path(flight.socket).parent)
+        remove(Path(flight.socket))
     began = "while it ran" if flight.record is not None else "before it had started"
     ended = Ended(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
     receipt = keeping.write(ended, partial=bool(survivors or doubts))

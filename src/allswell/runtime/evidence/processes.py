@@ -7,6 +7,8 @@ import os
 from allswell.domain.evidence import Process
 from allswell.runtime.warden.apart.tree import below, read
 
+_THREADS = 64
+"""Threads of one process that are asked how long they waited."""
 _TICK_MS = 1_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10
 
 
@@ -20,10 +22,20 @@ def look_at(reaper: int) -> dict[tuple[int, int], Process]:
         fields = line[line.rindex(b")") + 2 :].split()
         user, system, ended_user, ended_system = (int(field) * _TICK_MS for field in fields[11:15])
         start = int(fields[19])
-        own = 0 if pid == reaper else user + system
+        own = 0 if pid == reaper else user + system + _waited(pid)
         written = 0 if pid == reaper else _written(pid)
         found[pid, start] = Process(own, ended_user + ended_system, written)
     return found
+
+
+def _waited(pid: int) -> int:
+    """Milliseconds that a process stood in line for a processor: on a busy machine wanting to work is work."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")[:_THREADS]  # noqa: PTH208 - a name is all that is wanted
+    except OSError:
+        return 0
+    lines = [read(f"/proc/{pid}/task/{thread}/schedstat").split() for thread in threads]
+    return sum(int(fields[1]) for fields in lines if len(fields) > 1) // 1_000_000
 
 
 def _written(pid: int) -> int:

@@ -24,11 +24,13 @@ _Print = tuple[int, int]
 class WorkLook:
     """One folder; each call of `changed` compares it with the last."""
 
-    def __init__(self, folder: str | os.PathLike[str], most: int = MOST) -> None:
+    def __init__(self, folder: str | os.PathLike[str], most: int = MOST, ours: str | None = None) -> None:
         self.folder = Path(folder)
         self.took = 0.0
         """Seconds that the last look took: whoever looks often should mind it."""
         self._most = most
+        self._ours = ours
+        """How the path of a store's files begins: what changes there is not the work of whoever is watched."""
         self._before: dict[str, _Print] | None = None
 
     def changed(self) -> str | None:
@@ -59,7 +61,7 @@ class WorkLook:
                         if entry.is_dir(follow_symlinks=False):
                             if entry.name not in _SKIPPED:
                                 folders.append(f"{name}/")
-                        elif len(found) < self._most:
+                        elif len(found) < self._most and not (self._ours and entry.path.startswith(self._ours)):
                             seen = entry.stat(follow_symlinks=False)
                             found[name] = (seen.st_mtime_ns, seen.st_size)
             except OSError:

@@ -28,7 +28,7 @@ import msgspec
 from allswell.domain.names import TaskId
 from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, ref_name, spell, unspell
 from allswell.errors import Unavailable
-from allswell.runtime.snapshot.reading import LINK, open_file, refused
+from allswell.runtime.snapshot.reading import LINK, in_use, open_file, open_here, refused
 from allswell.runtime.snapshot.survey import walk
 
 PLACE = Path(".allswell") / "snapshots"
@@ -213,6 +213,7 @@ def _scan(
     notes: list[str] = []
     to_read: dict[bytes, os.stat_result] = {}
     left_out: list[LeftOut] = []
+    ours = open_here()
     for path in walk(top, notes) if only is None else only:
         if order.late():
             notes.append("there was no time to look at everything")
@@ -221,6 +222,9 @@ def _scan(
             status = os.stat(path, dir_fd=top, follow_symlinks=False)
         except OSError as error:
             left_out.append(refused(path, error))
+            continue
+        if (status.st_dev, status.st_ino) in ours:
+            left_out.append(in_use(path))
             continue
         before = known.get(spell(path))
         if before is not None and before.sha256 and _untouched(before, status) and status.st_ctime_ns < since:

@@ -69,6 +69,27 @@ def open_file(path: bytes, folder: int) -> Read | LeftOut:
     return Read(kind(status.st_mode), status.st_size, stream.chunks(), stream.outcome)
 
 
+def open_here() -> frozenset[tuple[int, int]]:
+    """Every file that this very process has open, as device and inode: a snapshot opens none of them.
+
+    To open and close one of them would drop the locks that SQLite holds on a store, wherever that lies, and the next
+    visitor would take its journal for left over (tests/runtime/snapshot/test_trouble.py).
+    """
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            status = os.stat(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # it was closed since, or was the one that listed them
+        found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
+def in_use(path: bytes) -> LeftOut:
+    """What is said of a file that this process has open."""
+    return LeftOut(spell(path), Why.SPECIAL, "Allswell itself has it open")
+
+
 def refused(path: bytes, error: OSError) -> LeftOut:
     """What an error of the system means for a file."""
     gone = error.errno in (errno.ENOENT, errno.ENOTDIR)

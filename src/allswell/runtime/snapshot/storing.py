@@ -24,7 +24,7 @@ import msgspec
 
 from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, ref_name, spell
 from allswell.runtime.snapshot.git import Git, GitFailed
-from allswell.runtime.snapshot.reading import open_file
+from allswell.runtime.snapshot.reading import in_use, open_file, open_here
 from allswell.runtime.snapshot.record import HEADER, Header, Inside, Particulars, read_header, to_snapshot
 from allswell.runtime.snapshot.survey import Survey
 
@@ -48,7 +48,13 @@ class Stored:
 def store_files(git: Git, top: int, found: Survey, limits: Limits, late: Callable[[], bool]) -> Stored:
     """Put every file that has to be read into the repository, as far as the limits allow."""
     stored = Stored(left_out=[LeftOut(spell(path) + "/", Why.OUT_OF_TIME) for path in found.unseen])
-    wanted = {path: status.st_size for path, status in found.to_read.items()}
+    ours = open_here()
+    wanted = {}
+    for path, status in found.to_read.items():
+        if (status.st_dev, status.st_ino) in ours:
+            stored.left_out.append(in_use(path))
+        else:
+            wanted[path] = status.st_size
     _adopt(git, top, found, stored, wanted)
     chosen, left_out = ration((Candidate(path, size, path in found.tracked) for path, size in wanted.items()), limits)
     stored.left_out += left_out
