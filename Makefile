@@ -13,7 +13,7 @@ STORM  ?= --minutes 10 --store both
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format docs bench race demo sim chaos clean
+.PHONY: help venv test lint format docs bench race demo sim chaos soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,9 +66,13 @@ sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
 chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 100,000 scope trees; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)
 	ALLSWELL_PROCESS_TREES=1000 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) tests/runtime/warden $(ARGS)
+	ALLSWELL_FLOW_CUTS=all $(PYTEST) tests/flows/run/test_kill.py $(ARGS)
 	ALLSWELL_RUN_KILLS=100 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) -k 'kill or lot' tests/doors/cli/test_run.py $(ARGS)
 	ALLSWELL_TREES=100000 $(PYTEST) tests/properties/test_scope_trees.py $(ARGS)
 	$(BIN)/python -m tests.crash.storm $(STORM)
+
+soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; then a supervisor killed 50 times
+	ALLSWELL_SOAK_AGENTS=200 ALLSWELL_SOAK_SECONDS=300 ALLSWELL_SOAK_KILLS=50 $(PYTEST) tests/runtime/supervisor/test_soak.py $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,13 +2,15 @@
 
 `states.md` is drawn from the tables of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
 from the error classes and from every `Refused(...)` in the source, `reference/settings.md` from the catalogue of
-settings, `reference/commands.md` from the signatures of the commands. A test fails when a page is out of date.
+settings, `reference/commands.md` from the signatures of the commands, `flow.schema.json` from what the loader
+of flows takes. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -21,6 +23,7 @@ from allswell.domain.event import KINDS
 from allswell.domain.task import ENDS, MOVES, State
 from allswell.doors.cli import app, frame, swift
 from allswell.doors.cli.options import GROUPS, Command
+from allswell.flows.schema import schema as flow_schema
 from allswell.settings import SETTINGS
 from allswell.settings.catalogue import ROLES
 from allswell.settings.values import show
@@ -39,7 +42,9 @@ def pages() -> dict[Path, str]:
         "reference/settings.md": all_settings(),
         "reference/commands.md": all_commands(),
     }
-    return {DOCS / name: NOTE + text for name, text in made.items()}
+    flow = json.dumps(flow_schema(), indent=2, ensure_ascii=False) + "\n"
+    schemas = {SOURCE / "flows" / "flow.schema.json": flow, DOCS / "reference" / "flow.schema.json": flow}
+    return {DOCS / name: NOTE + text for name, text in made.items()} | schemas
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
@@ -188,6 +193,7 @@ TABLES = {
     "breaker": "`[breaker]`: when a service is left alone",
     "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
+    "fleet": "`[fleet]`: how a supervisor holds its tasks",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
 

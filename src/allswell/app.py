@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from allswell.domain.policy import Policy
+from allswell.domain.question import Pause
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
 from allswell.engine.pace import DEFAULT, Pace
@@ -65,12 +66,21 @@ def make_watch(
     pace: Pace = DEFAULT,
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
+    pause_on_question: Pause = "task",
 ) -> Watch:
     """A watch on a store; clock and chance can be given, so that a history can be repeated."""
     machine = this_machine() if clock is None and not store.shared_clock else None
     clock = clock or SystemClock()
     chance = chance or random.Random()
-    engine = Engine(store, draw=chance.random, clock=clock, pace=pace, sweeping=sweeping, machine=machine)
+    engine = Engine(
+        store,
+        draw=chance.random,
+        clock=clock,
+        pace=pace,
+        sweeping=sweeping,
+        machine=machine,
+        pause_on_question=pause_on_question,
+    )
     return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies)
 
 
@@ -82,11 +92,14 @@ class Opening:
         self._url = url or settings.store
         self._pace = pace or settings.pace()
         self._policies = settings.policies() if policies is None else policies
+        self._pause_on_question = settings.pause_on_question
         self._watch: Watch | None = None
         self._sync: SyncWatch | None = None
 
     def _make(self) -> Watch:
-        return make_watch(store_for(self._url), pace=self._pace, policies=self._policies)
+        return make_watch(
+            store_for(self._url), pace=self._pace, policies=self._policies, pause_on_question=self._pause_on_question
+        )
 
     async def __aenter__(self) -> Watch:
         self._watch = self._make()

@@ -42,7 +42,7 @@ def new(id_: str = "t_a", **fields: Any) -> NewTask:
 def opened(*, policy: Policy = DEFAULT, limit_at: Millis | None = None, now: Millis = START, **fields: Any) -> Case:
     """A task that was just accepted and needs nothing."""
     made = new(policy=policy, **fields)
-    return accept(made, 1, limit_at, {}, {made.id: False}, now).case
+    return accept(made, 1, limit_at, {}, {made.id: 0}, now).case
 
 
 class Life:

@@ -23,6 +23,7 @@ from allswell.domain.command import (
     CheckIn,
     Claim,
     Complete,
+    Delegate,
     EndIdle,
     EndRun,
     Fail,
@@ -125,6 +126,8 @@ class Author:
                     self._leases.append(held)
                     self._flows.append((*held, RunId(str(command.flow.run))))
                     self._tasks.append(command.flow.id)
+                elif isinstance(command, Delegate) and not isinstance(answer, AllswellError):
+                    self._tasks.append(command.request.id)
                 elif isinstance(command, OpenRun):
                     self._runs.append(command.run)
                 elif isinstance(command, Claim) and isinstance(answer, list):
@@ -197,6 +200,8 @@ class Author:
                 "ask",
                 "ask",
                 "recover",
+                "delegate",
+                "delegate",
                 "idle",
                 "keep",
             ]
@@ -221,12 +226,16 @@ class Author:
                 return Ask(
                     id_, task, token, who, draw.choice(["Which one?", "Why?", " "]), options, draw.random() < 0.4
                 )
-            case "idle":
-                return EndIdle(id_, task, token, who)
+            case "delegate":
+                return self._delegate(id_, task, token, who)
             case "keep":
                 return Keep(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
             case _:
-                return Recover(id_, task, token, who)
+                return (EndIdle if verb == "idle" else Recover)(id_, task, token, who)
+
+    def _delegate(self, id_: CommandId, task: TaskId, token: Token, who: AgentId) -> Delegate:
+        new = msgspec.structs.replace(self._new(f"{id_}.d"), needs=(), run=None, not_before=None)
+        return Delegate(id_, task, token, who, new, Millis(self._draw.choice([600_000, 600_000, 0])))
 
     def _about_service(self, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
         """With pauses so long that no real clock reaches their ends while a script is performed."""

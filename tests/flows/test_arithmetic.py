@@ -11,8 +11,10 @@ from allswell.settings import look
 
 
 def check(tmp_path: Path, text: str | bytes, settings: str = "") -> list[Finding]:
+    """The findings about time: what steps do is left out here, and what is said of that is in test_reading.py."""
     (tmp_path / "allswell.toml").write_text(settings)
-    return findings(text, "flow.yaml", look(tmp_path, environ={}))
+    found = findings(text, "flow.yaml", look(tmp_path, environ={}))
+    return [one for one in found if one.rule != "incomplete"]
 
 
 def told(found: list[Finding]) -> list[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, ROLES
+from allswell.settings.load import FLEET
 from allswell.settings.schema import schema
 from allswell.settings.values import Unfit, read, show
 
@@ -92,11 +93,11 @@ def test_what_is_shown_can_be_written_down_again(name: str) -> None:
 def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str, tmp_path: Path) -> None:
     setting = SETTINGS[name]
     examples = {"duration": "40s", "seconds": "40", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}
-    usual = examples[setting.kind]
+    usual = setting.choices[-1] if setting.choices else examples[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)
     given = "2h" if name.startswith("hard_limits.") else "7" if name == "breaker.escalate_after" else given
     (tmp_path / "allswell.toml").write_text(
-        f'{name} = "{given}"' if setting.kind in ("duration", "size") else f"{name} = {given}"
+        f'{name} = "{given}"' if setting.kind in ("duration", "size", "choice") else f"{name} = {given}"
     )
     from_file = load(tmp_path, environ={}).explain_one(name)
     assert from_file.source == "allswell.toml"
@@ -109,7 +110,7 @@ def test_the_schema_knows_every_setting_and_no_other() -> None:
     made = schema()
     names = set()
     for key, shape in made["properties"].items():
-        if key != "roles":
+        if key not in ("roles", *FLEET):
             names |= {f"{key}.{inner}" for inner in shape["properties"]} if shape.get("type") == "object" else {key}
     assert names == set(SETTINGS)
     assert made["additionalProperties"] is False

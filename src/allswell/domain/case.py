@@ -11,12 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.checkin import Agent
+from allswell.domain.command import NewTask
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, TaskId, question_id
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
-from allswell.domain.task import OPEN, STATES, Attempt, Handover, Ready, State, Task, Wait, rank
+from allswell.domain.task import OPEN, STATES, Attempt, Handover, Origin, Ready, State, Task, Wait, rank_of
 from allswell.errors import AllswellError, Bug
 
 
@@ -51,6 +52,8 @@ class Outcome(msgspec.Struct, gc=False):
     """Until when the services that the failure names are parked."""
     spread: Spread | None = None
     result: str | None = None
+    request: tuple[NewTask, Millis, Origin] | None = None
+    """A task to make for another agent, its limit, and whose request it is."""
 
 
 def state(case: Case) -> State:
@@ -79,12 +82,13 @@ def event(task: Task, kind: str, /, lease: Lease | None = None, **data: object) 
 def come_to_rest(case: Case, now: int, *, until: int = 0) -> Case:
     """Where an open task without a holder belongs: with what it waits for, on a timer, or in the pool."""
     task = case.task
+    expiry = None if task.spec.origin is None else task.spec.limit_at
     if case.waits:
-        return replace(case, ready=None, due=None)
+        return replace(case, ready=None, due=expiry)
     start = max(until, task.spec.not_before or 0)
     if start > now:
-        return replace(case, ready=None, due=Millis(start))
-    return replace(case, ready=Ready(task.id, task.lane, rank(task.priority, task.created_at)), due=None)
+        return replace(case, ready=None, due=Millis(start if expiry is None else min(start, expiry)))
+    return replace(case, ready=Ready(task.id, task.lane, rank_of(task)), due=expiry)
 
 
 def end_attempt(
@@ -131,6 +135,10 @@ def end_task(
         record = replace(record, reason=reason, ended_by=command, replaced_by=replaced_by)
     task = replace(task, state=end.value, ended_at=now, record=record)
     out.case = Case(task, None, None, None, (), case.agent, case.awaited, case.past)
+    origin = task.spec.origin
+    if origin is not None:
+        told = {"request": task.id, "outcome": end.value, "reason": reason}
+        out.events.append(Event("request_closed", origin.task, task.run, origin.agent, origin.token, told))
     if case.awaited or record.questions:
         out.spread = Spread(task.id, end.value, reason, replaced_by)
 

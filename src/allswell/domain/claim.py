@@ -39,8 +39,8 @@ def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
         return out
     policy = task.spec.policy
     deadline = now + task.timeout
-    if limit is not None and limit < deadline:
-        deadline = limit
+    if limit is not None and (limit < deadline or task.spec.origin is not None):
+        deadline = limit  # a request has the time it was given, whenever it is taken
     lease = Lease(
         task.id,
         Token(task.record.token + 1),

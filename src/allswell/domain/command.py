@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
+from allswell.domain.event import Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
@@ -56,6 +57,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """None: any role."""
     count: int = 1
     length: int | None = None
+    outside: tuple[RunId, ...] = ()
+    """Runs of which it takes nothing now."""
     task: TaskId | None = None
     """Where set, this task and no other: what whoever runs a task of its own asks for."""
 
@@ -121,6 +124,13 @@ class Ask(Word, frozen=True, gc=False):
     text: str
     options: tuple[Option, ...] = ()
     hold: bool = False
+
+
+class Delegate(Word, frozen=True, gc=False):
+    """The holder hands a focused request to an expert, and keeps working; `timeout` counts from now (O5)."""
+
+    request: NewTask
+    timeout: Millis
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -215,7 +225,14 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
-HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """A supervisor tells what it has seen and done; it changes nothing but the journal."""
+
+    id: CommandId
+    event: Event
+
+
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
 ServiceCommand = Admit | Report | Park
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp
+Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
 """What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

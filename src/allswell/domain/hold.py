@@ -13,12 +13,25 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
-from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, HolderCommand, Keep, Recover, Release
+from allswell.domain.checkpoint import progress_in
+from allswell.domain.command import (
+    Ask,
+    CheckIn,
+    Complete,
+    Delegate,
+    EndIdle,
+    Fail,
+    HolderCommand,
+    Keep,
+    Recover,
+    Release,
+)
 from allswell.domain.event import Event
 from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
+from allswell.domain.request import delegate
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
@@ -59,12 +72,15 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
         check_text(said.note, "note", NOTE_MAX)
     if said.progress is not None and not 0 <= said.progress <= 1:
         raise Refused("bad_progress", f"progress is a share from 0 to 1, not {said.progress}", where="progress")
+    progress = said.progress
+    if progress is None and said.note:
+        progress = progress_in(said.note)
     renewed = replace(
         lease,
         renewed_at=now,
         checkin_at=now,
         stalled_at=None,
-        progress=lease.progress if said.progress is None else said.progress,
+        progress=lease.progress if progress is None else progress,
         note=said.note or lease.note,
     )
     told = None
@@ -108,6 +124,8 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             return out
         case Ask():
             _ask(out, lease, command, now)
+        case Delegate():
+            delegate(out, lease, command, now)
         case _:
             assert_never(command)
     if out.case.agent is not None and out.case.agent.id == command.agent:
@@ -203,11 +221,11 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
             out.case = come_to_rest(out.case, now, until=now + delay)
             told = {"error": failure.error.value, "message": failure.message, "delay_ms": delay}
             out.events.append(Event("task_retried", task.id, task.run, lease.agent, lease.token, told))
-        case GiveUp(reason):
+        case Escalate(reason) if task.spec.origin is None:
+            ask(out, Asked("failure", _escalation(task.name, reason, failure), ESCALATION_OPTIONS), now)
+        case GiveUp(reason) | Escalate(reason):
             end_task(out, State.FAILED, reason, now, command=command.id)
             out.events.append(event(task, "task_failed", lease, reason=reason, message=failure.message))
-        case Escalate(reason):
-            ask(out, Asked("failure", _escalation(task.name, reason, failure), ESCALATION_OPTIONS), now)
         case _:
             assert_never(verdict)
 

@@ -6,7 +6,9 @@ for it are the lanes that need the service.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -111,6 +113,30 @@ def repeated(task: TaskId, name: str, what: str, count: int) -> str:
         f"Task {label} has {_WHAT_HAPPENED[what]} {count} times. Possible causes: "
         "task too large, unclear requirements, or infrastructure issue. How should we proceed?"
     )
+
+
+Pause = Literal["task", "run", "all"]
+"""What an open question about a task holds back."""
+
+
+class HeldBack(msgspec.Struct, frozen=True, gc=False):
+    """What nobody is given while questions are open, beside the tasks they are about."""
+
+    everything: bool = False
+    runs: tuple[RunId, ...] = ()
+
+
+NOTHING_HELD_BACK = HeldBack()
+
+
+def held_back(pause: Pause, questions: Sequence[Question]) -> HeldBack:
+    """What open questions hold back. Those about services hold back nothing: what needs the service waits anyway."""
+    asked = [question for question in questions if question.closed_at is None and question.task is not None]
+    if pause == "task" or not asked:
+        return NOTHING_HELD_BACK
+    if pause == "all":
+        return HeldBack(everything=True)
+    return HeldBack(runs=tuple(sorted({question.run for question in asked if question.run is not None})))
 
 
 def choose(question: Question, key: str) -> Option:

@@ -17,7 +17,7 @@ from allswell.domain.command import NewTask
 from allswell.domain.graph import describe_cycle, find_cycle
 from allswell.domain.names import Millis, RunId, TaskId, can_name
 from allswell.domain.run import Run
-from allswell.domain.task import OPEN, PRIORITY_MAX, Record, Spec, State, Task, Wait
+from allswell.domain.task import OPEN, PRIORITY_MAX, UNBLOCKS_MAX, Origin, Record, Spec, State, Task, Wait
 from allswell.errors import Refused
 
 NAME_MAX = 200
@@ -99,10 +99,37 @@ def check_needs(tasks: Sequence[NewTask]) -> None:
         raise Refused("cycle", f"dependency cycle detected: {members}", where="needs")
 
 
-def awaited_among(tasks: Sequence[NewTask]) -> dict[TaskId, bool]:
-    """The ids of tasks that are new together, each with whether one of them needs it."""
-    needed = {need for new in tasks for need in new.needs}
-    return {new.id: new.id in needed for new in tasks}
+def awaited_among(tasks: Sequence[NewTask]) -> dict[TaskId, int]:
+    """The ids of tasks that are new together, each with how many of them wait for it, at one remove or several.
+
+    Each way from one to the other counts, so a task at the end of two ways counts twice: it is an order, not a census.
+    """
+    counted: dict[TaskId, int] = dict.fromkeys((new.id for new in tasks), 0)
+    needs = {new.id: new.needs for new in tasks if new.needs}
+    if not needs:
+        return counted
+    for id_ in _last_first(needs):
+        for need in needs[id_]:
+            if need in counted:
+                counted[need] = min(counted[need] + 1 + counted[id_], UNBLOCKS_MAX)
+    return counted
+
+
+def _last_first(needs: Mapping[TaskId, tuple[TaskId, ...]]) -> list[TaskId]:
+    """Tasks that need something, those that nobody waits for first; there is no cycle among them."""
+    waiting = dict.fromkeys(needs, 0)
+    for needed in needs.values():
+        for need in needed:
+            if need in waiting:
+                waiting[need] += 1
+    order = [id_ for id_, count in waiting.items() if count == 0]
+    for id_ in order:
+        for need in needs[id_]:
+            if need in waiting:
+                waiting[need] -= 1
+                if waiting[need] == 0:
+                    order.append(need)
+    return order
 
 
 def limit_of(run: Run | None, wanted: RunId) -> Millis | None:
@@ -128,13 +155,14 @@ def accept(
     lane: int,
     limit_at: Millis | None,
     needed: Mapping[TaskId, Task],
-    fresh: Mapping[TaskId, bool],
+    fresh: Mapping[TaskId, int],
     now: Millis,
+    origin: Origin | None = None,
 ) -> Outcome:
     """A new task's case.
 
-    `needed` are the existing tasks it needs; `fresh` are those that are new together with it, each with whether one of
-    them needs it.
+    `needed` are the existing tasks it needs; `fresh` are those that are new together with it, each with how many of
+    them wait for it; `origin` is whose request it is, if it is one.
     """
     waits = []
     broken: Task | None = None
@@ -162,9 +190,11 @@ def accept(
         limit_at,
         digest(new),
         new.flow,
+        origin,
+        fresh[new.id],
     )
     task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, _NOTHING_YET)
-    case = Case(task, waits=tuple(waits), awaited=fresh[new.id])
+    case = Case(task, waits=tuple(waits), awaited=fresh[new.id] > 0)
     out = Outcome(come_to_rest(case, now), answer=task.id)
     out.events.append(event(task, "task_submitted", name=task.name))
     if broken is not None and new.if_need_fails == "skip":

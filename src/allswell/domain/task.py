@@ -60,6 +60,16 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 """Every move that a decision may make; the diagram in docs/ is drawn from this table and decide() is held to it."""
 
 
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """The lease that a request comes from."""
+
+    task: TaskId
+    token: Token
+    agent: AgentId
+    command: CommandId
+    """The one that asked, so that a repeated one is recognised."""
+
+
 class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What was asked for; never changes after the task was submitted."""
 
@@ -75,6 +85,10 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Of the submission, so that a repeated submit is told from a different task under the same id."""
     flow: bool = False
     """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (flow.py)."""
+    origin: Origin | None = None
+    """Set where this is a request of another agent's (O5): tried once, and over at `limit_at` wherever it stands."""
+    unblocks: int = 0
+    """How many tasks of the same submission wait for this one, at one remove or several; at most `UNBLOCKS_MAX`."""
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -199,6 +213,20 @@ _AGE_BITS = 42
 """Milliseconds up to the year 2109."""
 
 
-def rank(priority: int, created_at: int) -> int:
-    """The order of claims: higher priority first, then older first; one number, so one index serves it."""
-    return ((PRIORITY_MAX - priority) << _AGE_BITS) | (created_at & ((1 << _AGE_BITS) - 1))
+UNBLOCKS_MAX = 60
+HEAD_START = 60_000
+"""For each task that waits for it, a task counts as so many milliseconds older than it is."""
+
+
+def rank(priority: int, created_at: int, unblocks: int = 0) -> int:
+    """The order of claims: higher priority first, then what unblocks most and what is older; one number, one index.
+
+    What unblocks others has a head start over those of its age and no more, so that nothing waits for ever.
+    """
+    since = max(created_at - unblocks * HEAD_START, 0)
+    return ((PRIORITY_MAX - priority) << _AGE_BITS) | (since & ((1 << _AGE_BITS) - 1))
+
+
+def rank_of(task: Task) -> int:
+    """A task's place in the order of claims; it never changes."""
+    return rank(task.priority, task.created_at, task.spec.unblocks)

@@ -14,6 +14,7 @@ from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, due_at, idles_at, judged_at, lapses_at, recovered_at
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
+from allswell.domain.request import EXPIRED
 from allswell.domain.task import OPEN, State
 
 _FLOW_ENDINGS = {
@@ -30,10 +31,7 @@ def tick(case: Case, now: Millis) -> Outcome:
         out.case = replace(case, due=None)
         return out
     if case.lease is None:
-        if case.due is not None and case.due <= now:
-            out.case = come_to_rest(replace(case, due=None), now)
-            if out.case.ready is not None:
-                out.events.append(event(case.task, "task_ready", reason="its time has come"))
+        _wake(out, now)
         return out
     while (lease := out.case.lease) is not None:
         due = due_at(lease)
@@ -52,6 +50,18 @@ def tick(case: Case, now: Millis) -> Outcome:
         else:
             _judge_check_in(out, lease, now)
     return out
+
+
+def _wake(out: Outcome, now: Millis) -> None:
+    """A task that nobody holds: its pause is over, or, where it is a request, its time."""
+    case = out.case
+    limit = case.task.spec.limit_at
+    if case.task.spec.origin is not None and limit is not None and limit <= now:
+        _expire(out, None, now)
+    elif case.due is not None and case.due <= now:
+        out.case = come_to_rest(replace(case, due=None), now)
+        if out.case.ready is not None:
+            out.events.append(event(case.task, "task_ready", reason="its time has come"))
 
 
 def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_COMMAND) -> None:
@@ -73,6 +83,10 @@ def end_idle(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO
 
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     task = out.case.task
+    if task.spec.origin is not None:
+        end_attempt(out, EXPIRED, now)
+        _expire(out, lease, now)
+        return
     if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
         end_attempt(out, "run_timeout", now)
         end_task(out, State.FAILED, "run_timeout", now)
@@ -82,6 +96,14 @@ def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
         return
     out.events.append(event(task, "agent_timeout", lease, elapsed_ms=now - lease.granted_at))
     _time_out(out, lease, now, "agent_timeout")
+
+
+def _expire(out: Outcome, lease: Lease | None, now: Millis) -> None:
+    """The time of a request is up, wherever it stands: it has failed, and nothing else has (O5)."""
+    task = out.case.task
+    end_task(out, State.FAILED, EXPIRED, now)
+    message = "nobody took it in time" if lease is None else f"{lease.agent} did not answer in time"
+    out.events.append(event(task, "task_failed", lease, reason=EXPIRED, message=message))
 
 
 def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str, *, command: CommandId = NO_COMMAND) -> None:
@@ -116,6 +138,11 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
     task = out.case.task
     if task.spec.flow:
         leave(out, _FLOW_ENDINGS[what], now)
+        return
+    if task.spec.origin is not None:
+        reason = f"the expert's attempt ended: {what}"
+        end_task(out, State.FAILED, reason, now)
+        out.events.append(event(task, "task_failed", reason=reason, message="a request is tried once"))
         return
     if count < task.spec.policy.timeout_escalation:
         out.case = come_to_rest(out.case, now)

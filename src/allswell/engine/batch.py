@@ -25,10 +25,12 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Delegate,
     EndRun,
     Fail,
     HolderCommand,
     NewTask,
+    Notice,
     OpenRun,
     Park,
     Report,
@@ -42,10 +44,11 @@ from allswell.domain.ending import end_run, open_run
 from allswell.domain.flow import give_up_the_dead, take_up
 from allswell.domain.lease import ends_at
 from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId, can_name
+from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
-from allswell.domain.task import rank
+from allswell.domain.task import Origin, rank_of
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
 from allswell.engine.plan import Plan
@@ -87,7 +90,7 @@ async def perform(
                     if case.lease is not None and case.lease.command == command.id and case.lease.agent == command.agent
                 ]
                 if earlier:
-                    earlier.sort(key=lambda case: (rank(case.task.priority, case.task.created_at), case.task.id))
+                    earlier.sort(key=lambda case: (rank_of(case.task), case.task.id))
                     answers[place] = grants(book, earlier)
                 elif command.id != NO_COMMAND and first.setdefault(command.id, place) != place:
                     repeated.append((place, first[command.id]))
@@ -146,7 +149,7 @@ async def _claimed_before(
 
 def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float]) -> object:
     if isinstance(command, Word):
-        return _decide_held(book, command, draw)
+        return _decide_held(book, command, lanes, draw)
     match command:
         case Submit():
             return _submit(book, command.tasks, lanes)
@@ -164,12 +167,18 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
             return _serve(book, command)
         case TakeUp():
             return _take_up(book, command, lanes)
+        case Notice():
+            check_notice(command.event)
+            book.changes.events.append(command.event)
+            return None
         case _:
             assert_never(command)
 
 
-def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) -> object:
+def _decide_held(book: Book, command: HolderCommand, lanes: Lanes, draw: Callable[[], float]) -> object:
     task = command.task
+    if isinstance(command, Delegate) and (known := book.cases.get(command.request.id)) is not None:
+        return _delegated_before(known, command)
     case = book.cases.get(task)
     if case is None:
         raise _no_such_task(task)
@@ -180,10 +189,23 @@ def _decide_held(book: Book, command: HolderCommand, draw: Callable[[], float]) 
         case = replace(case, agent=agent, past=past)
     chance = draw() if isinstance(command, Fail) else 0.0
     out = decide(case, command, book.now, chance)
+    made = None
+    if out.request is not None:
+        new, limit, origin = out.request
+        made = _accept(book, new, lanes, limit, {new.id: 0}, origin)
     book.apply(out, command.agent)
+    if made is not None and out.request is not None:
+        book.accept(made, out.request[0].payload, out.request[0].barred)
     if out.park_until is not None and isinstance(command, Fail):
         book.park(command.failure, out.park_until)
     return out.error if out.error is not None else out.answer
+
+
+def _delegated_before(known: Case, command: Delegate) -> TaskId:
+    origin = known.task.spec.origin
+    if origin is None or origin.command != command.id:
+        raise Refused("id_taken", f"task {command.request.id} exists already and is another one", where="id")
+    return known.task.id
 
 
 def _case(book: Book, task: TaskId) -> Case:
@@ -216,9 +238,16 @@ def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:
     return [new.id for new in tasks]
 
 
-def _accept(book: Book, new: NewTask, lanes: Lanes, limit: Millis | None, fresh: Mapping[TaskId, bool]) -> Outcome:
+def _accept(
+    book: Book,
+    new: NewTask,
+    lanes: Lanes,
+    limit: Millis | None,
+    fresh: Mapping[TaskId, int],
+    origin: Origin | None = None,
+) -> Outcome:
     needed = {need: book.cases[need].task for need in new.needs if need in book.cases}
-    return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now)
+    return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now, origin)
 
 
 def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
@@ -338,7 +367,7 @@ def _begin_flow(book: Book, new: NewTask, command: TakeUp, lanes: Lanes) -> Gran
     known = book.rows.runs.get(run)
     if known is None:
         _open_run(book, OpenRun(command.id, run, new.name))
-    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: False})
+    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: 0})
     begun, _ = take_up(out.case, None, command, book.now)
     begun.events[:0] = out.events
     book.accept(begun, new.payload, ())

@@ -221,7 +221,11 @@ class Book:
                 changes.drop_ready.append(before.ready)
             if after.ready is not None:
                 changes.new_ready.append(after.ready)
-        if before.due != after.due:
+        # A lease has its timer with it, so a timer moves with every lease that comes or goes, at the same moment even.
+        moves = before.due is not None and (before.lease is None) is not (after.lease is None)
+        if moves and before.lease is None:
+            changes.drop_timers.append(id_)
+        if before.due != after.due or moves:
             if after.due is None:
                 changes.drop_timers.append(id_)
             else:

@@ -11,7 +11,7 @@ from allswell.domain.claim import grant
 from allswell.domain.command import Claim
 from allswell.domain.decide import held_to_table
 from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.service import ServiceRow, lets_in
 from allswell.domain.task import OPEN, Lane, Task
 from allswell.engine.book import Book
@@ -43,19 +43,20 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
     claims = await _hand_over(tx, book, claims, answers, lambda claim: open_lanes(claim, lanes, services, book.now))
-    groups: dict[tuple[int, ...], list[tuple[int, Claim]]] = {}
+    groups: dict[tuple[tuple[int, ...], tuple[RunId, ...]], list[tuple[int, Claim]]] = {}
     for place, claim in claims:
         answers[place] = []
-        groups.setdefault(tuple(open_lanes(claim, lanes, services, book.now)), []).append((place, claim))
+        key = tuple(open_lanes(claim, lanes, services, book.now)), claim.outside
+        groups.setdefault(key, []).append((place, claim))
     given: dict[int, list[Case]] = {place: [] for place, _ in claims}
-    for among, members in groups.items():
+    for (among, outside), members in groups.items():
         if not among:
             continue
         wanted = sum(claim.count for _, claim in members)
         agents = {claim.agent for _, claim in members}
         await book.write(tx)  # or this pick would find what the last one handed out
         alone = members[0][1].agent if len(agents) == 1 else None
-        picked = await tx.pick(among, wanted, alone)
+        picked = await tx.pick(among, wanted, alone, outside)
         barred = await _load_picked(tx, book, picked, bars=alone is None)
         left = list(picked)
         for place, claim in members:
@@ -65,7 +66,7 @@ async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]],
             if missing > 0 and left and len(agents) > 1:
                 # What is left is barred for this agent; look further down its lanes for it alone.
                 await book.write(tx)
-                more = [id_ for id_ in await tx.pick(among, missing, claim.agent) if id_ not in book.cases]
+                more = [id_ for id_ in await tx.pick(among, missing, claim.agent, outside) if id_ not in book.cases]
                 _serve(book, claim, more, await _load_picked(tx, book, more, bars=False), given[place])
     await book.write(tx)
     for place, _ in claims:

@@ -14,12 +14,25 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
-from allswell.domain.command import Answer, CheckIn, Claim, Command, NewTask, RecordStep, Release, Submit, TakeUp
+from allswell.domain.command import (
+    Answer,
+    CheckIn,
+    Claim,
+    Command,
+    Delegate,
+    NewTask,
+    RecordStep,
+    Release,
+    Submit,
+    TakeUp,
+)
 from allswell.domain.flow import STEP_ROLE
 from allswell.domain.hold import Orders
 from allswell.domain.lease import Lease as FlowLease
 from allswell.domain.names import NO_COMMAND, TaskId, can_name
+from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
 from allswell.engine import batch, checkins, records
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batcher, Wait, commit
@@ -64,8 +77,10 @@ class Engine:
         pace: Pace = DEFAULT,
         sweeping: bool = True,
         machine: str | None = None,
+        pause_on_question: Pause = "task",
     ) -> None:
         self.store = store
+        self.pause_on_question = pause_on_question
         self.pace = pace
         self.draw = draw
         self.clock = clock or SystemClock()
@@ -206,13 +221,10 @@ class Engine:
         while True:
             news = self.ready.listen()
             sent = loop.time()
-            asked = self._decisions.ask(claim)
-            try:
-                granted = await asked
-            except asyncio.CancelledError:
-                if asked.done() and not asked.cancelled() and asked.exception() is None:
-                    self._give_back([asked.result()])  # cancelled in the very moment it was answered
-                raise
+            back = await self._held_back()
+            granted: list[Granted] = []
+            if not back.everything:
+                granted = await self._claim_now(replace(claim, outside=back.runs) if back.runs else claim)
             left = until - loop.time()
             if granted:
                 self._ready_elsewhere.rewarded()
@@ -220,12 +232,28 @@ class Engine:
                 return Claimed(granted, sent)
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
 
+    async def _claim_now(self, claim: Claim) -> list[Granted]:
+        asked = self._decisions.ask(claim)
+        try:
+            granted: list[Granted] = await asked
+        except asyncio.CancelledError:
+            if asked.done() and not asked.cancelled() and asked.exception() is None:
+                self._give_back([asked.result()])  # cancelled in the very moment it was answered
+            raise
+        return granted
+
+    async def _held_back(self) -> HeldBack:
+        """What open questions hold back; where they hold back their own tasks alone, nobody has to look."""
+        if self.pause_on_question == "task":
+            return NOTHING_HELD_BACK
+        return held_back(self.pause_on_question, await self.store.view_questions())
+
     async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
         lanes = self._lanes
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer | TakeUp)
+            if isinstance(command, Submit | Answer | TakeUp | Delegate)
             for lane in _lanes_of(command)
             if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }
@@ -311,10 +339,12 @@ class Engine:
             self.sweeper.hear(News(due=call.due))
 
 
-def _lanes_of(command: Submit | Answer | TakeUp) -> Iterable[tuple[str, tuple[str, ...]]]:
+def _lanes_of(command: Submit | Answer | TakeUp | Delegate) -> Iterable[tuple[str, tuple[str, ...]]]:
     """The lanes of the tasks that a command would make, each once."""
     if isinstance(command, TakeUp):
         new: Sequence[NewTask] = (command.flow,)
+    elif isinstance(command, Delegate):
+        new = (command.request,)
     else:
         new = command.tasks if isinstance(command, Submit) else command.subtasks
     return dict.fromkeys((one.role, one.services) for one in new)

@@ -7,19 +7,21 @@ monotonic clock, so it stops before the store gives the work to someone else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from allswell.domain.classify import failure_of, named_class
-from allswell.domain.command import Ask, CheckIn, Complete, EndIdle, Fail, Keep, Recover, Release
+from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, Fail, Keep, NewTask, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
+from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option, Question
+from allswell.domain.request import DELEGATION_TIMEOUT
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import Handover
+from allswell.domain.task import OPEN, Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
@@ -42,6 +44,7 @@ class Lease:
         "_engine",
         "_granted",
         "_ids",
+        "_policies",
         "_renewed",
         "agent",
         "attempt",
@@ -52,10 +55,13 @@ class Lease:
         "token",
     )
 
-    def __init__(self, engine: Engine, ids: Ids, granted: Granted, sent: float) -> None:
+    def __init__(
+        self, engine: Engine, ids: Ids, granted: Granted, sent: float, policies: Mapping[str, Policy] = {}
+    ) -> None:
         self._engine = engine
         self._ids = ids
         self._granted = granted
+        self._policies = policies
         lease = granted.lease
         self.task: TaskId = lease.task
         self.token: Token = lease.token
@@ -114,6 +120,21 @@ class Lease:
     def until_limit(self) -> int:
         """How long it is to the attempt's hard limit, in ms, whether or not the lease can be trusted until then."""
         return max(0, int((self._ends - asyncio.get_running_loop().time()) * 1000))
+
+    @property
+    def own_limit(self) -> int:
+        """What the task itself gives an attempt, in ms; its run may leave it less."""
+        return self._granted.task.timeout
+
+    @property
+    def role(self) -> str:
+        """The task's role."""
+        return self._granted.task.role
+
+    @property
+    def asks(self) -> tuple[int, int]:
+        """How often the holder is asked for a check-in, and how long it has to answer, in milliseconds."""
+        return self._granted.lease.ask_every, self._granted.lease.ask_wait
 
     @property
     def run(self) -> RunId | None:
@@ -217,6 +238,40 @@ class Lease:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
         said = Ask(self._ids.command(), self.task, self.token, self.agent, text, tuple(options), hold)
         return QuestionId(str(await self._end(said)))
+
+    async def delegate(
+        self, role: str, name: str, *, payload: object = None, timeout: int | str = DELEGATION_TIMEOUT
+    ) -> TaskId:
+        """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
+
+        It is tried once, and has at most what this attempt has left.
+        """
+        limit = parse(timeout, where="timeout")
+        said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
+        policy = self._policies.get(role) or self._policies.get("", DEFAULT)
+        new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
+        await self._ask_for(Delegate(self._ids.command(), self.task, self.token, self.agent, new, limit))
+        return new.id
+
+    async def request(self, request: TaskId) -> tuple[str, str | None]:
+        """How a request of this task's stands: `open` or its end, and its result or the reason, as JSON."""
+        row = await self._engine.store.view_task(request)
+        if row is None or row.task.spec.origin is None or row.task.spec.origin.task != self.task:
+            raise Refused("unknown_request", f"{request} is no request of this task", where="request")
+        if row.task.state == "done":
+            return "done", (await self._engine.store.view_payload(request))[1]
+        return row.task.state, None if row.task.state == OPEN else to_json(row.task.record.reason, "reason")
+
+    async def recover(self) -> None:
+        """The agent was marked as stalled and has been ended for real: take its task back (O8)."""
+        await self._end(Recover(self._ids.command(), self.task, self.token, self.agent))
+
+    async def _ask_for(self, command: Delegate) -> None:
+        try:
+            await self._engine.do(command)
+        except LeaseLost as lost:
+            self.lost = lost
+            raise
 
     async def question(self, question: QuestionId) -> Question | None:
         """A question as it stands: what became of one that was asked while the task was kept."""

@@ -11,6 +11,7 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Delegate,
     EndRun,
     Fail,
     NewTask,
@@ -63,10 +64,7 @@ class Plan:
 
     def _add(self, command: Command | Claim) -> None:
         if isinstance(command, Word):
-            self.agents[command.agent] = None
-            self._hold(command.task)
-            if isinstance(command, Fail):
-                self.services.update(dict.fromkeys(command.failure.services))
+            self._add_word(command)
         elif isinstance(command, Claim):
             if command.task is not None:
                 self._hold(command.task)
@@ -87,6 +85,14 @@ class Plan:
             self.services[command.service] = None
         elif isinstance(command, Report):
             self.services[command.permit.service] = None
+
+    def _add_word(self, command: Word) -> None:
+        self.agents[command.agent] = None
+        self._hold(command.task)
+        if isinstance(command, Fail):
+            self.services.update(dict.fromkeys(command.failure.services))
+        elif isinstance(command, Delegate):
+            self.tasks[command.request.id] = None
 
     def _hold(self, task: TaskId) -> None:
         self.tasks[task] = None

@@ -62,6 +62,10 @@ class SyncLease:
         """Give the task back."""
         self._watch.wait_for(self._lease.release(reason, delay=delay))
 
+    def delegate(self, role: str, name: str, **how: Any) -> TaskId:  # noqa: ANN401 - as Lease.delegate
+        """Hand a focused request to an expert of this role, and keep working."""
+        return self._watch.wait_for(self._lease.delegate(role, name, **how))
+
     def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
         """Ask a human."""
         return self._watch.wait_for(self._lease.ask(text, options, hold=hold))

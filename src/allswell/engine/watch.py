@@ -87,6 +87,10 @@ class Watch:
         self._ids = ids
         self.new_command: Callable[[], CommandId] = ids.command
         """Gives an id for a command of one's own."""
+        self.new_run: Callable[[], RunId] = ids.run
+        """Gives an id for a run that is to be opened by a command of one's own."""
+        self.new_task: Callable[[], TaskId] = ids.task
+        """Gives an id for a task of one's own."""
         self._policies = policies or {}
         self._default = self._policies.get("", DEFAULT)
         self._held: dict[tuple[str, int], Lease] = {}
@@ -141,6 +145,10 @@ class Watch:
             retries = msgspec.convert(form.retries, int)
             changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)
         return msgspec.structs.replace(policy, **changed)
+
+    def policy_for(self, role: str) -> Policy:
+        """The policy of a role's tasks that set nothing by themselves."""
+        return self._policies.get(role, self._default)
 
     async def submit(  # noqa: PLR0913 - all keywords, each a field of the task
         self,
@@ -260,7 +268,7 @@ class Watch:
 
     def hold(self, granted: Granted, sent: float) -> Lease:
         """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""
-        held = Lease(self.engine, self._ids, granted, sent)
+        held = Lease(self.engine, self._ids, granted, sent, self._policies)
         if held.length is not None:
             self._held[(held.task, held.token)] = held
             self._holding.fire()

@@ -44,6 +44,11 @@ class Worktree:
         return True
 
 
+def remove_worktree(path: Path) -> None:
+    """Remove a worktree whatever is in it; whoever calls this has kept what is worth keeping. Its branch stays."""
+    _git(path, "worktree", "remove", "--force", str(path))
+
+
 def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     """A new worktree of the repository around a folder, at its HEAD, below `place`."""
     top = find_top(folder.resolve())

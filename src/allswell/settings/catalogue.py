@@ -15,12 +15,13 @@ from allswell.domain.breaker import DEFAULT as BREAKER
 from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.policy import DEFAULT as POLICY
+from allswell.domain.request import DELEGATION_TIMEOUT
+from allswell.domain.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE
 
 Value = int | float | str | None
 
-_LATER = " Used by the supervisor; nothing in this version acts on it yet."
 _PROVED = " Proved by `allswell check`; the worker that goes by it is not in this version yet."
 
 
@@ -35,6 +36,7 @@ class Kind(StrEnum):
     SHARE = "share"
     PERCENT = "percent"
     SIZE = "size"
+    CHOICE = "choice"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -49,6 +51,8 @@ class Setting(msgspec.Struct, frozen=True):
     """Whether a role can have its own: `[roles.critic]`."""
     none: str | None = None
     """The word that stands for "no value", where there may be none."""
+    choices: tuple[str, ...] = ()
+    """What a choice is made from."""
 
     def env(self, role: str | None = None) -> str:
         """The variable of the environment that sets it, for all or for a role."""
@@ -57,7 +61,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 PREFIX = "ALLSWELL_"
-NOT_SETTINGS = frozenset(PREFIX + name for name in ("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"))
+NOT_SETTINGS = frozenset(
+    PREFIX + name
+    for name in (
+        *("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("ORDERS", "PROMPT", "WORK", "MARKER"),
+    )
+)
 """What a supervised agent finds in its environment about its own lease, and how to see the story of a bug."""
 
 
@@ -184,21 +194,65 @@ _ALL = (
         Kind.DURATION,
         "A probe that has not come back by then has failed; never less than the limit of a call of a model.",
     ),
-    # What the supervisor will need.
+    # What the supervisor goes by.
     Setting(
-        "delegation_timeout", Kind.DURATION, 600_000, "The limit of work that an agent hands to an expert." + _LATER
+        "delegation_timeout",
+        Kind.DURATION,
+        DELEGATION_TIMEOUT,
+        "The limit of work that an agent hands to an expert; never more than its own attempt has left.",
     ),
     Setting(
         "context_threshold",
         Kind.PERCENT,
         10,
-        "When so much of the context is left, check-ins are collected and compaction is triggered." + _LATER,
+        "When so much of the context is left, check-ins are collected and compaction is triggered.",
     ),
     Setting(
         "session_threshold",
         Kind.PERCENT,
         10,
-        "When so much of the session is left, nothing new is dispatched until it is reset." + _LATER,
+        "When so much of the session is left, nothing new is dispatched until it is reset.",
+    ),
+    Setting("session_margin", Kind.DURATION, SESSION_MARGIN, "How long after its reset a session is used again."),
+    Setting(
+        "usage_limits",
+        Kind.CHOICE,
+        "park",
+        "What an agent's usage limit does: park its account and give the task back with no attempt spent, or fail the"
+        " attempt like any other error.",
+        choices=("park", "fail"),
+    ),
+    Setting(
+        "usage_limit_pause",
+        Kind.DURATION,
+        USAGE_LIMIT_PAUSE,
+        "How long an account is parked whose usage limit does not say when it ends.",
+    ),
+    Setting(
+        "pause_on_question",
+        Kind.CHOICE,
+        "task",
+        "What an open question about a task holds back: that task, every task of its run, or all of them.",
+        choices=("task", "run", "all"),
+    ),
+    Setting(
+        "question_reminder",
+        Kind.DURATION,
+        3_600_000,
+        "How often a supervisor reminds of questions that nobody has answered.",
+        none="off",
+    ),
+    Setting(
+        "fleet.lease",
+        Kind.DURATION,
+        30_000,
+        "A supervisor that is dead for so long loses its tasks to others.",
+    ),
+    Setting(
+        "fleet.stop",
+        Kind.DURATION,
+        30_000,
+        "How long agents may finish what they are at when their supervisor is told to stop.",
     ),
     # How messages are handled: the seed's figures. (The rules that hold them together: `domain.arithmetic.worker`.)
     Setting(

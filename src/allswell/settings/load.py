@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from allswell.domain.arithmetic.figure import Place
 from allswell.domain.breaker import breaker_rules
 from allswell.domain.deadline import broken_rules as broken_limits
@@ -21,6 +23,8 @@ from allswell.settings.values import Unfit, read
 FOLDER = ".allswell"
 DATABASE = "allswell.db"
 _ROLES = "ROLES_"
+FLEET = ("agents", "usage", "compaction")
+"""Tables that are read by `settings.fleet`."""
 
 
 def load(
@@ -49,8 +53,14 @@ def look(
     here = _here(start)
     reading = _Reading()
     read_files = []
+    fleet = None
     for found in files(here, reading.problems, instead):
         read_files.append(str(found.path))
+        if any(name in found.table for name in FLEET):
+            from allswell.settings.fleet import FleetReading  # only those who have agents pay for it
+
+            fleet = fleet or FleetReading(reading.problems)
+            fleet.take(found)
         for path, raw in leaves(found.table, TABLES):
             reading.take(path, raw, found.source(path))
     strangers = reading.take_environment(os.environ if environ is None else environ)
@@ -59,10 +69,9 @@ def look(
     settings = Settings(
         reading.given, reading.roles, nearest_store(here), tuple(read_files), strangers=tuple(strangers)
     )
+    agents = None if fleet is None else fleet.fleet(settings.known_roles())
     problems = (*reading.problems, *_impossible(settings))
-    return Settings(
-        settings.given, settings.roles, settings.default_store, settings.files, problems, settings.strangers
-    )
+    return msgspec.structs.replace(settings, problems=problems, agents=agents)
 
 
 def _here(start: Path | None) -> Path:
@@ -157,7 +166,7 @@ def _unknown(name: str, role: str | None) -> str:
     if role is not None and name in SETTINGS:
         return f"{name} cannot be set for a role; it holds for the whole watch"
     where = "" if role is None else " that a role can have"
-    return f"there is no setting {name!r}{where}; {hint(name, SETTINGS if role is None else PER_ROLE)}"
+    return f"there is no setting {name!r}{where}; {hint(name, (*SETTINGS, *FLEET) if role is None else PER_ROLE)}"
 
 
 def hint(name: str, names: Iterable[str] = SETTINGS) -> str:

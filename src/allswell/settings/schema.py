@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+from allswell.settings import fleet
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Setting
 
-_DURATION = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
-_SECONDS = _DURATION.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
+DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
+_SECONDS = DURATION_PATTERN.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kKmMgGtT]?[bB])\s*$"
 _SHAPES: dict[Kind, list[dict[str, Any]]] = {
     Kind.TEXT: [{"type": "string", "minLength": 1}],
-    Kind.DURATION: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _DURATION}],
+    Kind.DURATION: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": DURATION_PATTERN}],
     Kind.SECONDS: [{"type": "number", "minimum": 0}, {"type": "string", "pattern": _SECONDS}],
     Kind.COUNT: [{"type": "integer"}],
     Kind.SHARE: [{"type": "number", "minimum": 0, "maximum": 1}],
     Kind.PERCENT: [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}],
+    Kind.CHOICE: [{"type": "string"}],
     Kind.SIZE: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}],
+}
+
+
+_WORDS = {"type": "array", "items": {"type": "string"}}
+_READ_BY: dict[object, dict[str, Any]] = {
+    fleet.text: {"type": "string"},
+    fleet.words: _WORDS | {"minItems": 1},
+    fleet.names: _WORDS,
+    fleet.flag: {"type": "boolean"},
+    fleet.count: {"type": "integer"},
+    fleet.length: {"anyOf": _SHAPES[Kind.DURATION]},
+    fleet.variables: {"type": "object", "additionalProperties": {"type": "string"}},
+    fleet.hears: {"enum": ["socket", "stdin", "file"]},
 }
 
 
@@ -34,11 +49,23 @@ def schema() -> dict[str, Any]:
         "additionalProperties": _table(role),
         "default": {name: dict(own) for name, own in ROLES.items()},
     }
+    top["agents"] = {
+        "type": "object",
+        "description": "The agents of the fleet: each a command, a function of Python, or remote.",
+        "additionalProperties": _table(_fields(fleet.AGENT)),
+    }
+    top["usage"] = _table(_fields(fleet.USAGE))
+    top["compaction"] = _table(_fields(fleet.COMPACTION))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of Allswell",
         **_table(top),
     }
+
+
+def _fields(fields: fleet.Fields) -> dict[str, Any]:
+    """The fields of one of the fleet's tables."""
+    return {name: dict(_READ_BY[read]) for name, read in fields.items()}
 
 
 def _place(tables: dict[str, Any], setting: Setting, *, default: bool = True) -> None:
@@ -53,6 +80,8 @@ def _table(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _shape(setting: Setting, *, default: bool) -> dict[str, Any]:
     shapes = [dict(shape) for shape in _SHAPES[setting.kind]]
+    if setting.choices:
+        shapes = [{"enum": list(setting.choices)}]
     if setting.none is not None:
         shapes.append({"const": setting.none})
     shape: dict[str, Any] = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}

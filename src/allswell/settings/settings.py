@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -17,6 +17,10 @@ from allswell.engine.tolerance import Tolerance
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
 from allswell.settings.sources import Problem, Source
 from allswell.settings.values import hide, show
+
+if TYPE_CHECKING:
+    from allswell.domain.fleet import Fleet
+    from allswell.domain.question import Pause
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
@@ -64,6 +68,15 @@ class Settings(msgspec.Struct, frozen=True):
     """What is wrong; empty for settings that `load` returned."""
     strangers: tuple[str, ...] = ()
     """Variables of the environment that look like settings and are none."""
+    agents: Fleet | None = None
+    """What the files say about agents, if they say anything."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The agents that are set up here."""
+        from allswell.domain.fleet import Fleet
+
+        return self.agents or Fleet()
 
     def value(self, name: str, role: str = "") -> Value:
         """A setting's value, for a role: its own, or what everybody has."""
@@ -103,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True):
     def store(self) -> str:
         """The URL of the store."""
         return str(self.value("store") or self.default_store)
+
+    @property
+    def pause_on_question(self) -> Pause:
+        """What an open question about a task holds back."""
+        return cast("Pause", self.value("pause_on_question"))
 
     def policy_for(self, role: str) -> Policy:
         """The policy of tasks of a role; "" is that of all others."""

@@ -61,6 +61,8 @@ class Found(msgspec.Struct, frozen=True):
         path = name
         while path and path not in self.spots:
             path = path[:-1]
+        if not path:  # of `[a.b]` only the whole has a place, and `a` is there too
+            path = next((spot for spot in self.spots if name and spot[: len(name)] == name), ())
         file = str(self.path)
         if not path:
             return Source(self.kind, file, self.path.parent, Place(file))

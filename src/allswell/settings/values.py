@@ -22,6 +22,7 @@ WANTED = {
     Kind.SHARE: "a number between 0 and 1",
     Kind.PERCENT: "a percentage, more than 0 and less than 100",
     Kind.SIZE: 'bytes, or a size such as "500MB"',
+    Kind.CHOICE: "one of its choices",
 }
 
 
@@ -34,15 +35,18 @@ def read(setting: Setting, raw: object) -> Value:
     if setting.none is not None and raw == setting.none:
         return None
     value = _read(setting.kind, raw, setting.name)
+    if setting.choices and value not in setting.choices:
+        value = None
     if value is None:
         also = "" if setting.none is None else f', or "{setting.none}"'
-        raise Unfit(f"{setting.name} must be {WANTED[setting.kind]}{also}, not {_described(raw)}")
+        wanted = " or ".join(f'"{choice}"' for choice in setting.choices) or WANTED[setting.kind]
+        raise Unfit(f"{setting.name} must be {wanted}{also}, not {_described(raw)}")
     return value
 
 
 def _read(kind: Kind, raw: object, name: str) -> Value:
     match kind:
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.CHOICE:
             return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
         case Kind.DURATION:
             return _duration(raw, name)
@@ -132,7 +136,7 @@ def show(setting: Setting, value: Value) -> str:
             return f"{value:g}%" if isinstance(value, float) else f"{value}%"
         case Kind.SIZE:
             return _show_size(int(value))
-        case Kind.TEXT:
+        case Kind.TEXT | Kind.CHOICE:
             return hide(str(value))
         case Kind.COUNT | Kind.SHARE:
             return f"{value:g}" if isinstance(value, float) else str(value)

@@ -40,6 +40,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls
+from allswell.store.words import Words
 
 T = TypeVar("T")
 
@@ -203,10 +204,12 @@ class Transaction(Protocol):
         """All lanes, and the services that something is or was held against. Both change rarely; read without locks."""
         ...
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """Lock up to `count` claimable tasks of these lanes, best rank first, skipping locked ones.
 
-        With an agent, tasks it is barred from are left out.
+        With an agent, tasks it is barred from are left out; those of the runs `outside` which it looks, too.
         """
         ...
 
@@ -339,6 +342,10 @@ class Views(Protocol):
         """Open tasks with no live lease and timer, not ready, no timer, and no live thing they wait for."""
         ...
 
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under every key that begins so."""
+        ...
+
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position in the journal's order; never skips one that commits late."""
         ...
@@ -348,7 +355,7 @@ class Views(Protocol):
         ...
 
 
-class Store(Views, Calls, Protocol):
+class Store(Views, Calls, Words, Protocol):
     """A place where a watch lives."""
 
     url: str
@@ -389,12 +396,4 @@ class Store(Views, Calls, Protocol):
 
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
-        ...
-
-    async def recall(self, key: str) -> str | None:
-        """What the watch keeps about itself under a key, beside all work."""
-        ...
-
-    async def remember(self, key: str, value: str) -> None:
-        """Keep something about the watch itself, for every process on this store."""
         ...

@@ -184,6 +184,14 @@ class FaultyStore:
         """Note durably where a follower has got to; never backwards."""
         await self._reach().advance(follower, position)
 
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return await self._reach().view_kept(prefix)
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+        return await self._reach().swap(key, before, after)
+
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself."""
         return await self._reach().recall(key)

@@ -16,8 +16,9 @@ steps:
   - id: heavy-analysis
     agent: ada
     timeout_override: 1200000  # 20 minutes for this step
+    prompt: Analyse it.
 """
-FITS = "steps:\n  - id: a\n  - {id: b, needs: [a]}\n"
+FITS = "steps:\n  - {id: a, run: x}\n  - {id: b, run: x, needs: [a]}\n"
 
 
 def flow(folder: Path, text: str, name: str = "flow.yaml") -> str:
@@ -49,10 +50,10 @@ def test_a_finding_shows_the_sum_the_line_and_what_to_do(cli: Console) -> None:
 
 
 def test_warnings_fail_only_where_they_are_asked_to_and_notes_never(cli: Console) -> None:
-    warned = flow(cli.folder, FITS + "  - {id: c, needs: [b]}\n  - {id: d, needs: [c]}\n")
+    warned = flow(cli.folder, FITS + "  - {id: c, run: x, needs: [b]}\n  - {id: d, run: x, needs: [c]}\n")
     assert cli.ok("check", warned).out.endswith("\n1 warning.\n")
     assert cli("check", warned, "--strict").code == 1
-    noted = flow(cli.folder, "steps:\n  - id: a\n    timeout_override: 20m\n")
+    noted = flow(cli.folder, "steps:\n  - id: a\n    run: x\n    timeout_override: 20m\n")
     assert cli.ok("check", noted, "--strict").out.endswith("\n1 note.\n")
 
 
@@ -70,7 +71,7 @@ def test_json_has_the_numbers_and_the_place(cli: Console) -> None:
 
 def test_settings_are_checked_alone_beside_a_flow_and_by_their_file(cli: Console) -> None:
     (cli.folder / "allswell.toml").write_text('retry.retries = 9\n[timeouts]\nllm_call = "3m"\n')
-    fits = flow(cli.folder, "steps: [{id: a}]\n")
+    fits = flow(cli.folder, "steps: [{id: a, run: x}]\n")
     for args in ([], ["--config"], [fits, "--config"], ["allswell.toml"], [str(cli.folder / "allswell.toml")]):
         said = cli("check", *args)
         assert said.code == 1, args

@@ -23,6 +23,12 @@ LONG = "summarise the minutes of the meeting about the migration of the database
 WIDE = "名前が日本語のタスクで、とても長いので切らなければならないもの"
 AGENT = "an agent with quite a long name"
 QUESTION = "どちらのテーブルを移行しますか? 一つ目はスキーマ public にあり、二つ目はスキーマ legacy にあります。" * 2
+FLOW = """\
+steps:
+  - {id: a-step-with-a-name-that-is-as-long-as-the-name-of-one-may-be, run: [echo, 名前が日本語のタスク]}
+  - {id: b, run: make everything that there is to be made and then some more, needs: \
+a-step-with-a-name-that-is-as-long-as-the-name-of-one-may-be}
+"""
 
 
 class Terminal:
@@ -42,8 +48,8 @@ class Terminal:
         assert out.strip(), args
         assert "Traceback" not in out, out
         assert "bug of Allswell's" not in out, out
-        if args[:1] in (("drill",), ("run",)):
-            out = MOVE.sub("", out)  # its bar, or its line, moves the cursor
+        if args[:1] in (("drill",), ("run",), ("resume",)):
+            out = MOVE.sub("", out)  # a bar, or a tree that is drawn anew, moves the cursor
         else:
             assert "\x1b" not in out, f"{args}: something was sent that is neither text nor colour: {out!r}"
         if "--json" not in args:
@@ -51,6 +57,16 @@ class Terminal:
                 shown = line.rstrip("\r").rpartition("\r")[2]
                 assert width_of(shown) <= self.columns, f"{args} wrote a line of {width_of(shown)}: {shown!r}"
         return Ran(said.code, out)
+
+
+def _flows(allswell: Terminal) -> None:
+    """What is done with flow files."""
+    (allswell.folder / "flow.yaml").write_text(FLOW)
+    assert "the longest way" in allswell("graph", "flow.yaml").out
+    assert "has failed" in allswell("run", "flow.yaml", code=1).out
+    run = next((allswell.folder / ".allswell" / "runs").iterdir()).name
+    allswell("show", run)
+    assert "exit code" in allswell("resume", run, code=1).out
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -115,7 +131,7 @@ def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
     allswell("check")
     allswell("doctor")
     allswell("drill", "--hours", "0.1")
-    _run_and_recover(allswell)
+    _with_commands_of_its_own(allswell)
     assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"
 
 
@@ -125,6 +141,11 @@ def test_help_fits(cli: Console, columns: int) -> None:
     for name in ("", *app.commands().named):
         for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
             assert width_of(line) <= columns, (name, line)
+
+
+def _with_commands_of_its_own(allswell: Terminal) -> None:
+    _run_and_recover(allswell)
+    _watch_over_a_fleet(allswell)
 
 
 def _run_and_recover(allswell: Terminal) -> None:
@@ -137,6 +158,28 @@ def _run_and_recover(allswell: Terminal) -> None:
     assert "--into DIR" in allswell("recover", receipt).out
     assert "1 file written" in allswell("recover", receipt, "--into", "back").out
     allswell("run", "--", "no such command, however near one looks for it", code=2)
+    _flows(allswell)
+
+
+def _watch_over_a_fleet(allswell: Terminal) -> None:
+    assert "no agents are set up here" in allswell("up", code=2).out
+    command = 'command = ["sh", "-c", "echo $0; sleep 0.3", "{prompt}"]'
+    (allswell.folder / "allswell.toml").write_text(f'[agents."{AGENT}"]\n{command}\nrole = "painter"\n')
+    allswell("submit", LONG, "--role", "painter")
+    assert "takes" in allswell("up", "--drain").out
+    assert "no agent has the role" in allswell("up", "--role", "panter", code=2).out
+    assert "not running" in allswell("agents").out
+    task = _id(allswell("submit", WIDE, "--role", "writer"))
+    allswell("claim", "--agent", AGENT, "--role", "writer")
+    told = allswell("agents").out
+    assert "0/3" in told
+    assert WIDE[:6] in told
+    held = {"ALLSWELL_TASK": task, "ALLSWELL_TOKEN": "1", "ALLSWELL_AGENT": AGENT}
+    assert allswell("request", "nobody", LONG, "--no-wait", env=held).out.startswith("t_")
+    allswell("request", "nobody", LONG, "--timeout", "200ms", env=held, code=124)
+    assert "Nothing is held against anybody." in allswell("tracking").out
+    allswell("work", "--role", "nobody", "--drain", "--", "true")
+    allswell("work", code=2)
 
 
 def _id(said: Ran) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.doors.cli import asking, submitting, supervised
+from allswell.doors.cli import asking, requesting, submitting, supervised
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
@@ -65,6 +65,7 @@ def add_to(app: Commands) -> None:
     )(fail)
     add("release", rich_help_panel=WORKING, epilog=examples('allswell release "wrong machine" --delay 5m'))(release)
     asking.add_to(app)
+    requesting.add_to(app)
 
 
 # --- claiming ---------------------------------------------------------------------------------------------------------

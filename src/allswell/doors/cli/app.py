@@ -23,13 +23,27 @@ _COMPLETING = "_ALLSWELL_COMPLETE"
 
 def commands() -> Commands:
     """Every command there is."""
-    from allswell.doors.cli import agents, checking, people, receipts, running, story, upkeep
+    from allswell.doors.cli import (
+        agents,
+        checking,
+        fleet,
+        flowrun,
+        graphing,
+        people,
+        receipts,
+        running,
+        story,
+        upkeep,
+    )
 
     every = Commands()
     running.add_to(every)
+    flowrun.add_to(every)
     people.add_to(every)
     receipts.add_to(every)
     story.add_to(every)
+    graphing.add_to(every)
+    fleet.add_to(every)
     agents.add_to(every)
     checking.add_to(every)
     upkeep.add_to(every)

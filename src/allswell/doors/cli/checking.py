@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.flowing import STDIN, read_bytes
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.doors.cli.options import UPKEEP, Argument, Commands, Json, Option, examples
 from allswell.errors import Refused
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from allswell.domain.arithmetic.figure import Place
     from allswell.domain.arithmetic.finding import Finding
 
-_STDIN = "standard input"
 _INDENT = " " * 9
 _STYLES = {"error": "failed", "warning": "warn", "note": "dim"}
 
@@ -29,6 +28,7 @@ def add_to(app: Commands) -> None:
             "allswell check flow.yaml       a flow, with the settings that hold here",
             "allswell check                 the settings alone",
             "allswell check --strict --json flow.yaml",
+            "allswell check --schema > flow.schema.json",
         ),
     )(check)
 
@@ -40,12 +40,18 @@ def check(
     *,
     config: Annotated[bool, Option("--config", help="Check the settings, too; alone, nothing else.")] = False,
     strict: Annotated[bool, Option("--strict", help="Let warnings fail as errors do.")] = False,
+    schema: Annotated[bool, Option("--schema", help="Print a JSON Schema for flows.")] = False,
     json: Json = False,
 ) -> None:
     """Prove that limits, retries and check-ins fit into each other, before anything runs.
 
     Exit code 0: nothing is wrong (there may be warnings), 1: something is, 2: the file cannot be read at all.
     """
+    if schema:
+        from importlib.resources import files
+
+        write(files("allswell.flows").joinpath("flow.schema.json").read_text(encoding="utf-8"))
+        return
     found, texts = _checked(file, config=config)
     code = _code(found, strict=strict)
     if json:
@@ -81,7 +87,7 @@ def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
     if file is not None and not settings_file:
         from allswell.flows.arithmetic import findings as of_flow
 
-        found += of_flow(texts.read(file), _STDIN if file == "-" else file, settings)
+        found += of_flow(texts.read(file), STDIN if file == "-" else file, settings)
     return sorted(dict.fromkeys(found), key=_order), texts
 
 
@@ -97,19 +103,9 @@ class _Texts:
         self._lines: dict[str, list[str]] = {}
 
     def read(self, file: str) -> bytes:
-        """The content of a file that was named, up to a little more than is ever taken."""
-        from allswell.flows.loading import LARGEST
-
-        try:
-            if file == "-":
-                content = sys.stdin.buffer.read(LARGEST + 1)
-            else:
-                with open(file, "rb") as opened:  # noqa: PTH123 - a name that was typed, opened once
-                    content = opened.read(LARGEST + 1)
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise Refused("no_file", f"{file!r} cannot be read: {why}", where="FILE") from None
-        self._lines[_STDIN if file == "-" else file] = content.decode("utf-8", "replace").split("\n")
+        """The content of a file that was named."""
+        content = read_bytes(file)
+        self._lines[STDIN if file == "-" else file] = content.decode("utf-8", "replace").split("\n")
         return content
 
     def line(self, place: Place) -> str | None:

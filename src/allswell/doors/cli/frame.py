@@ -145,11 +145,13 @@ class Frame:
         if not making:
             self._check_there()
 
-        pace, policies = self.settings.pace(), self.settings.policies()
+        settings = self.settings
+        pace, policies, pause = settings.pace(), settings.policies(), settings.pause_on_question
 
         async def live() -> T:
             store = store_for(self.url)
-            async with make_watch(store, pace=pace, policies=policies, sweeping=sweeping) as watch:
+            made = make_watch(store, pace=pace, policies=policies, sweeping=sweeping, pause_on_question=pause)
+            async with made as watch:
                 if not sweeping:
                     return await work(watch)
                 await watch.engine.sweeper.sweep()

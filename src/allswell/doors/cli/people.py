@@ -196,7 +196,7 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
 
 def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     """List runs, the newest first."""
-    from allswell.doors.cli import shapes
+    from allswell.doors.cli import flowshown, shapes
 
     frame = Frame(store, json=json)
 
@@ -204,14 +204,24 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         return await views.view_runs(limit), (await views.view_agenda()).now
 
     found, now = frame.look(work)
+    flows = flowshown.flows_in(frame.home)
     rows = []
     for run in found:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
         limit_ = "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)
-        rows.append([run.id, run.name, when(run.created_at, now), limit_, ended])
-    heads = (Column("ID"), Column("NAME", 12), Column("OPENED"), Column("LIMIT"), Column("ENDED", 12))
+        flow = "" if run.id not in flows else flows[run.id].run
+        rows.append([run.id, run.name, when(run.created_at, now), limit_, ended, flow if flow != run.id else "flow"])
+    heads = (
+        Column("ID"),
+        Column("NAME", 12),
+        Column("OPENED"),
+        Column("LIMIT"),
+        Column("ENDED", 12),
+        Column("FLOW", 8, spare=True),
+    )
     none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
-    frame.say({"runs": [shapes.run(run) for run in found]}, table(heads, rows) if rows else none)
+    told = [{**shapes.run(run), "flow": None if run.id not in flows else flows[run.id].run} for run in found]
+    frame.say({"runs": told}, table(heads, rows) if rows else none)
 
 
 def questions(

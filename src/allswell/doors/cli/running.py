@@ -7,6 +7,7 @@ tries are `runtime/attempt/tries.py`, the attempt `runtime/attempt/attempt.py`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame
@@ -23,9 +24,10 @@ def add_to(app: Commands) -> None:
         "run",
         rich_help_panel=RUNNING,
         epilog=examples(
-            "allswell run -- claude -p 'fix the tests' --output-format stream-json --verbose",
+            "allswell run -- claude -p 'fix it' --output-format stream-json --verbose",
             "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
-            "allswell run --worktree --name nightly -- codex exec --json 'update the docs'",
+            "allswell run --worktree --name nightly -- codex exec --json 'update docs'",
+            "allswell run flow.yaml -i branch=main      a flow, step by step",
             "allswell run --resume t_…                  the same command again, as its next attempt",
         ),
     )(run)
@@ -33,8 +35,14 @@ def add_to(app: Commands) -> None:
 
 def run(
     flow: Annotated[
-        str | None, Argument(metavar="[FLOW]", help="Not yet: put -- before a command.", show_default=False)
+        str | None, Argument(metavar="[FLOW]", help="A flow (YAML), or -- before a command.", show_default=False)
     ] = None,
+    inputs: Annotated[
+        list[str] | None, Option("--input", "-i", metavar="NAME=VALUE", help="An input of the flow; repeatable.")
+    ] = None,
+    jobs: Annotated[
+        int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="How many steps of a flow run at once.")
+    ] = 16,
     timeout: Annotated[
         str | None, Option("--timeout", metavar="TIME", help="The hard limit of each attempt. Default: agent_timeout.")
     ] = None,
@@ -58,9 +66,10 @@ def run(
     json: Json = False,
     command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What to run, with its arguments.")] = None,
 ) -> None:
-    """Run a command under watch: limits that hold, and its work kept.
+    """Run a flow, or any command, under watch: limits that hold, and the work kept.
 
-    Its output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
+    A flow's file says what its steps are and how long each may take; `allswell resume` goes on with it. A command's
+    output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
     uncommitted work is in a snapshot, and a receipt says where.
     """
     _start_warden()
@@ -68,7 +77,12 @@ def run(
 
     frame = Frame(store, json=json)
     if flow is not None:
-        raise Refused("no_command", f"put -- before the command: allswell run -- {flow} …", where="COMMAND")
+        of_commands = {"--timeout": timeout, "--idle": idle, "--retries": retries, "--name": name, "--resume": resume}
+        flags = {**of_commands, "--worktree": worktree, "--env": hand_on, "--": command}
+        _run_flow(frame, flow, inputs or (), jobs, [flag for flag, given in flags.items() if given])
+        return
+    if inputs:
+        raise Refused("usage", "--input is a flow's; name the flow: allswell run FLOW.yaml -i …", where="--input")
     if resume is None and not command:
         raise Refused("no_command", "which command? allswell run [OPTIONS] -- COMMAND…", where="COMMAND")
     if resume is not None and command:
@@ -86,6 +100,19 @@ def run(
         resume=resume,
     )
     _tell(frame, course, course.run())
+
+
+def _run_flow(frame: Frame, flow: str, inputs: Sequence[str], jobs: int, flags: Sequence[str]) -> None:
+    from pathlib import Path
+
+    from allswell.doors.cli.flowrun import run_flow
+
+    if flow != "-" and not flow.endswith((".yaml", ".yml")) and not Path(flow).is_file():
+        raise Refused("no_command", f"put -- before the command: allswell run -- {flow} …", where="COMMAND")
+    if flags:
+        text = f"{flags[0]} is for a command; a flow's file says it for each step, and `allswell resume` goes on"
+        raise Refused("usage", text, where=flags[0])
+    run_flow(frame, flow, inputs, jobs)
 
 
 def _start_warden() -> None:

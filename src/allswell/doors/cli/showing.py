@@ -50,7 +50,7 @@ def show(
         if id_.startswith("q_"):
             return await _question(views, QuestionId(id_), now)
         if id_.startswith("r_"):
-            return await _run(views, RunId(id_), now)
+            return await _run(views, RunId(id_), now, frame)
         return await _task(views, TaskId(id_), now)
 
     frame.say(*frame.look(work))
@@ -146,10 +146,10 @@ async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, 
     return {"question": shapes.question(question)}, told_question(question, await subject(views, question), now)
 
 
-async def _run(views: Views, id_: RunId, now: int) -> tuple[dict[str, object], str]:
+async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[str, object], str]:
     from collections import Counter
 
-    from allswell.doors.cli import shapes
+    from allswell.doors.cli import flowshown, shapes
     from allswell.store.port import TaskFilter
 
     run = next(run for run in await views.view_runs() if run.id == id_)
@@ -166,4 +166,8 @@ async def _run(views: Views, id_: RunId, now: int) -> tuple[dict[str, object], s
             ("tasks", states + more if states else "none"),
         ]
     )
-    return {"run": shapes.run(run), "tasks": dict(counts)}, words
+    told = {"run": shapes.run(run), "tasks": dict(counts)}
+    base = flowshown.flow_of(frame.home, id_)
+    if base is None:
+        return told, words
+    return {**told, "flow": flowshown.shape(base)}, f"{words}\n{flowshown.words(base)}"

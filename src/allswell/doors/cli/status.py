@@ -26,7 +26,7 @@ _MORE = {
     "question": "allswell questions",
     "failed": "allswell tasks --state failed",
     "unaccounted": "allswell doctor",
-    "stalled": "allswell tasks --state held",
+    "stalled": "allswell agents",
     "overdue": "allswell doctor",
 }
 _MARKS = {"question": ("?", "warn"), "overdue": ("!", "warn"), "stalled": ("!", "warn")}

@@ -100,7 +100,7 @@ def _overdue(due: Millis | None, now: int) -> tuple[Need, ...]:
 def _stalled(agent: Agent, now: int) -> Need:
     missed = f"{many(agent.misses, 'check-in')} missed, the last {ago(agent.missed_at, now)}"
     what = f"{clean(agent.id, 60)} is stalled: {missed}"
-    return Need("stalled", agent.id, what, "allswell tasks --state held", agent.missed_at)
+    return Need("stalled", agent.id, what, "allswell agents", agent.missed_at)
 
 
 def _failure(row: TaskRow, now: int) -> Need:

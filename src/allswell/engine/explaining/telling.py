@@ -40,6 +40,20 @@ SENTENCES: Mapping[str, str] = {
     "breaker_probe": "{service} is tried by one call",
     "breaker_escalated": "{service} has failed {failures} times in a row: a human is asked ({question})",
     "breaker_closed": "{service} works again, after {shut_ms}",
+    "request_sent": "{agent} asks {to} for help; it has {timeout_ms}",
+    "request_closed": "the request {request} is {outcome}: {reason}",
+    "agent_state": "{agent} is {state}: {evidence}",
+    "agent_nudged": "{agent} is nudged ({heard_by}): {evidence}",
+    "checkin_asked": "{agent} is asked for a check-in ({heard_by}): {evidence}",
+    "agent_stopped": "{agent} was ended ({reason}): {evidence}",
+    "usage_limit": "{agent} has used up the quota of {account}: {said}",
+    "supervisor_started": "supervisor {supervisor} watches {slots} slots from {host}",
+    "supervisor_stopped": "supervisor {supervisor} has stopped: {how}",
+    "checkpoints_collected": "check-ins were collected ({why}): {answered} answered, {silent} did not",
+    "context_compacted": "the context was compacted: {outcome}",
+    "session_paused": "nothing new is dispatched: {remaining} % of the session is left",
+    "session_resumed": "the fleet dispatches again",
+    "questions_open": "{count} questions wait for you",
     "clock_jumped": "the clock jumped by {by_ms}: every holder gets one more window",
 }
 MARKS: Mapping[str, str] = {
@@ -65,6 +79,10 @@ _REASONS = {
     "agent_stalled": "its holder stalled",
     "service_parked": "a service asked to wait",
     "run_timeout": "its run's deadline passed",
+    "delegation_timeout": "the request's time was up",
+    "usage_limit": "a usage limit was reached",
+    "supervisor_stopped": "its supervisor stopped",
+    "supervisor_died": "its supervisor died",
 }
 
 

@@ -27,7 +27,7 @@ import msgspec
 from allswell.domain.carried import VARIABLE as DEADLINE
 from allswell.domain.carried import write_instant
 from allswell.domain.evidence import Evidence, Sign, Standing
-from allswell.domain.names import Millis
+from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError
@@ -99,6 +99,11 @@ class Attempt:
     def remaining(self) -> int:
         """How long it is to the hard limit, in milliseconds."""
         return self._judge.remaining
+
+    @property
+    def requests(self) -> tuple[TaskId, ...]:
+        """Its requests to other agents that have not come back."""
+        return tuple(self._holder.requests)
 
     def note(self, seen: Evidence) -> None:
         """Add evidence that the caller has gathered elsewhere."""
@@ -296,6 +301,7 @@ class Attempt:
                 async with asyncio.timeout(_STANDING_STILL):
                     await handle.stood_still()
             if handle.result is None:
+                await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
                 await _in_thread(lambda: keeping.keep_work(ended.reason))
                 await _in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason

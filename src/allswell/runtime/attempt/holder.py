@@ -12,11 +12,12 @@ from typing import assert_never
 import msgspec
 
 from allswell.domain.hold import Orders
-from allswell.domain.names import QuestionId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Question
+from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
-from allswell.runtime.speaking.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Told
+from allswell.runtime.speaking.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Request, Told
 
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
@@ -27,6 +28,8 @@ class Holder:
 
     def __init__(self, lease: Lease, *, more: More | None = None, heard: Callable[[str], None]) -> None:
         self.last_word: str | None = None
+        self.requests: list[TaskId] = []
+        """Those to other agents that have not come back, as far as it has asked."""
         self.stop: str | None = None
         """Why the agent is being ended, once it is."""
         self._lease = lease
@@ -45,9 +48,13 @@ class Holder:
             asked = None if word.question is None else await self._lease.question(word.question)
             if word.question is not None and (asked is None or asked.task != self._lease.task):
                 raise Refused("unknown_question", f"{word.question} is no question of this task", where="question")
+            if word.request is not None:
+                return await self._requested(word.request)
             return Reply(orders=await self._orders(), question=asked)
         if isinstance(word, Ask):
             return await self._ask(word)
+        if isinstance(word, Request):
+            return await self._request(word)
         match word:
             case Done():
                 await self._lease.complete(word.result)
@@ -77,6 +84,20 @@ class Holder:
         else:
             self._end("ask")
         return Reply(orders=await self._orders(), question=asked)
+
+    async def _request(self, word: Request) -> Reply:
+        how = {} if word.timeout is None else {"timeout": word.timeout}
+        made = await self._lease.delegate(word.role, word.name, payload=word.payload, **how)
+        self.requests.append(made)
+        self._heard(f"it asked {word.role} for help")
+        return Reply(orders=await self._orders(), request=made)
+
+    async def _requested(self, request: TaskId) -> Reply:
+        state, result = await self._lease.request(request)
+        if state != OPEN and request in self.requests:
+            self.requests.remove(request)
+        said = msgspec.Raw(b"null" if result is None else result.encode())
+        return Reply(orders=await self._orders(), request=request, state=state, result=said)
 
     def _end(self, verb: str) -> None:
         self.last_word = verb

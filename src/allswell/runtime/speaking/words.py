@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from allswell.domain.names import QuestionId
+from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import Failure
 
@@ -57,13 +57,23 @@ class Ask(Word, frozen=True, tag="ask"):
     hold: bool = False
 
 
+class Request(Word, frozen=True, tag="request"):
+    """It hands a focused request to an expert, and goes on."""
+
+    role: str
+    name: str
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    timeout: int | None = None
+
+
 class Look(Word, frozen=True, tag="look"):
     """It wants its orders, and to know how a question of its own stands; it proves nothing by that."""
 
     question: QuestionId | None = None
+    request: TaskId | None = None
 
 
-AnyWord = CheckIn | Done | Fail | Release | Ask | Look
+AnyWord = CheckIn | Done | Fail | Release | Ask | Request | Look
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +97,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str | None = None
     """Where the task stands now, after a last word."""
     question: Question | None = None
+    request: TaskId | None = None
+    """The request that was made, or that was asked about."""
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    """What came of it, once something has."""
     error: str | None = None
     """The class of the error: Refused, LeaseLost, Unavailable."""
     message: str = ""

@@ -164,7 +164,9 @@ class MemoryTransaction:
             services = {**self._base.tables.services, **dict(self.draft.services.made())}
             return list(self._base.lanes.values()), services
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """Lock up to `count` claimable tasks of these lanes, best rank first, skipping locked ones.
 
         As in a database, looking and locking are two moments: someone else may have been quicker in between.
@@ -172,19 +174,22 @@ class MemoryTransaction:
         async with self._statement("pick"):
             if self._rules is not None:
                 self._rules.note_pick()
-            seen = list(islice(self._claimable(lanes, agent), 2 * count))
+            seen = list(islice(self._claimable(lanes, agent, outside), 2 * count))
             if self._rules is not None:
                 await asyncio.sleep(0)
             free = (task for task in seen if self._try_lock(task))
             return list(islice(free, count))
 
-    def _claimable(self, lanes: Sequence[int], agent: AgentId | None) -> Iterator[TaskId]:
+    def _claimable(self, lanes: Sequence[int], agent: AgentId | None, outside: Sequence[RunId]) -> Iterator[TaskId]:
         ready, bars = self.draft.ready, self.draft.bars
         order = self._base.tables.lane_order
         committed = merge(*(order.get(lane, ()) for lane in dict.fromkeys(lanes)))
         own = sorted((row.rank, task) for task, row in ready.made() if row.lane in lanes)
         for _, task in merge((entry for entry in committed if entry[1] not in ready.own), own):
-            if agent is None or agent not in (bars.get(task) or ()):
+            if agent is not None and agent in (bars.get(task) or ()):
+                continue
+            row = self.draft.tasks.get(task) if outside else None
+            if row is None or row.run not in outside:
                 yield task
 
     def _try_lock(self, task: TaskId) -> bool:

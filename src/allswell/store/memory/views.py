@@ -160,6 +160,19 @@ class MemoryViews:
         await self.give_way("advance")
         self.database.cursors[follower] = max(position, self.database.cursors.get(follower, Position()))
 
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        await self.give_way("view_kept")
+        return {key: value for key, value in sorted(self.database.kept.items()) if key.startswith(prefix)}
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+        await self.give_way("swap")
+        if self.database.kept.get(key) != before:
+            return False
+        self.database.kept[key] = after
+        return True
+
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself."""
         await self.give_way("recall")

@@ -137,6 +137,25 @@ JOIN allswell.task AS t ON t.id = c.task
 ORDER BY c.rank, c.task LIMIT $3::integer
 FOR UPDATE OF t SKIP LOCKED
 
+-- name: pick_outside
+-- As `pick_allowed`, without the tasks of these runs; an agent without a name is barred from nothing.
+SELECT t.id
+FROM (
+    SELECT r.task, r.rank
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank FROM allswell.ready AS y
+        WHERE lane = l.lane
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text)
+          AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]))
+        ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t SKIP LOCKED
+
 -- name: count_ready
 -- How many rows a pick of this width could have looked at.
 SELECT count(*)
@@ -596,6 +615,18 @@ CREATE SCHEMA IF NOT EXISTS allswell
 -- name: read_kept
 -- What the watch keeps about itself.
 SELECT value FROM allswell.meta WHERE key = 'kept.' || $1::text
+
+-- name: view_kept
+-- What the watch keeps about itself under keys that begin so.
+SELECT substr(key, 6), value FROM allswell.meta WHERE starts_with(key, 'kept.' || $1::text) ORDER BY key
+
+-- name: swap_kept
+-- Something that the watch keeps about itself, in the place of what was there.
+UPDATE allswell.meta SET value = $3::text WHERE key = 'kept.' || $1::text AND value = $2::text RETURNING 1
+
+-- name: add_kept
+-- Something that the watch keeps about itself, where nothing was.
+INSERT INTO allswell.meta (key, value) VALUES ('kept.' || $1::text, $2::text) ON CONFLICT (key) DO NOTHING RETURNING 1
 
 -- name: put_kept
 -- Something that the watch keeps about itself.

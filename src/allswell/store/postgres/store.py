@@ -276,6 +276,15 @@ class PostgresStore(PostgresViews):
 
         await self._write(note, "a follower's cursor (view_timeout)")
 
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+
+        def keep(session: Session) -> bool:
+            asked = (SQL["add_kept"], (key, after)) if before is None else (SQL["swap_kept"], (key, before, after))
+            return session.ask(asked)[0].fetchone() is not None
+
+        return await self._write(keep, "what the watch keeps about itself (view_timeout)")
+
     async def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
 

@@ -133,7 +133,9 @@ class PostgresTransaction:
         lanes, services = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()))
         return [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""
         if not lanes or count < 1:
             return []
@@ -141,9 +143,11 @@ class PostgresTransaction:
         alive: list[TaskId] = []
         rows: Rows | None = None
         for _ in range(_PICK_ROUNDS):
-            barred = () if agent is None else (agent,)
+            more: tuple[str, ...] = () if agent is None else (agent,)
             name = "pick" if agent is None else "pick_allowed"
-            picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *barred))]
+            if outside:
+                name, more = "pick_outside", (agent or "", texts(outside))
+            picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *more))]
             if picked:
                 reading = Reading(Wanted(tasks=picked, payloads=picked, bars=picked))
                 *answers, numbered = self._ask_all(*reading.statements, (SQL["xid"], ()))

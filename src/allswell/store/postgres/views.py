@@ -130,6 +130,10 @@ class PostgresViews:
         """Where every follower has got to."""
         return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}
 
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return dict(await self._rows("view_kept", prefix))
+
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself under a key."""
         rows = await self._rows("read_kept", key)

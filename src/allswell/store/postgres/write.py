@@ -16,7 +16,7 @@ import msgspec
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
-from allswell.domain.task import Attempt, Finished, Record, rank
+from allswell.domain.task import Attempt, Finished, Record, rank_of
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
 from allswell.store.postgres.connection import Statement
@@ -147,7 +147,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     made: list[Statement] = []
     if changes.new_tasks:
         tasks, payloads = zip(*changes.new_tasks, strict=True)
-        ranks = integers([rank(task.priority, task.created_at) for task in tasks])
+        ranks = integers([rank_of(task) for task in tasks])
         made.append(_plain("insert_tasks", json(tasks), json(payloads), ranks))
     if changes.recorded:
         made.append(_plain("insert_recorded", json([_recorded(one) for one in changes.recorded])))
@@ -222,7 +222,7 @@ def _recorded(made: Finished) -> _Recorded:
         json(task.spec),
         json(task.record),
         made.payload,
-        rank(task.priority, task.created_at),
+        rank_of(task),
         made.result,
         json(_kept(made.attempt)),
     )

@@ -116,6 +116,10 @@ class SqliteReader:
         """Open tasks that nothing will ever move again."""
         return self._look(lambda reader: views.unaccounted(reader, limit))
 
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return self._look(lambda reader: views.all_kept(reader, prefix))
+
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position."""
         return self._look(lambda reader: views.journal(reader, after, limit))

@@ -19,7 +19,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt, Finished, Lane, Record, Spec, Task, rank
+from allswell.domain.task import Attempt, Finished, Lane, Record, Spec, Task, rank_of
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -64,7 +64,7 @@ def new_task(task: Task, payload: str) -> Row:
         -1 if task.ended_at is None else task.ended_at,
         text(task.spec),
         text(task.record),
-        rank(task.priority, task.created_at),
+        rank_of(task),
         payload,
     )
 

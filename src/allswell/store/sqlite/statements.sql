@@ -126,6 +126,13 @@ SELECT rank, task FROM ready
 WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND bar.agent = ?)
 ORDER BY rank, task LIMIT ?;
 
+-- name: pick_outside
+-- As `pick_for`, without the tasks of these runs; an agent without a name is barred from nothing.
+SELECT rank, task FROM ready
+WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND bar.agent = ?)
+  AND NOT EXISTS (SELECT 1 FROM task JOIN json_each(?) AS run ON run.value = task.run WHERE task.id = ready.task)
+ORDER BY rank, task LIMIT ?;
+
 -- name: find_due
 -- Timers that have fallen due, the oldest first, with the holder: those by themselves and those of leases.
 SELECT owner, agent FROM (
@@ -439,6 +446,18 @@ SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'schema_version';
 -- name: read_kept
 -- What the watch keeps about itself.
 SELECT value FROM meta WHERE key = 'kept.' || ?;
+
+-- name: view_kept
+-- What the watch keeps about itself under keys that begin so: the prefix, and the prefix again.
+SELECT substr(key, 6), value FROM meta WHERE substr(key, 1, 5 + length(?1)) = 'kept.' || ?1 ORDER BY key;
+
+-- name: swap_kept
+-- Something that the watch keeps about itself, in the place of what was there.
+UPDATE meta SET value = ? WHERE key = 'kept.' || ? AND value = ?;
+
+-- name: add_kept
+-- Something that the watch keeps about itself, where nothing was.
+INSERT INTO meta (key, value) VALUES ('kept.' || ?, ?) ON CONFLICT (key) DO NOTHING;
 
 -- name: put_kept
 -- Something that the watch keeps about itself.

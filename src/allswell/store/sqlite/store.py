@@ -228,6 +228,14 @@ class SqliteStore:
 
         await self._write_again(work)
 
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there, if that is still so."""
+
+        async def work(tx: SqliteTransaction) -> bool:
+            return tx.swap(key, before, after)
+
+        return await self._write_again(work)
+
     async def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself, for every process on this store."""
 
@@ -235,6 +243,10 @@ class SqliteStore:
             tx.remember(key, value)
 
         await self._write_again(work)
+
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return await self._view(lambda reader: views.all_kept(reader, prefix))
 
     async def recall(self, key: str) -> str | None:
         """What the watch keeps about itself under a key."""

@@ -244,9 +244,16 @@ class SqliteTransaction:
             known.last = row[0]
         return known.lanes.copy(), rows.services(self._connection.execute(SQL["read_services"]).fetchall())
 
-    async def pick(self, lanes: Sequence[int], count: int, agent: AgentId | None) -> Sequence[TaskId]:
+    async def pick(
+        self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
+    ) -> Sequence[TaskId]:
         """The best `count` over these lanes: each lane's index is walked only as far as it is needed."""
-        if agent is None:
+        if outside:
+            runs = rows.text(tuple(outside))
+            cursors = [
+                self._connection.execute(SQL["pick_outside"], (lane, agent or "", runs, count)) for lane in lanes
+            ]
+        elif agent is None:
             cursors = [self._connection.execute(SQL["pick"], (lane, count)) for lane in lanes]
         else:
             cursors = [self._connection.execute(SQL["pick_for"], (lane, agent, count)) for lane in lanes]
@@ -310,6 +317,11 @@ class SqliteTransaction:
             self._connection.execute(SQL["insert_lane"], key)
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
+
+    def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something, if what was there is still there."""
+        name, values = ("add_kept", (key, after)) if before is None else ("swap_kept", (after, key, before))
+        return self._connection.execute(SQL[name], values).rowcount == 1
 
     def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""

@@ -178,6 +178,11 @@ def cursors(connection: sqlite3.Connection) -> dict[str, Position]:
     return {row[0]: Position(*row[1:]) for row in connection.execute(SQL["view_cursors"]).fetchall()}
 
 
+def all_kept(connection: sqlite3.Connection, prefix: str) -> dict[str, str]:
+    """What the watch keeps about itself under keys that begin so."""
+    return dict(connection.execute(SQL["view_kept"], (prefix,)).fetchall())
+
+
 def kept(connection: sqlite3.Connection, key: str) -> str | None:
     """What the watch keeps about itself under a key."""
     found = connection.execute(SQL["read_kept"], (key,)).fetchall()

@@ -156,6 +156,13 @@ async def what_the_watch_keeps_about_itself_is_seen_by_all(place: Place) -> None
         await second.remember("schema", "not yours")
         await second.remember("schema_version", "not yours")
         assert await first.recall("clock") == rows.TEXT
+        assert await first.view_kept("clo") == {"clock": rows.TEXT}
+        assert await first.view_kept("nothing") == {}
+        assert await first.swap("name", None, "one")
+        assert not await second.swap("name", None, "two")
+        assert not await second.swap("name", "two", "three")
+        assert await second.swap("name", "one", rows.TEXT)
+        assert await first.recall("name") == rows.TEXT
     async with place.store() as again:
         assert await again.view_counts() is not None, "the schema is still known"
 

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import asyncio
 
-from allswell.domain.names import AgentId, TaskId
+from allswell.domain.names import AgentId, RunId, TaskId
 from allswell.domain.task import Bar, Lane
 from allswell.store.port import Changes, Kind, Store, Transaction, Wanted
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Place, look, write
 
 
-async def _pick(store: Store, lanes: list[int], count: int, agent: str | None = None) -> list[str]:
+async def _pick(
+    store: Store, lanes: list[int], count: int, agent: str | None = None, outside: tuple[RunId, ...] = ()
+) -> list[str]:
     barred = None if agent is None else AgentId(agent)
-    return list(await look(store, lambda tx: tx.pick(lanes, count, barred)))
+    return list(await look(store, lambda tx: tx.pick(lanes, count, barred, outside)))
 
 
 def _claimable(*claimable: tuple[str, int, int, int]) -> Changes:
@@ -49,6 +51,24 @@ async def the_best_rank_goes_first(place: Place) -> None:
         assert await _pick(store, [three], 1) == ["t_elsewhere"]
         assert await _pick(store, [], 5) == []
         assert await _pick(store, [three + 1_000], 5) == []
+
+
+async def runs_can_be_passed_over(place: Place) -> None:
+    """Whoever looks outside of some runs is given nothing of them, and everything else, bars and all."""
+    runs = [rows.run("r_1"), rows.run("r_2")]
+    tasks = [
+        rows.task(f"t_{number}", run=f"r_{number}" if number < 3 else None, priority=5 - number) for number in (1, 2, 3)
+    ]
+    changes = rows.new_tasks(*tasks)
+    changes.new_runs = runs
+    changes.new_ready = [rows.ready_of(task) for task in tasks]
+    changes.new_bars = [Bar(TaskId("t_2"), AgentId("bob"))]
+    async with place.store() as store:
+        await write(store, changes)
+        assert await _pick(store, [1], 5, None, (RunId("r_1"),)) == ["t_2", "t_3"]
+        assert await _pick(store, [1], 5, "bob", (RunId("r_1"),)) == ["t_3"]
+        assert await _pick(store, [1], 5, "carol", (RunId("r_1"), RunId("r_2"))) == ["t_3"]
+        assert await _pick(store, [1], 1, None, (RunId("r_3"),)) == ["t_1"]
 
 
 async def the_barred_are_passed_over(place: Place) -> None:
@@ -161,6 +181,7 @@ async def services_are_shown_with_the_lanes(place: Place) -> None:
 CASES: tuple[Case, ...] = (
     the_best_rank_goes_first,
     the_barred_are_passed_over,
+    runs_can_be_passed_over,
     a_pick_sees_what_its_transaction_wrote,
     a_read_after_a_pick_gives_what_was_wanted,
     no_task_is_handed_out_twice,

@@ -15,10 +15,12 @@ from allswell.domain.command import (
     Claim,
     Command,
     Complete,
+    Delegate,
     EndIdle,
     Fail,
     HolderCommand,
     Keep,
+    NewTask,
     Recover,
     Release,
 )
@@ -54,6 +56,7 @@ class Agent:
             (18, self._fail),
             (8, self._ask),
             (4, self._release),
+            (8, self._delegate),
             (4, self._end_idle),
         ]
 
@@ -229,6 +232,17 @@ class Agent:
             await home.sleep(home.chance.choice((10, 40, 300)))
             await home.chance.choice((self._fail, self._fail, self._release, self._honest))(home, handle)
         handle.over = True
+
+    async def _delegate(self, home: Process, handle: Handle) -> None:
+        """Hands a request to an expert, sometimes twice, and goes on whatever comes of it."""
+        chance = home.chance
+        request = home.desk.new_task()
+        new = NewTask(request, "look into it", role=chance.choice(ROLES[1:]), payload=f'{{"task":"{request}"}}')
+        timeout = Millis(chance.choice((20_000, 120_000, 600_000)))
+        said = Delegate(home.desk.new_command(), handle.task, handle.token, self.id, new, timeout)
+        for _ in range(chance.choice((1, 1, 2))):
+            await self._say(home, said)
+        await chance.choice((self._honest, self._honest, self._silent, self._vanish))(home, handle)
 
     async def _release(self, home: Process, handle: Handle) -> None:
         """Gives the task back."""

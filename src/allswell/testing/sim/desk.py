@@ -18,10 +18,13 @@ from allswell.domain.command import (
     Claim,
     Command,
     Complete,
+    Delegate,
     EndIdle,
     EndRun,
     Fail,
+    HolderCommand,
     Keep,
+    Notice,
     OpenRun,
     Park,
     RecordStep,
@@ -75,7 +78,7 @@ class Desk:
             case Refused():
                 self.chronicle.met(f"refused: {answer.code}")
             case LeaseLost():
-                if isinstance(command, Complete | Fail | Release | Ask | Recover | EndIdle):
+                if isinstance(command, Complete | Fail | Release | Ask | Recover | EndIdle | Delegate):
                     self._check_loss(command, before)
                     self._check_late(command)
             case _:
@@ -96,6 +99,8 @@ class Desk:
     def _check_done(self, command: Command) -> None:
         if isinstance(command, Submit):
             self.accepted.update({new.id: new.payload for new in command.tasks})
+        elif isinstance(command, Delegate):
+            self.accepted[command.request.id] = command.request.payload
         elif isinstance(command, Complete):
             self.completed[command.task] = (command.id, command.result)
         if not self._is_there(command):
@@ -114,6 +119,8 @@ class Desk:
                 return attempt is not None and attempt.command == command.id
             case Ask():
                 return any(question.task == command.task for question in tables.questions.values())
+            case Delegate():
+                return command.request.id in tables.tasks
             case Cancel():
                 return tables.tasks[command.task].record.ended_by == command.id
             case Answer():
@@ -124,7 +131,7 @@ class Desk:
                 return tables.runs[command.run].ended_at is not None
             case TakeUp():
                 return command.flow.id in tables.tasks
-            case Admit() | Report() | Park():
+            case Admit() | Report() | Park() | Notice():
                 return True  # a success that changes nothing leaves nothing
             case _:
                 assert_never(command)
@@ -151,7 +158,7 @@ class Desk:
         span = self.ledger.shadow.spans.get((task, token))
         return span if span is not None and span.agent == agent else None
 
-    def _check_loss(self, said: Complete | Fail | Release | Ask | Recover | EndIdle | CheckIn, before: int) -> None:
+    def _check_loss(self, said: HolderCommand | CheckIn, before: int) -> None:
         """A holder is turned away only if it does not hold the task any more, or never did."""
         self.chronicle.report.stale_refused += 1
         span = self._span(said.task, said.token, said.agent)
@@ -164,7 +171,7 @@ class Desk:
         elif span.last is not None and span.last <= before:
             self.chronicle.met("a zombie was refused")
 
-    def _check_late(self, said: Complete | Fail | Release | Ask | Recover | EndIdle) -> None:
+    def _check_late(self, said: HolderCommand) -> None:
         attempt = self.tables.attempts.get((said.task, said.token))
         if attempt is None or attempt.agent != said.agent or not isinstance(said, Complete | Fail):
             return

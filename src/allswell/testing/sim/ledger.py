@@ -127,6 +127,23 @@ class Ledger:
             if limit is None or task.ended_at is None or task.ended_at < limit:
                 self.breaks("a deadline is never early", f"{task.id} failed as run_timeout before its run's end")
             self.chronicle.met("a run timed out with open tasks")
+        if task.spec.origin is not None:
+            self._close_request(task)
+
+    def _close_request(self, task: Task) -> None:
+        limit, reason = task.spec.limit_at, task.record.reason
+        early = limit is None or task.ended_at is None or task.ended_at < limit
+        if reason == "delegation_timeout" and early:
+            self.breaks("a request ends at its limit", f"{task.id} ended at {task.ended_at} of {limit}: {reason}")
+        if task.record.questions and any(
+            question.startswith(f"q_{task.id[2:]}.") and self.tables.questions[question].asked_by == "allswell"
+            for question in self.tables.questions
+        ):
+            self.breaks("a request that fails is nobody's question", task.id)
+        if task.state == "done":
+            self.chronicle.met("a request was answered")
+        elif reason == "delegation_timeout":
+            self.chronicle.met("a request expired")
 
     def _record(self, made: Finished, changes: Changes) -> None:
         """A step of a flow is finished as it is made: once, and only by whoever holds the flow."""
@@ -205,12 +222,12 @@ class Ledger:
         before, self._granted_at = self._granted_at, moment
         if before[0] == moment[0] and before[1] != moment[1]:
             self.chronicle.met("claims were made at the same moment")
-        rank = (-task.priority, task.created_at)
+        rank = _place(task)
         for _, other in self.tables.lane_order.get(task.lane, ())[:3]:
             row = self.tables.tasks[other]
             if lease.agent in self.tables.bars.get(other, ()):
                 continue
-            if (-row.priority, row.created_at) >= rank:
+            if _place(row) >= rank:
                 self.claims_in_order += 1
             elif self.time() - self.shadow.ready_since.get(other, self.time()) > _SETTLED:
                 self.claims_out_of_order += 1
@@ -293,7 +310,7 @@ class Ledger:
         match outcome:
             case "agent_timeout":
                 return lease.deadline
-            case "run_timeout":
+            case "run_timeout" | "delegation_timeout":
                 return self.tables.tasks[lease.task].spec.limit_at or never
             case "lease_lapsed":
                 return never if lease.length is None else lease.renewed_at + lease.length
@@ -376,3 +393,8 @@ class Ledger:
         for entry in self.database._entries:  # noqa: SLF001 - the whole journal, also what followers may not see yet
             if entry.event.task == id_:
                 yield f"{entry.at} {entry.event.kind} {dict(entry.event.data)}"
+
+
+def _place(task: Task) -> tuple[int, int]:
+    """Where a task belongs in the order of claims."""
+    return -task.priority, task.created_at - 60_000 * task.spec.unblocks

@@ -107,4 +107,6 @@ def limit_of(task: Task, granted_at: int) -> int:
     """The hard limit of an attempt that begins now."""
     longest = task.record.timeout_override or task.spec.policy.timeout
     limit = granted_at + longest
-    return limit if task.spec.limit_at is None else min(limit, task.spec.limit_at)
+    if task.spec.limit_at is None:
+        return limit
+    return min(limit, task.spec.limit_at) if task.spec.origin is None else task.spec.limit_at

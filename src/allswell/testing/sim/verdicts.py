@@ -82,7 +82,8 @@ class Verdicts:
     def _one_more(self, attempt: Attempt, what: str) -> bool:
         counts = self._shadow.counts_of(attempt.task).bad
         counts[what] = counts.get(what, 0) + 1
-        return counts[what] >= self._task(attempt.task).spec.policy.timeout_escalation
+        spec = self._task(attempt.task).spec
+        return spec.origin is None and counts[what] >= spec.policy.timeout_escalation
 
     def _task(self, id_: TaskId) -> Task:
         return self._shadow.tables.tasks[id_]

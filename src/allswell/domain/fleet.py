@@ -1,0 +1,176 @@
+"""The agents of a fleet as they are written down: what each is, what it may hold, and how it is called.
+
+Three kinds, one set of rules. A **command** is started anew for every task. A **function** of Python is called: async
+in the supervisor's own loop, sync in a process of its own. A **remote** holder is started by somebody else and claims
+by itself; it is listed, so that it is missed when it is silent.
+
+Text in a command's words can name what belongs to the task at hand: `{prompt}`, `{handover}` and so on (`PLACES`). A
+name in braces that is none of these is a mistake; braces around anything else are just braces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+PLACES: Mapping[str, str] = {
+    "prompt": "what the agent is asked to do, made from the agent's `prompt`",
+    "prompt_file": "the path of a file that holds the prompt",
+    "name": "the task's name",
+    "payload": "what was submitted with the task: text as it is, anything else as JSON",
+    "handover": "what earlier attempts and humans have left for this one, in words; empty for a first attempt",
+    "task": "the task's id",
+    "attempt": "which attempt this is, from 1",
+    "agent": "who holds the task, such as claude.1",
+    "role": "the task's role",
+    "folder": "the folder it works in: its worktree, if it has one",
+    "orders_file": "the path of a file that the watch writes to when it wants a check-in",
+}
+PROMPT = "{name}\n\n{payload}\n\n{handover}"
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+CONCURRENCY_MAX = 1_000
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One entry of `[agents]`; lengths of time are milliseconds."""
+
+    name: str = ""
+    command: tuple[str, ...] = ()
+    function: str = ""
+    """`module:name`."""
+    remote: bool = False
+    role: str | None = None
+    """Which tasks it takes: those of one role; those without a role, if it is empty; any, if it is not set."""
+    concurrency: int = 1
+    prompt: str = PROMPT
+    hears: Literal["socket", "stdin", "file"] = "socket"
+    """How it is asked for a check-in, beside the socket: by a line on its input, or in `{orders_file}`."""
+    cwd: str = "."
+    env: dict[str, str] = {}
+    pass_env: tuple[str, ...] = ()
+    """Variables of the supervisor that it gets too, such as `ANTHROPIC_*`."""
+    account: str = ""
+    """Whose usage limit it runs into: agents of one account wait together."""
+    worktree: bool = False
+    idle: int | None = None
+    grace: int = 10_000
+
+    @property
+    def kind(self) -> Literal["command", "function", "remote"]:
+        """What it is."""
+        return "command" if self.command else "function" if self.function else "remote"
+
+    def roles(self) -> tuple[str, ...] | None:
+        """The roles it claims; None for any."""
+        return None if self.role is None else (self.role,)
+
+    def limit_of(self) -> str:
+        """The service that is parked when it meets a usage limit."""
+        return self.account or self.name
+
+
+class UsageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`[usage]`: where the fleet learns how much of its context and session is left."""
+
+    command: tuple[str, ...] = ()
+    function: str = ""
+    every: int = 60_000
+    timeout: int = 10_000
+
+
+class CompactionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`[compaction]`: what is called with the collected check-ins when the context runs out."""
+
+    command: tuple[str, ...] = ()
+    function: str = ""
+    timeout: int = 300_000
+
+
+class Fleet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that the files say about agents."""
+
+    agents: Mapping[str, AgentSpec] = {}
+    usage: UsageSpec = UsageSpec()
+    compaction: CompactionSpec = CompactionSpec()
+
+
+def wrong_with(spec: AgentSpec) -> list[tuple[str, str]]:
+    """Every rule that an agent breaks: the field, and what to do about it."""
+    found = [("", text) for text in [_kind_of(spec)] if text]
+    found += [("concurrency", text) for text in [_number_of(spec)] if text]
+    words = {"command": spec.command, "prompt": (spec.prompt,), "cwd": (spec.cwd,), "env": tuple(spec.env.values())}
+    for field, texts in words.items():
+        found += [(field, text) for one in texts for text in _strange_places(one, _places_of(field))]
+    if spec.command and not any("{prompt}" in word or "{prompt_file}" in word for word in spec.command):
+        own = {"{task}", "{payload}", "{name}"}
+        if not any(place in word for word in spec.command for place in own):
+            found.append(("command", "no word of it names {prompt} or {prompt_file}: it would not know what to do"))
+    if spec.hears == "file" and not any("{orders_file}" in word for word in (*spec.command, *spec.env.values())):
+        found.append(("hears", "it hears by a file, and nothing tells it {orders_file}"))
+    if spec.function and not _FUNCTION.fullmatch(spec.function):
+        found.append(("function", f"{spec.function!r} is not written module:name"))
+    if spec.grace < 0 or (spec.idle is not None and spec.idle <= 0):
+        found.append(("grace" if spec.grace < 0 else "idle", "a length of time must be positive"))
+    return found
+
+
+def _kind_of(spec: AgentSpec) -> str:
+    kinds = [
+        name
+        for name, given in (("command", spec.command), ("function", spec.function), ("remote", spec.remote))
+        if given
+    ]
+    if len(kinds) == 1:
+        return "" if not spec.remote or not spec.worktree else "a remote agent has its own folders: leave worktree out"
+    said = "which of them?" if kinds else "it says neither"
+    listed = " and ".join(kinds) if kinds else "command, function nor remote = true"
+    return (
+        f"an agent is a command, a function or remote, and this one has {listed}: {said}"
+        if kinds
+        else ("an agent is a command, a function or remote = true, and this one is none of them")
+    )
+
+
+def _number_of(spec: AgentSpec) -> str:
+    if 1 <= spec.concurrency <= CONCURRENCY_MAX:
+        return ""
+    return f"concurrency ({spec.concurrency}) must be 1 to {CONCURRENCY_MAX}"
+
+
+def _places_of(field: str) -> tuple[str, ...]:
+    if field == "prompt":
+        return tuple(name for name in PLACES if not name.startswith("prompt"))
+    return ("folder",) if field == "cwd" else tuple(PLACES)
+
+
+def _strange_places(text: str, known: tuple[str, ...]) -> list[str]:
+    import difflib  # only mistakes pay for it
+
+    found = []
+    for name in _PLACE.findall(text):
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {{{near[0]}}}?" if near else "there are " + ", ".join(f"{{{one}}}" for one in known)
+            found.append(f"nothing is called {{{name}}}; {hint}")
+    return found
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """The text with what its places stand for; what comes in is never looked at again for places of its own."""
+    return _PLACE.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def holders(spec: AgentSpec, supervisor: str) -> list[str]:
+    """The names under which an agent's slots hold tasks; those of another supervisor than `main` carry its name."""
+    prefix = "" if supervisor in (MAIN, spec.name) else f"{supervisor}/"
+    if spec.concurrency == 1:
+        return [f"{prefix}{spec.name}"]
+    return [f"{prefix}{spec.name}.{number}" for number in range(1, spec.concurrency + 1)]
+
+
+MAIN = "main"
+"""The supervisor that is not given another name."""

@@ -1,0 +1,297 @@
+"""The fleet: `up` watches over it, `work` joins it, `agents` and `tracking` show it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
+from allswell.doors.cli.options import LOOKING, RUNNING, Commands, Json, Option, Rest, Store, examples
+from allswell.doors.cli.render import Column, paint, plain, sentence, short, table, when
+from allswell.doors.cli.width import columns, wrapped
+from allswell.engine.explaining.words import many
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allswell.domain.fleet import AgentSpec, Fleet
+    from allswell.engine.explaining.crew import Crew, Member
+    from allswell.engine.explaining.tracking import Tracking
+    from allswell.engine.watch import Watch
+    from allswell.runtime.supervisor import Plan
+    from allswell.store.port import Views
+
+_THREADS = 32
+"""For snapshots, briefs and looks: a slow one must not hold up the next attempt."""
+Name = Annotated[str, Option("--name", metavar="NAME", help="Under which name; each is taken by one process.")]
+Roles = Annotated[list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only this role; repeatable.")]
+Drain = Annotated[bool, Option("--drain", help="Stop when nothing is left that could be done.")]
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.command(
+        "up",
+        rich_help_panel=RUNNING,
+        epilog=examples(
+            "allswell up",
+            "allswell up --role builder --name second",
+            "allswell up --drain                     work everything off, then stop",
+        ),
+    )(up)
+    app.command(
+        "work",
+        rich_help_panel=RUNNING,
+        epilog=examples(
+            "allswell work --agent ada -- claude -p {prompt}",
+            "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
+        ),
+    )(work)
+    app.command("agents", rich_help_panel=LOOKING, epilog=examples("allswell agents", "allswell agents --json"))(agents)
+    app.command("tracking", rich_help_panel=LOOKING, epilog=examples("allswell tracking --json"))(tracking)
+
+
+# --- watching over it -------------------------------------------------------------------------------------------------
+
+
+def up(name: Name = "main", role: Roles = None, drain: Drain = False, store: Store = None, json: Json = False) -> None:
+    """Watch over the agents of allswell.toml: start them for what is ready, ask, end, hand over.
+
+    Ctrl-C or SIGTERM stops in good order: agents may finish for a while, what is not finished goes back. A second one
+    is immediate.
+    """
+    from allswell.domain.fleet import Fleet
+
+    frame = Frame(store, json=json)
+    fleet = frame.settings.fleet
+    if not fleet.agents:
+        text = (
+            "no agents are set up here: add [agents.NAME] to allswell.toml (docs/supervisor.md), or use `allswell work`"
+        )
+        raise Refused("no_agents", text, where="agents")
+    if role:
+        fleet = Fleet(_of_roles(fleet, role), fleet.usage, fleet.compaction)
+    _supervise(frame, name, fleet, drain=drain)
+
+
+def work(
+    agent: Annotated[str, Option("--agent", "-a", metavar="NAME", help="Who holds the tasks.")] = "worker",
+    role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only tasks of this role.")] = None,
+    slots: Annotated[int, Option("--slots", metavar="N", min=1, max=1000, help="How many at a time.")] = 1,
+    idle: Annotated[str | None, Option("--idle", metavar="TIME", help="End it without progress for so long.")] = None,
+    grace: Annotated[str, Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL.")] = "10s",
+    account: Annotated[str, Option("--account", metavar="NAME", help="Whose usage limit it may meet.")] = "",
+    pass_env: Annotated[
+        list[str] | None, Option("--pass", metavar="VAR", help="A variable it gets too (ANTHROPIC_*); repeatable.")
+    ] = None,
+    drain: Drain = False,
+    store: Store = None,
+    json: Json = False,
+    command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What is run for each task.")] = None,
+) -> None:
+    """Join the watch with one agent: run COMMAND for each task that it gets, watched like any other.
+
+    COMMAND may name {prompt}, {prompt_file}, {payload}, {handover} and so on; without any, the prompt is its last word.
+    """
+    from allswell.domain.duration import parse
+    from allswell.domain.fleet import PLACES, AgentSpec, Fleet, wrong_with
+
+    frame = Frame(store, json=json)
+    if not command:
+        raise Refused("no_command", "which command? allswell work [OPTIONS] -- COMMAND…", where="COMMAND")
+    words = tuple(command)
+    if not any(f"{{{place}}}" in word for word in words for place in PLACES):
+        words = (*words, "{prompt}")
+    name = f"work:{agent}"  # nobody else's, whatever the agents of allswell.toml are called
+    spec = AgentSpec(
+        name=name,
+        command=words,
+        role=role,
+        concurrency=slots,
+        idle=None if idle is None else parse(idle, where="--idle"),
+        grace=parse(grace, where="--grace"),
+        account=account,
+        pass_env=tuple(pass_env or ()),
+    )
+    wrong = wrong_with(spec)
+    if wrong:
+        raise Refused("bad_agent", f"this cannot be an agent: {wrong[0][1]}", where=wrong[0][0] or "COMMAND")
+    _supervise(frame, name, Fleet({name: spec}), drain=drain)
+
+
+def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
+    from allswell.doors.cli.ids import nearest
+
+    known = sorted({spec.role for spec in fleet.agents.values() if spec.role})
+    for role in roles:
+        if role not in known and not any(spec.role is None for spec in fleet.agents.values()):
+            hint = nearest(role, known) or f"; there are: {', '.join(known)}"
+            raise Refused("unknown_role", f"--role: no agent has the role {role!r}{hint}", where="--role")
+    return {name: spec for name, spec in fleet.agents.items() if spec.role is None or spec.role in roles}
+
+
+def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
+    import asyncio
+    import os
+    import signal
+    from concurrent.futures import ThreadPoolExecutor
+
+    from allswell.runtime.agents.function import ABANDONED
+    from allswell.runtime.supervisor import Supervisor
+
+    plan = _plan(frame, name, fleet, drain=drain)
+    stops: list[None] = []
+
+    async def live(watch: Watch) -> None:
+        supervisor = Supervisor(watch, plan)
+
+        def stop() -> None:
+            stops.append(None)
+            supervisor.stop()
+
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        if not drain:
+            plan.tell(f"watching {supervisor.slots} slots as {name!r}; Ctrl-C stops in good order")
+        await supervisor.run()
+        if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
+            flush()
+            os._exit(int(Exit.FINE))
+
+    frame.run(live, making=True)
+    if len(stops) > 1:
+        frame.leave(Exit.INTERRUPTED)
+
+
+def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
+    import time
+
+    from allswell.domain.submit import check_name
+    from allswell.domain.usage import Thresholds
+    from allswell.runtime.receipts import Home
+    from allswell.runtime.supervisor import Plan
+
+    check_name(name, "--name")
+    settings = frame.settings
+    home = Home(frame.home)
+    home.make()
+
+    def number(setting: str) -> int:
+        return int(settings.value(setting) or 0)
+
+    def tell(line: str) -> None:
+        if frame.json:
+            with contextlib.suppress(Left):
+                frame.say({"at": time.time_ns() // 1_000_000, "said": line})
+        else:
+            room = columns(sys.stdout)
+            text = f"{time.strftime('%H:%M:%S')}  {plain(line)}"
+            lines = [text] if room is None else wrapped(text, room - 10)
+            with contextlib.suppress(Left):  # nobody reads any more: the fleet goes on
+                write("\n          ".join(lines) + "\n")
+        with contextlib.suppress(Left):
+            flush()
+
+    remind = settings.value("question_reminder")
+    return Plan(
+        fleet,
+        home,
+        name,
+        lease=number("fleet.lease"),
+        stop=number("fleet.stop"),
+        thresholds=Thresholds(
+            float(settings.value("context_threshold") or 0),
+            float(settings.value("session_threshold") or 0),
+            number("session_margin"),
+        ),
+        park_limits=settings.value("usage_limits") == "park",
+        limit_pause=number("usage_limit_pause"),
+        reminder=int(remind) if isinstance(remind, int) else None,
+        drain=drain,
+        tell=tell,
+    )
+
+
+# --- looking at it ----------------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    Column("AGENT", 8),
+    Column("HEALTH", 7),
+    Column("MISSES", None, right=True),
+    Column("TASK", 12),
+    Column("LEFT", None, right=True),
+    Column("PROOF", 16),
+)
+
+
+def agents(store: Store = None, json: Json = False) -> None:
+    """Who does what: health, misses, last proof of progress, time left."""
+    import msgspec
+
+    from allswell.engine.explaining.crew import look
+
+    frame = Frame(store, json=json)
+    specs = list(frame.settings.fleet.agents.values())
+    threshold = int(frame.settings.value("stall_threshold") or 0)
+
+    async def work(views: Views) -> tuple[Crew, int]:
+        return await look(views, specs, threshold), len(await views.view_questions())
+
+    crew, waiting = frame.look(work)
+    if json:
+        watching = [msgspec.structs.replace(one, posts=()) for one in crew.supervisors]
+        frame.say({"now": crew.now, "questions": waiting, "supervisors": watching, "agents": crew.members})
+        return
+    if not crew.members:
+        frame.say(None, "Nobody is at work. `allswell up` starts the agents of allswell.toml.")
+        return
+    lines = [paint(f"{many(waiting, 'question waits', 'questions wait')} for you: allswell questions", "warn")]
+    lines = lines[: waiting > 0] + ([sentence(_supervision(crew))] if crew.supervisors else [])
+    frame.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
+
+
+def _supervision(crew: Crew) -> str:
+    from allswell.domain.presence import is_alive
+
+    told = []
+    for one in crew.supervisors:
+        if is_alive(one, crew.now):
+            paused = ""
+            if one.level.paused:
+                until = "" if one.level.until is None else f" until {when(one.level.until, crew.now)}"
+                paused = f", paused{until}: little of the session is left"
+            state = "stopping" if one.stopping else "watches"
+            told.append(f"{one.name} {state} {len(one.posts)} slots from {one.host}{paused}")
+        elif not one.gone:
+            told.append(f"{one.name} was last heard {when(one.beaten_at, crew.now)}, on {one.host}: start it again")
+    return paint(plain("; ".join(told)) if told else "No supervisor is running.", "dim")
+
+
+def _row(one: Member, now: int) -> list[str]:
+    proof = "" if one.proof_at is None else when(one.proof_at, now)
+    said = one.note or one.evidence or one.waits or ""
+    share = "" if one.progress is None else f"{one.progress:.0%}"
+    about = ", ".join(part for part in (share, proof, said.splitlines()[0] if said else "") if part)
+    left = "" if one.remaining_ms is None else short(one.remaining_ms)
+    return [one.agent, one.health, f"{one.misses}/{one.threshold}", one.name or "", left, about]
+
+
+def tracking(store: Store = None, json: Json = False) -> None:
+    """Missed check-ins, stalled agents and timeouts, as the original protocol tracks them."""
+    from allswell.engine.explaining.tracking import track
+
+    frame = Frame(store, json=json)
+
+    async def work(views: Views) -> Tracking:
+        return await track(views)
+
+    found = frame.look(work)
+    rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
+    rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
+    rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
+    heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
+    frame.say({"timeout_tracking": found}, table(heads, rows) if rows else "Nothing is held against anybody.")

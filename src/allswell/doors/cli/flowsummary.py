@@ -1,0 +1,67 @@
+"""What a flow came to, told at its end: in words with what to do next, or as data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from allswell.doors.cli.frame import Exit, Frame
+from allswell.doors.cli.render import paint, plain, sentence
+
+if TYPE_CHECKING:
+    from allswell.flows.run.runner import Summary
+
+CODES = {
+    "done": Exit.FINE,
+    "failed": Exit.FAILED,
+    "needs_human": Exit.NEEDS_HUMAN,
+    "timed_out": Exit.TIMED_OUT,
+    "interrupted": Exit.INTERRUPTED,
+}
+_LISTED = 20
+
+
+def finish(frame: Frame, summary: Summary | None) -> None:
+    """Tell it, and end with the code that it means."""
+    if summary is None:
+        return
+    code = CODES[summary.verdict]
+    frame.say({**_shape(summary), "exit": int(code)}, None if frame.json else _words(summary))
+    if code is not Exit.FINE:
+        frame.leave(code)
+
+
+def _shape(summary: Summary) -> dict[str, object]:
+    return {
+        "run": summary.run,
+        "flow": summary.flow,
+        "verdict": summary.verdict,
+        "steps": summary.states,
+        "reasons": summary.reasons,
+        "questions": summary.questions,
+        "ran": summary.ran,
+        "base": summary.base,
+    }
+
+
+def _words(summary: Summary) -> str:
+    from collections import Counter
+
+    counted = Counter(summary.states.values())
+    tally = ", ".join(f"{count:,} {state}" for state, count in counted.most_common())
+    head = {
+        "done": paint("All's well:", "ready") + f" {plain(summary.flow)} is done",
+        "failed": paint(f"{plain(summary.flow)} has failed", "failed"),
+        "needs_human": paint(f"{plain(summary.flow)} needs you", "waiting"),
+        "timed_out": paint(f"{plain(summary.flow)} ran out of time", "failed"),
+        "interrupted": paint(f"{plain(summary.flow)} was interrupted", "waiting"),
+    }[summary.verdict]
+    lines = [sentence(f"{head} ({tally or 'no steps'}).  {summary.base}")]
+    bad = [name for name, state in summary.states.items() if state in ("failed", "cancelled", "asked")]
+    lines += [sentence(f"  {plain(name)}: {plain(summary.reasons.get(name, ''))}") for name in bad[:_LISTED]]
+    if len(bad) > _LISTED:
+        lines.append(f"  and {len(bad) - _LISTED:,} more")
+    lines += [f"  allswell show {question}" for question in summary.questions[:_LISTED]]
+    if summary.verdict != "done":
+        first = "after the answer: " if summary.questions else "to go on: "
+        lines.append(paint(f"  {first}allswell resume {summary.run}", "dim"))
+    return "\n".join(lines)

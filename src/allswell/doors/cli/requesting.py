@@ -1,0 +1,133 @@
+"""`request`: an agent's focused request to an expert, and waiting for what comes of it (O5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.frame import Exit, Frame
+from allswell.doors.cli.given import json_of
+from allswell.doors.cli.held import Held, hold_of
+from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.supervised import socket_of, tell
+
+if TYPE_CHECKING:
+    from allswell.domain.names import TaskId
+    from allswell.engine.watch import Watch
+
+_POLL_SECONDS = 0.25
+Answer = tuple[str, str, object]
+"""The request, how it stands, and its result or the reason."""
+
+
+def add_to(app: Commands) -> None:
+    """Add the command to the command line."""
+    app.command(
+        "request",
+        rich_help_panel=WORKING,
+        epilog=examples(
+            'allswell request expert "which index does this query need?"',
+            'allswell request critic "review it" @diff.json --timeout 5m',
+            'allswell request critic "look into it" --no-wait',
+        ),
+    )(request)
+
+
+def request(
+    role: Annotated[str, Argument(metavar="ROLE", help="The expert's role.")],
+    text: Annotated[str, Argument(metavar="TEXT", help="What is asked of it, in a line.")],
+    payload: Annotated[
+        str | None, Argument(metavar="[PAYLOAD]", help="JSON, @file, or - for standard input.", show_default=False)
+    ] = None,
+    timeout: Annotated[
+        str | None, Option("--timeout", metavar="TIME", help="At most so long; never more than you have left.")
+    ] = None,
+    no_wait: Annotated[bool, Option("--no-wait", help="Do not wait for the answer; its id is printed.")] = False,
+    task: Task = None,
+    token: Token = None,
+    agent: Agent = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Hand a focused request to an expert, and wait for the answer.
+
+    You keep your own task meanwhile. The request is tried once; that it fails or expires is yours to deal with. Exit
+    code 1 says that it failed, 124 that its time ran out.
+    """
+    from allswell.domain.duration import parse
+
+    frame = Frame(store, json=json)
+    given = json_of(payload, "PAYLOAD")
+    limit = None if timeout is None else parse(timeout, where="--timeout")
+    socket = socket_of(store)
+    if socket is not None:
+        answer = _by_socket(socket, role, text, given, limit, wait=not no_wait)
+    else:
+        most = int(limit or frame.settings.value("delegation_timeout") or 0)
+
+        async def work(watch: Watch) -> Answer:
+            held = await hold_of(watch, task, token, agent)
+            return await _by_store(watch, held, (role, text, given, most), wait=not no_wait)
+
+        answer = frame.run(work)
+    id_, state, result = answer
+    if no_wait:
+        frame.say({"request": id_, "state": state}, id_)
+        return
+    frame.say({"request": id_, "state": state, "result": result}, result if isinstance(result, str) else _json(result))
+    if state != "done":
+        code = Exit.TIMED_OUT if result == "delegation_timeout" else Exit.FAILED
+        frame.leave(code, f"the request {id_} is {state}: {result}")
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _by_socket(path: str, role: str, text: str, payload: object, limit: int | None, *, wait: bool) -> Answer:
+    import time
+
+    import msgspec
+
+    from allswell.runtime.speaking import words
+
+    raw = msgspec.Raw(msgspec.json.encode(payload))
+    made = tell(path, words.Request(role=role, name=text, payload=raw, timeout=limit)).request or ""
+    if not wait:
+        return made, "open", None
+
+    def look() -> words.Reply:
+        return tell(path, words.Look(request=_task(made)))
+
+    while (reply := look()).state == "open":
+        time.sleep(_POLL_SECONDS)
+    return made, reply.state or "", msgspec.json.decode(reply.result)
+
+
+def _task(id_: str) -> TaskId:
+    from allswell.domain.names import TaskId
+
+    return TaskId(id_)
+
+
+async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int], *, wait: bool) -> Answer:
+    import asyncio
+
+    from allswell.domain.command import Delegate, NewTask
+    from allswell.domain.names import Millis
+    from allswell.engine.handle import to_json
+
+    role, text, payload, limit = asked
+    policy = watch.policy_for(role)
+    new = NewTask(watch.new_task(), text, role=role, payload=to_json(payload, "PAYLOAD"), policy=policy)
+    await watch.engine.do(Delegate(watch.new_command(), *held, new, Millis(limit)))
+    while True:
+        row = await watch.task(new.id)
+        if row is None or not wait or row.task.ended_at is not None:
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    state = "open" if row is None else row.task.state
+    if state == "done":
+        return new.id, state, await watch.result(new.id)
+    return new.id, state, None if row is None or state == "open" else row.task.record.reason

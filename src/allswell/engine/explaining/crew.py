@@ -1,0 +1,157 @@
+"""Who does what, and how they are: every agent that a supervisor has, that holds a task, or that has missed check-ins.
+
+What a supervisor sees of its own agents is the best there is; of all others only their leases tell, so what cannot be
+known of them is called unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from allswell.domain.checkin import Agent
+from allswell.domain.condition import QUIET, Condition
+from allswell.domain.fleet import AgentSpec
+from allswell.domain.names import Millis
+from allswell.domain.policy import DEFAULT
+from allswell.domain.presence import PREFIX, Post, Presence, is_alive
+from allswell.store.port import TaskFilter, TaskRow, Views
+
+PAGE = 1_000
+IDLE, ABSENT = "idle", "not running"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One agent."""
+
+    agent: str
+    """Who holds its tasks."""
+    health: str
+    misses: int
+    threshold: int
+    supervisor: str | None = None
+    kind: str | None = None
+    role: str | None = None
+    evidence: str = ""
+    task: str | None = None
+    name: str | None = None
+    attempt: int | None = None
+    progress: float | None = None
+    note: str | None = None
+    proof_at: Millis | None = None
+    """The last proof of progress."""
+    deadline: Millis | None = None
+    remaining_ms: int | None = None
+    waits: str | None = None
+
+
+class Crew(msgspec.Struct, frozen=True):
+    """All of them, and who watches over them."""
+
+    now: Millis
+    supervisors: tuple[Presence, ...]
+    members: tuple[Member, ...]
+
+
+async def look(store: Views, specs: Iterable[AgentSpec] = (), threshold: int = DEFAULT.stall_threshold) -> Crew:
+    """Everybody; `specs` are those that the settings name, `threshold` how many misses make a stall."""
+    now = (await store.view_agenda()).now
+    supervisors = [msgspec.json.decode(text, type=Presence) for text in (await store.view_kept(PREFIX)).values()]
+    held: dict[str, list[TaskRow]] = {}
+    for row in await _held(store):
+        if row.lease is not None:
+            held.setdefault(row.lease.agent, []).append(row)
+    records = {str(agent.id): agent for agent in await store.view_agents()}
+    members: dict[tuple[str, str | None], Member] = {}
+    for presence in supervisors:
+        for post in presence.posts if is_alive(presence, now) else ():
+            own = [row for row in held.get(post.holder, ()) if not post.task or row.task.id == post.task]
+            member = _posted(post, presence, own[0] if own else None, records, now, threshold)
+            members[post.holder, member.task or post.task or None] = member
+    for agent, rows in held.items():
+        for row in rows:
+            if (agent, row.task.id) not in members:
+                members.pop((agent, None), None)
+                members[agent, row.task.id] = _holding(agent, row, records.get(agent), now)
+    named = {agent for agent, _ in members}
+    for agent, record in records.items():
+        if agent not in named:
+            health = Condition.STALLED.value if record.stalled else Condition.UNKNOWN.value
+            members[agent, None] = Member(agent, health, record.misses, threshold)
+    watched = {member.agent for member in members.values()} | {
+        post.agent for presence in supervisors if is_alive(presence, now) for post in presence.posts
+    }
+    for spec in specs:
+        if spec.name not in watched:
+            members[spec.name, None] = Member(spec.name, ABSENT, 0, threshold, None, spec.kind, spec.role)
+    return Crew(now, tuple(supervisors), tuple(members.values()))
+
+
+async def _held(store: Views) -> list[TaskRow]:
+    found: list[TaskRow] = []
+    while True:
+        after = found[-1].task.id if found else ""
+        page = await store.view_tasks(TaskFilter(states=("held",), after=after, limit=PAGE))
+        found += page
+        if len(page) < PAGE:
+            return found
+
+
+def _posted(
+    post: Post, presence: Presence, row: TaskRow | None, records: dict[str, Agent], now: Millis, threshold: int
+) -> Member:
+    record = records.get(post.holder)
+    misses = 0 if record is None else record.misses
+    lease = None if row is None else row.lease
+    about = Member(
+        post.holder,
+        post.condition or IDLE,
+        misses,
+        threshold if row is None else row.task.spec.policy.stall_threshold,
+        presence.name,
+        post.kind,
+        post.role,
+        post.evidence,
+        waits=post.waits or None,
+    )
+    if row is None or lease is None:
+        return about
+    return msgspec.structs.replace(
+        about,
+        task=row.task.id,
+        name=row.task.name,
+        attempt=lease.token,
+        progress=lease.progress,
+        note=lease.note or None,
+        proof_at=post.proof_at if lease.checkin_at is None else max(lease.checkin_at, post.proof_at or 0),
+        deadline=lease.deadline,
+        remaining_ms=max(lease.deadline - now, 0),
+    )
+
+
+def _holding(agent: str, row: TaskRow, record: Agent | None, now: Millis) -> Member:
+    """Somebody of whom only the lease tells."""
+    lease = row.lease
+    assert lease is not None  # noqa: S101 - the caller has seen it
+    health, evidence = Condition.UNKNOWN, "nobody here watches it"
+    if lease.stalled_at is not None:
+        health, evidence = Condition.STALLED, "it missed too many check-ins"
+    elif lease.checkin_at is not None and now - lease.checkin_at < QUIET:
+        health, evidence = Condition.WORKING, "it has checked in"
+    return Member(
+        agent,
+        health.value,
+        0 if record is None else record.misses,
+        row.task.spec.policy.stall_threshold,
+        role=row.task.role or None,
+        evidence=evidence,
+        task=row.task.id,
+        name=row.task.name,
+        attempt=lease.token,
+        progress=lease.progress,
+        note=lease.note or None,
+        proof_at=lease.checkin_at,
+        deadline=lease.deadline,
+        remaining_ms=max(lease.deadline - now, 0),
+    )

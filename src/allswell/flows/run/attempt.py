@@ -1,0 +1,295 @@
+"""One attempt at a step, from its lease to its receipt: work, finalize, route (F13).
+
+    begin      what the steps before gave is looked up and put in
+    work       the command, the agent or the function; with an audit, again until it passes, three times at most (C2)
+    finalize   outputs are looked for and measured; at a timeout, what F9 lists is kept; the receipt is written
+    route      the store is told: done, failed, timed out, interrupted; what follows from it is its decision
+
+The receipt is written before the store is told that the step is done: a crash in between leaves a receipt of a step
+that will be run again, and never a step that is done without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allswell.domain.capture import FinalAction, Phase
+from allswell.domain.question import ESCALATION_OPTIONS
+from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus
+from allswell.domain.task import OPEN
+from allswell.engine.handle import Lease
+from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.flows.run.agents import find_agent, order_of_agent
+from allswell.flows.run.artifacts import collect
+from allswell.flows.run.auditing import AUDITS_MOST, audit
+from allswell.flows.run.base import stamp
+from allswell.flows.run.command import CommandWork
+from allswell.flows.run.function import FunctionWork
+from allswell.flows.run.job import Job, StepResult
+from allswell.flows.run.place import git_place
+from allswell.flows.run.site import Site
+from allswell.flows.run.timeouts import Capturing
+from allswell.flows.run.values import Results, filled, lookup
+from allswell.flows.run.work import Came, Doing, failed
+from allswell.flows.spec import Command, Function, Prompt
+from allswell.runtime.attempt import AttemptLimits, Order, order_for
+
+_SETTLING = 10.0
+"""Seconds in which the store must have noticed that an attempt's time is up."""
+_LOOK = 0.02
+
+
+@cache
+def engine_name() -> str:
+    """What receipts name as the engine."""
+    from importlib.metadata import version
+
+    return f"allswell {version('allswell')}"
+
+
+class StepAttempt:
+    """One attempt at one step."""
+
+    def __init__(self, site: Site, lease: Lease, job: Job) -> None:
+        self.site = site
+        self.lease = lease
+        self.job = job
+        self.phase = Phase.WORK
+        self.receipt: StepReceipt | None = None
+        self._doing: Doing | None = None
+        self._auditing: asyncio.Future[Audited | Came] | None = None
+        self._stopped: tuple[str, bool] | None = None
+        self._capturing = Capturing(site.base, job, lease.task, lease.attempt, site.clock, site.last_good)
+        self._began = site.clock.wall()
+        self._began_at = site.clock.monotonic()
+        self._artifacts: tuple[Artifact, ...] = ()
+        self._audits: list[Audited] = []
+
+    def elapsed(self) -> int:
+        """How long it has been at it, in milliseconds."""
+        return self.site.clock.monotonic() - self._began_at
+
+    def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """Order the stop: what there is is kept, and the step is given back."""
+        self._stopped = (reason, at_once)
+        if self._doing is not None:
+            self._doing.stop(reason, at_once=at_once)
+        if self._auditing is not None:
+            self._auditing.cancel()
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> StepStatus:
+        """The whole attempt; how it ended."""
+        self.site.tell("step_started", self.job.id, self.lease.attempt, agent=self.job.agent)
+        try:
+            self.job = await self._begin()
+            came = await self._work()
+        except AllswellError as error:  # a value that is not there, an agent that is not known: it was never begun
+            came = failed(str(error))
+        came = await self._finalize(came)
+        status = await self._route(came)
+        data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
+        if came.error:
+            data["error"] = came.error
+        self.site.tell("step_ended", self.job.id, self.lease.attempt, **data)
+        return status
+
+    async def _begin(self) -> Job:
+        results: dict[str, StepResult | tuple[StepResult, ...]] = {}
+        for name, tasks in self.job.uses.items():
+            if isinstance(tasks, str):
+                results[name] = await self._result(name, tasks)
+            else:
+                results[name] = tuple([await self._result(name, task) for task in tasks])
+        given: Results = results
+        return filled(self.job, lookup(self.job, self.site.base, given))
+
+    async def _result(self, name: str, task: str) -> StepResult:
+        """What a step gave; one that somebody else completed gave whatever they said."""
+        said = await self.site.watch.result(task)
+        try:
+            return msgspec.convert(said, StepResult)
+        except msgspec.ValidationError:
+            return StepResult(name, result=said)
+
+    async def _work(self) -> Came:
+        """Do it; with an audit, again with what was found, until it passes or has failed too often."""
+        found = ""
+        while True:
+            came = await self._try(found)
+            if came.status is not StepStatus.DONE or came.said or self.job.audit is None:
+                return came
+            self.phase = self._capturing.phase = Phase.FINALIZE
+            verdict = await self._audit()
+            if isinstance(verdict, Came):
+                return verdict
+            self._audits.append(verdict)
+            self.site.tell("step_audited", self.job.id, self.lease.attempt, passed=verdict.passed)
+            if verdict.passed:
+                return came
+            found = verdict.details
+            if len(self._audits) >= AUDITS_MOST:
+                error = f"its audit failed {len(self._audits)} times; the last said: {found}"
+                return msgspec.structs.replace(came, status=StepStatus.ASKED, error=error)
+            self.phase = self._capturing.phase = Phase.WORK
+
+    async def _audit(self) -> Audited | Came:
+        if self._stopped is None:
+            self._auditing = asyncio.ensure_future(audit(self.site, self.job, self.lease))
+            await asyncio.wait({self._auditing})
+            if not self._auditing.cancelled():
+                return self._auditing.result()
+        return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0] if self._stopped else "it was cancelled")
+
+    async def _try(self, found: str) -> Came:
+        if self._stopped is not None:
+            return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0])
+        self._doing = self._prepared(found)
+        try:
+            return await self._doing.run()
+        finally:
+            self._doing = None
+
+    def _prepared(self, found: str) -> Doing:
+        site, job, work = self.site, self.job, self.job.work
+        cut = site.cut(self.lease, job)
+        if isinstance(work, Function):
+            return FunctionWork(job, work, self.lease.until_limit, self._capturing, cut, site.aside)
+        return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site)
+
+    def _order(self, work: Command | Prompt, found: str) -> Order:
+        """What to run; what an audit has found comes along."""
+        job = self.job
+        if isinstance(work, Prompt):
+            spec = find_agent(work.agent, self.site.agents, job.id)
+            prompt = f"{work.prompt}\n\nThe audit of your last try found: {found}" if found else work.prompt
+            file = self.site.base.llm / f"{job.id}-{self.lease.attempt}.prompt"
+            return order_of_agent(spec, job, prompt, file, self.lease)
+        env = {**job.env, "ALLSWELL_AUDIT": found} if found else job.env
+        limits = AttemptLimits(grace=self.site.grace)
+        return order_for(work.argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
+
+    async def _finalize(self, came: Came) -> Came:
+        self.phase = Phase.FINALIZE
+        if came.status is StepStatus.DONE and self.job.outputs:
+            try:
+                self._artifacts = await self.site.aside(lambda: collect(Path(self.job.folder), self.job.outputs))
+            except Refused as error:
+                came = msgspec.structs.replace(failed(error.message), streams=came.streams, exit_code=came.exit_code)
+        cut = came.cut
+        if cut is not None:
+            if self._capturing.capture is None:
+                await self.site.aside(lambda: self._capturing.begin(cut))
+            await self.site.aside(lambda: self._capturing.complete(came.snapshot, came.streams))
+        await self._keep_receipt(came)
+        return came
+
+    async def _keep_receipt(self, came: Came) -> None:
+        def keep() -> StepReceipt:
+            made = self._made(came)
+            self.site.base.keep_receipt(made)
+            return made
+
+        self.receipt = await self.site.aside(keep)
+
+    def _made(self, came: Came) -> StepReceipt:
+        job, site = self.job, self.site
+        bad = came.status is not StepStatus.DONE
+        context = None
+        if self._capturing.capture is not None:
+            context = self._capturing.capture.context_for_resume
+        elif bad and came.status in (StepStatus.INTERRUPTED, StepStatus.LOST):
+            context = self._capturing.context(came.snapshot, came.streams, partial_name=True)
+        stdout = dict(came.streams).get("stdout")
+        place = git_place(Path(job.folder)) if bad or not isinstance(job.work, Function) else None
+        return StepReceipt(
+            engine=engine_name(),
+            provider=self._provider(),
+            agent=job.agent,
+            run_id=job.run,
+            flow_key=job.flow,
+            step_id=job.id,
+            attempt=self.lease.attempt,
+            started_at=stamp(self._began),
+            completed_at=stamp(site.clock.wall()),
+            duration_ms=site.clock.monotonic() - self._began_at,
+            status=came.status,
+            phase=self.phase,
+            tokens=None,
+            error=came.error,
+            transcript_path=None if stdout is None else site.base.shown(stdout),
+            git=None if place is None else GitPlace(*place),
+            exit_code=came.exit_code,
+            artifacts=self._artifacts,
+            audits=tuple(self._audits),
+            recovery=None if came.recovery is None else site.base.shown(came.recovery),
+            context_for_resume=context,
+        )
+
+    def _provider(self) -> str:
+        """What did the work: a command, Python, or whose usage the agent has."""
+        if isinstance(self.job.work, Prompt):
+            spec = self.site.agents.get(self.job.work.agent)
+            return "agent" if spec is None else spec.limit_of() or self.job.work.agent
+        return "python" if isinstance(self.job.work, Function) else "command"
+
+    # --- route --------------------------------------------------------------------------------------------------------
+
+    async def _route(self, came: Came) -> StepStatus:
+        """Tell the store; a lease that is lost by now belongs to somebody else, whatever was done."""
+        self.phase = Phase.ROUTE
+        status = came.status
+        try:
+            if came.said:
+                pass
+            elif status is StepStatus.DONE:
+                await self.lease.complete(self._given(came))
+            elif status is StepStatus.ASKED:
+                await self.lease.ask(f"Step {self.job.id}: {came.error}. How should we proceed?", ESCALATION_OPTIONS)
+            elif status is StepStatus.INTERRUPTED:
+                await self.lease.release(f"interrupted: {came.error}")
+            elif status is StepStatus.FAILED and came.failure is not None:
+                await self.lease.fail(came.failure)
+        except LeaseLost as lost:
+            status = StepStatus.TIMEOUT if status is StepStatus.TIMEOUT else StepStatus.LOST
+            await self._keep_receipt(msgspec.structs.replace(came, status=status, error=str(lost)))
+        if status is StepStatus.DONE:
+            self.site.finished.append(self.job.id)
+        if came.cut is not None:
+            action = await self._followed()
+            await self.site.aside(lambda: self._capturing.close(action))
+            self.site.tell(
+                "step_timeout",
+                self.job.id,
+                self.lease.attempt,
+                scope=came.cut.scope,
+                timeout_ms=came.cut.timeout_ms,
+                final_action=action,
+            )
+        return status
+
+    def _given(self, came: Came) -> StepResult:
+        return StepResult(self.job.id, came.stdout, came.printed_more, came.exit_code, came.result, self._artifacts)
+
+    async def _followed(self) -> FinalAction:
+        """What really follows a timeout: read off the task, once the store has ended the attempt."""
+        end = asyncio.get_running_loop().time() + _SETTLING
+        while True:
+            row = await self.site.watch.task(self.lease.task)
+            if row is None:
+                return FinalAction.FAIL
+            if row.lease is None or row.lease.token != self.lease.token:
+                break
+            if asyncio.get_running_loop().time() >= end:
+                return FinalAction.RETRY
+            await asyncio.sleep(_LOOK)
+        if row.task.state != OPEN:
+            return FinalAction.FAIL
+        waits = any(wait.kind == "question" for wait in row.waits)
+        return FinalAction.ESCALATE if waits else FinalAction.RETRY

@@ -1,0 +1,219 @@
+"""RUN_BASE: the folder of one run, and every file in it.
+
+    .allswell/runs/<run>/
+      run.json                                   what runs here, where, and with which inputs
+      lock                                       held by the process that runs it
+      <flow>/
+        flow.yaml                                the flow as it was started
+        events.jsonl                             what happened, in order
+        timeouts.jsonl                           every timeout (F10)
+        receipts/<step>-<agent>-<attempt>.json   every attempt at a step
+        receipts/<step>-timeout.json             the latest timeout of a step (F9)
+        llm/                                     transcripts
+
+The store has the truth about tasks; what lies here is for people and for going on. Paths in files are told as seen from
+the folder in which the flow runs, where they lie below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allswell.domain.capture import Capture, TimeoutLine
+from allswell.domain.step_receipt import StepReceipt
+from allswell.errors import Refused, Unavailable
+from allswell.flows.run.files import Files, read, read_lines
+
+RUNS = "runs"
+_RECORD = "run.json"
+_ENCODE = msgspec.json.Encoder()
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """What a run's folder is about."""
+
+    run: str
+    """Names the folder; it is also the first of `runs`."""
+    flow: str
+    file: str
+    """The flow's file, as an absolute path; empty where it came from standard input."""
+    folder: str
+    """Where its steps run."""
+    inputs: dict[str, Any]
+    runs: tuple[str, ...]
+    """The runs of the store that it came to: a new one each time it is resumed after its end."""
+    started_at: str
+    announced: tuple[str, ...] = ()
+    """What was to be said about it when it was loaded (F12)."""
+
+
+class FlowEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of `events.jsonl`."""
+
+    timestamp: str
+    event: str
+    step_id: str = ""
+    attempt: int = 0
+    data: dict[str, Any] = {}
+
+
+def stamp(wall: int) -> str:
+    """A moment of the wall clock, in milliseconds, as ISO 8601 has it."""
+    return datetime.fromtimestamp(wall / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class RunBase:
+    """One run's folder."""
+
+    def __init__(self, home: Path, record: RunRecord, files: Files | None = None) -> None:
+        self.record = record
+        self.files = files or Files()
+        self.home = home
+        self.path = home / RUNS / record.run
+        self.flow = self.path / record.flow
+        self.receipts = self.flow / "receipts"
+        self.llm = self.flow / "llm"
+        self.source = self.flow / "flow.yaml"
+        self.events = self.flow / "events.jsonl"
+        self.timeouts = self.flow / "timeouts.jsonl"
+
+    def make(self, source: bytes) -> None:
+        """Make the folder of a new run, the record last: a folder without one is no run."""
+        try:
+            for folder in (self.receipts, self.llm):
+                folder.mkdir(parents=True, exist_ok=True)
+            ignore = self.home / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise Unavailable(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
+        self.files.replace(self.source, source)
+        self.keep_record()
+
+    def keep_record(self) -> None:
+        """Write the record anew."""
+        self._replace(self.path / _RECORD, self.record)
+
+    def shown(self, path: Path) -> str:
+        """A path as seen from the folder in which the flow runs."""
+        try:
+            return str(path.relative_to(self.record.folder))
+        except ValueError:
+            return str(path)
+
+    # --- receipts -----------------------------------------------------------------------------------------------------
+
+    def receipt_path(self, receipt: StepReceipt) -> Path:
+        """The file of an attempt's receipt."""
+        return self.receipts / f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
+
+    def keep_receipt(self, receipt: StepReceipt) -> Path:
+        """Write an attempt's receipt."""
+        path = self.receipt_path(receipt)
+        self._replace(path, receipt)
+        return path
+
+    def capture_path(self, step: str) -> Path:
+        """The file of a step's latest timeout."""
+        return self.receipts / f"{step}-timeout.json"
+
+    def keep_capture(self, capture: Capture) -> Path:
+        """Write what is known of a timeout."""
+        path = self.capture_path(capture.last_known_state.step_id)
+        self._replace(path, capture)
+        return path
+
+    def keep_timeout(self, line: TimeoutLine) -> None:
+        """Add a line to `timeouts.jsonl`."""
+        self.files.append(self.timeouts, _ENCODE.encode(line))
+
+    def keep_events(self, events: Sequence[FlowEvent]) -> None:
+        """Add lines to `events.jsonl`."""
+        self.files.append(self.events, *map(_ENCODE.encode, events))
+
+    def capture(self, step: str) -> Capture | None:
+        """A step's latest timeout, if it has had one."""
+        return read(self.capture_path(step), Capture)
+
+    def all_receipts(self) -> list[StepReceipt]:
+        """Every attempt's receipt that can be read, the oldest first."""
+        found = [
+            receipt
+            for path in self.receipts.glob("*.json")
+            if not path.name.endswith("-timeout.json") and (receipt := read(path, StepReceipt)) is not None
+        ]
+        return sorted(found, key=lambda one: (one.completed_at, one.step_id, one.attempt))
+
+    def all_timeouts(self) -> list[TimeoutLine]:
+        """Every timeout, in order."""
+        return read_lines(self.timeouts, TimeoutLine)
+
+    def all_events(self) -> list[FlowEvent]:
+        """What happened, in order."""
+        return read_lines(self.events, FlowEvent)
+
+    def _replace(self, path: Path, content: msgspec.Struct) -> None:
+        self.files.replace(path, msgspec.json.format(_ENCODE.encode(content), indent=2) + b"\n")
+
+    # --- who runs it --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the one process that runs it; `Refused` while another one does.
+
+        The kernel lets go of the lock when its process dies, however it dies, so no process number is believed.
+        """
+        path = self.path / "lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Unavailable(f"the run's folder {self.path} cannot be used: {error.strerror}") from error
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                who = os.pread(handle, 64, 0).decode("ascii", "replace").strip()
+                by = f" (process {who})" if who else ""
+                text = f"the run {self.record.run} is running already{by}; wait for it, or stop it first"
+                raise Refused("run_running", text, where="run") from None
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+
+def find_base(home: Path, run: str) -> RunBase:
+    """The folder of a run, by the id of any of the store's runs that it came to."""
+    record = None if "/" in run else read(home / RUNS / run / _RECORD, RunRecord)
+    if record is None:
+        record = next((one for one in all_records(home) if run in one.runs), None)
+    if record is not None:
+        return RunBase(home, record)
+    if "/" not in run and (home / RUNS / run).exists():
+        text = f"the folder {home / RUNS / run} has no record that can be read; is it yours to read, and whole?"
+        raise Refused("unreadable_run", text, where="run")
+    raise Refused("unknown_run", f"there is no folder of a run {run} below {home / RUNS}", where="run")
+
+
+def all_records(home: Path) -> list[RunRecord]:
+    """Every run that has a folder, the newest first."""
+    try:
+        folders = sorted((home / RUNS).iterdir(), reverse=True)
+    except OSError:
+        return []
+    found = [record for folder in folders if (record := read(folder / _RECORD, RunRecord)) is not None]
+    return sorted(found, key=lambda one: one.started_at, reverse=True)
+
+
+def with_run(record: RunRecord, run: str, inputs: Mapping[str, Any] | None = None) -> RunRecord:
+    """The record of a run that goes on under another id of the store's."""
+    return msgspec.structs.replace(record, runs=(*record.runs, run), inputs=dict(inputs or record.inputs))

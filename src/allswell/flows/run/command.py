@@ -1,0 +1,147 @@
+"""A step that runs a command, its own or an agent's: one watched attempt, its work kept before anything is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from allswell.domain.receipt import End, Receipt
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.step_receipt import StepStatus
+from allswell.engine.handle import Lease
+from allswell.errors import Refused
+from allswell.flows.run.job import PRINTED_MOST, Job
+from allswell.flows.run.site import Site
+from allswell.flows.run.timeouts import Capturing, Cut
+from allswell.flows.run.work import Came, failed
+from allswell.runtime.attempt import Attempt, Home, Order, Outcome, Receipts
+
+_STATUS = {
+    End.DONE: StepStatus.DONE,
+    End.TIMEOUT: StepStatus.TIMEOUT,
+    End.INTERRUPTED: StepStatus.INTERRUPTED,
+    End.LEASE_LOST: StepStatus.LOST,
+    End.ASKED: StepStatus.ASKED,
+    End.RELEASED: StepStatus.RELEASED,
+}
+
+
+class _Home(Home):
+    """Where a step's attempt leaves things: its transcripts in the run's folder, the rest beside the store."""
+
+    def __init__(self, folder: Path, receipts: Receipts, transcripts: Path) -> None:
+        super().__init__(folder, receipts)
+        self._transcripts = transcripts
+
+    @property
+    def transcripts(self) -> Path:
+        """The run's `llm/`."""
+        return self._transcripts
+
+
+class _Receipts(Receipts):
+    """Tells of a timeout before anything else is kept: the attempt writes its partial receipt first of all."""
+
+    def __init__(self, folder: Path, capturing: Capturing, cut: Cut) -> None:
+        super().__init__(folder)
+        self._capturing = capturing
+        self._cut = cut
+
+    def write(self, receipt: Receipt) -> Path:
+        """Keep a receipt; at a limit, the flow's own comes first."""
+        if receipt.status is End.TIMEOUT and self._capturing.capture is None:
+            late = max(receipt.elapsed_ms - (receipt.limit_ms or receipt.elapsed_ms), 0)
+            last = "" if receipt.last_evidence is None else receipt.last_evidence.what
+            self._capturing.begin(Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + late), last)
+        return super().write(receipt)
+
+
+class CommandWork:
+    """One try at a command."""
+
+    def __init__(
+        self,
+        job: Job,
+        make_order: Callable[[], Order],
+        lease: Lease,
+        capturing: Capturing,
+        cut: Cut,
+        site: Site,
+    ) -> None:
+        self._job = job
+        self._make_order = make_order
+        self._lease = lease
+        self._cut = cut
+        self._site = site
+        self._llm = site.base.llm
+        home = Path(job.home)
+        self._home = _Home(home, _Receipts(home / "receipts", capturing, cut), self._llm)
+        self._attempt: Attempt | None = None
+        self._stopped: tuple[str, bool] | None = None
+
+    async def run(self) -> Came:
+        """Run the command to its end, or to that of its time."""
+        try:
+            order = self._make_order()
+        except Refused as error:
+            return failed(error.message)
+        self._attempt = Attempt(order, self._lease, self._home, clock=self._site.clock)
+        if self._stopped is not None:
+            self.stop(self._stopped[0], at_once=self._stopped[1])
+        return self._came(await self._attempt.run())
+
+    def stop(self, reason: str, *, at_once: bool) -> None:
+        """Have the command ended; its work is kept first."""
+        self._stopped = (reason, at_once)
+        if self._attempt is not None:
+            self._attempt.stop(reason, grace=0 if at_once else None)
+
+    def _came(self, outcome: Outcome) -> Came:
+        status = _STATUS.get(outcome.end, StepStatus.FAILED)
+        streams = self._named()
+        stdout = dict(streams).get("stdout")
+        text = "" if stdout is None else _text(stdout)
+        failure = Failure(ErrorClass.TRANSIENT, outcome.reason) if status is StepStatus.FAILED else None
+        if outcome.end is End.NOT_STARTED:
+            failure = Failure(ErrorClass.VALIDATION, outcome.reason)
+        kept = outcome.receipt
+        return Came(
+            status=status,
+            error=None if status is StepStatus.DONE else outcome.reason,
+            failure=failure,
+            cut=self._cut if status is StepStatus.TIMEOUT else None,
+            stdout=text[:PRINTED_MOST],
+            printed_more=len(text) > PRINTED_MOST,
+            exit_code=outcome.exit_code,
+            streams=streams,
+            snapshot=None if kept is None else kept.snapshot,
+            recovery=outcome.receipt_path,
+            said=outcome.said is not None,
+        )
+
+    def _named(self) -> tuple[tuple[str, Path], ...]:
+        """The transcripts, under the names of the step and its attempt."""
+        found = []
+        for stream in ("stdout", "stderr"):
+            path = self._llm / f"{self._lease.task}.{self._lease.attempt}.{stream}"
+            named = self._llm / f"{self._job.id}-{self._lease.attempt}.{stream}"
+            try:
+                path.replace(named)
+            except OSError:
+                continue
+            found.append((stream, named))
+        return tuple(found)
+
+
+def _text(path: Path) -> str:
+    """What a command printed, without its last line break, and a little more than may be used of it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        content = os.pread(handle, 4 * PRINTED_MOST + 4, 0).decode("utf-8", "replace")
+    finally:
+        os.close(handle)
+    return content.removesuffix("\n").removesuffix("\r").replace("\0", "�")

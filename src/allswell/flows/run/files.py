@@ -1,0 +1,95 @@
+"""How the files of a run are written, so that a crash at any moment leaves nothing unreadable.
+
+A file is replaced as a whole: written beside its name, flushed, given the name, and the folder flushed. A line is
+appended and flushed; a line that was torn by a crash is cut off before the next one is written, and ignored until then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from allswell.errors import Unavailable
+
+T = TypeVar("T")
+_LONGEST_LINE = 1 << 20
+
+
+class Files:
+    """The disk, as a run sees it; tests put one in its place that fails where they want."""
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Give a file new content, wholly or not at all; `Unavailable` if the disk does not take it."""
+        draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+        try:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as into:
+                into.write(content)
+                into.flush()
+                os.fsync(into.fileno())
+            draft.replace(path)
+            _flush_folder(path.parent)
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+    def append(self, path: Path, *lines: bytes) -> None:
+        """Add lines, each with its end; `Unavailable` if the disk does not take them."""
+        try:
+            new = not path.exists()
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                _cut_torn_line(handle)
+                os.write(handle, b"".join(line + b"\n" for line in lines))
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if new:
+                _flush_folder(path.parent)
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _cut_torn_line(handle: int) -> None:
+    """Take away what a crash has left of a line, so that the next one begins at its own beginning."""
+    size = os.fstat(handle).st_size
+    if os.pread(handle, 1, max(size - 1, 0)) not in (b"", b"\n"):
+        tail = os.pread(handle, min(size, _LONGEST_LINE), max(size - _LONGEST_LINE, 0))
+        os.ftruncate(handle, size - len(tail) + tail.rfind(b"\n") + 1)
+
+
+def _flush_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def read(path: Path, shape: type[T]) -> T | None:
+    """A file's content; None where there is none, or none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=shape)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def read_lines(path: Path, shape: type[T]) -> list[T]:
+    """The lines of a file in order; a torn last one is not there."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    found = []
+    for line in content[: content.rfind(b"\n") + 1].splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line, type=shape))
+    return found

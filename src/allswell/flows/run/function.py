@@ -1,0 +1,132 @@
+"""A step that calls a Python function, async or sync, inside a scope of its own, in this process.
+
+A function that is told to stop and does not is given up and fenced when its grace is over, as anywhere in Allswell.
+What it calls (guards, `llm_call`, `tool`) finds the step's deadline around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from allswell.domain.classify import failure_of
+from allswell.domain.deadline import ScopeKind
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.step_receipt import StepStatus
+from allswell.engine.handle import to_json
+from allswell.errors import Refused
+from allswell.flows.run.job import Job
+from allswell.flows.run.timeouts import Capturing, Cut
+from allswell.flows.run.work import Came, failed
+from allswell.flows.spec import Function
+from allswell.runtime.scoped import run, step
+from allswell.timing.scope import ScopeTimeout
+
+Aside = Callable[[Callable[[], None]], Any]
+
+
+def find_function(named: Function, folder: str) -> Callable[..., object]:
+    """The function that a step names, looked for from the flow's folder; `Refused` where it is not there."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    whole = f"{named.module}:{named.function}"
+    try:
+        found: object = importlib.import_module(named.module)
+    except ModuleNotFoundError as error:
+        where = "" if error.name == named.module else f", which needs {error.name}, and that is not installed"
+        raise Refused("no_function", f"there is no module {named.module}{where}", where=whole) from None
+    except Exception as error:
+        text = f"the module {named.module} cannot be imported: {type(error).__name__}: {error}"
+        raise Refused("no_function", text, where=whole) from error
+    for name in named.function.split("."):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise Refused("no_function", f"{named.module} has no function {named.function}", where=whole)
+    return found
+
+
+class FunctionWork:
+    """One call of a function."""
+
+    def __init__(self, job: Job, work: Function, remaining: int, capturing: Capturing, cut: Cut, aside: Aside) -> None:
+        self._job = job
+        self._work = work
+        self._remaining = remaining
+        self._capturing = capturing
+        self._cut = cut
+        self._aside = aside
+        self._working: asyncio.Future[object] | None = None
+        self._over = asyncio.get_running_loop().create_future()
+        self._stopped: tuple[str, bool] | None = None
+
+    async def run(self) -> Came:
+        """Call it, at most until the step's time is up."""
+        try:
+            function = find_function(self._work, self._job.folder)
+        except Refused as error:
+            return failed(error.message)
+        if self._remaining <= 0:
+            return await self._timed_out(self._cut, "its time was up before it began")
+        scope = step(self._job.id, timeout_override=self._remaining)
+        working = self._working = asyncio.ensure_future(run(scope, function, **self._work.inputs))
+        if self._stopped is not None:
+            self.stop(self._stopped[0], at_once=self._stopped[1])
+        await asyncio.wait({working, self._over}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.add_done_callback(_seen)
+            return self._interrupted()
+        try:
+            return self._returned(working.result())
+        except asyncio.CancelledError:
+            return self._interrupted()
+        except ScopeTimeout as late:
+            if late.scope is scope:
+                over = round(max(late.report.elapsed - late.report.limit, 0) * 1_000)
+                cut = Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + over)
+                return await self._timed_out(cut, str(late))
+            return await self._inner(late)
+        except BaseException as error:  # noqa: BLE001 - whatever the function raises is how the step ended
+            failure = failure_of(error)
+            return Came(status=StepStatus.FAILED, error=f"{type(error).__name__}: {error}", failure=failure)
+
+    def stop(self, reason: str, *, at_once: bool) -> None:
+        """Cancel the call; at once, nobody waits for it any more."""
+        self._stopped = (reason, at_once)
+        if self._working is not None:
+            self._working.cancel(reason)
+            if at_once and not self._over.done():
+                self._over.set_result(None)
+
+    def _returned(self, result: object) -> Came:
+        try:
+            to_json(result, f"what {self._job.id} returned")
+        except Refused as error:
+            return failed(error.message)
+        return Came(status=StepStatus.DONE, result=result)
+
+    def _interrupted(self) -> Came:
+        reason = "it was cancelled" if self._stopped is None else self._stopped[0]
+        return Came(status=StepStatus.INTERRUPTED, error=reason)
+
+    async def _timed_out(self, cut: Cut, error: str) -> Came:
+        await self._aside(lambda: self._capturing.begin(cut))
+        return Came(status=StepStatus.TIMEOUT, error=error, cut=cut)
+
+    async def _inner(self, late: ScopeTimeout) -> Came:
+        """A call of a model, or a tool, inside the step ran out of time: that is a failure like one of the network."""
+        kinds = {kind.value for kind in ScopeKind}
+        scope = ScopeKind(late.scope.kind) if late.scope.kind in kinds else ScopeKind.TOOL
+        limit = round(late.report.limit * 1_000)
+        cut = Cut(scope, limit, round(late.report.elapsed * 1_000))
+        await self._aside(lambda: self._capturing.begin(cut, str(late)))
+        failure = Failure(ErrorClass.NETWORK, str(late)[:4_000])
+        return Came(status=StepStatus.FAILED, error=str(late), failure=failure, cut=cut)
+
+
+def _seen(working: asyncio.Future[object]) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        working.exception()

@@ -1,0 +1,169 @@
+"""The tasks of a flow: one for each member of each step, with ids that follow from the run and the member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from allswell.domain.command import NewTask
+from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.policy import Policy
+from allswell.domain.retry import RetryPolicy
+from allswell.domain.submit import NEEDS_MAX
+from allswell.engine.handle import to_json
+from allswell.engine.ids import task_for_key
+from allswell.errors import Refused
+from allswell.flows.loading import Scalar
+from allswell.flows.run.base import RunBase
+from allswell.flows.run.job import STEP_ROLE, Job
+from allswell.flows.spec import Command, Flow, Input, Member, Prompt, Step
+from allswell.flows.values import used_steps
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What a step takes along from an earlier run that was ended."""
+
+    timeout: Millis | None = None
+    """The longer limit that a human gave it."""
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A flow as tasks."""
+
+    tasks: tuple[NewTask, ...]
+    ids: Mapping[str, TaskId]
+    """The task of every member, those that are done already too."""
+
+
+def given_inputs(flow: Flow, given: Mapping[str, str]) -> dict[str, Scalar]:
+    """The flow's inputs as they were given, or their defaults; a given text is read as the default's kind."""
+    known = {one.name: one for one in flow.inputs}
+    for name in given:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+            raise Refused("unknown_input", f"the flow {flow.name} has no input {name!r}; {hint}", where=name)
+    missing = [one.name for one in flow.inputs if one.required and one.name not in given]
+    if missing:
+        hint = " ".join(f"-i {name}=…" for name in missing)
+        text = f"the flow {flow.name} needs {', '.join(missing)}; give {hint}"
+        raise Refused("missing_input", text, where=missing[0])
+    return {name: _read(one, given[name]) if name in given else one.default for name, one in known.items()}
+
+
+def _read(one: Input, text: str) -> Scalar:
+    wanted = type(one.default)
+    if one.default is None or wanted is str:
+        return text
+    try:
+        value: object = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        value = None
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if type(value) is wanted and isinstance(value, bool | int | float):
+        return value
+    kind = {bool: "true or false", int: "a whole number", float: "a number"}[wanted]
+    raise Refused("bad_input", f"the input {one.name} must be {kind}, not {text!r}", where=one.name)
+
+
+def plan(
+    flow: Flow,
+    base: RunBase,
+    run: RunId,
+    policy: Policy,
+    *,
+    done: Mapping[str, TaskId] = {},
+    carried: Mapping[str, Carried] = {},
+) -> Planned:
+    """The tasks of a flow in one run of the store; what is `done` already is needed by none and used by all."""
+    members = {step.id: list(step.members()) for step in flow.steps}
+    ids = {
+        member.id: done.get(member.id) or task_for_key(f"{run}/{member.id}")
+        for some in members.values()
+        for member in some
+    }
+    made: list[NewTask] = []
+    for step in flow.steps:
+        needs = tuple(ids[one.id] for need in step.needs for one in members[need] if one.id not in done)
+        if len(needs) > NEEDS_MAX:
+            text = f"step {step.id!r} needs {len(needs):,} steps, members of matrices counted; at most {NEEDS_MAX:,}"
+            raise Refused("too_many_needs", f"{text}; let steps between them gather", where=step.id)
+        uses = {name: _tasks(members[name], ids, matrix=bool(_step(flow, name).matrix)) for name in used_steps(step)}
+        made += [
+            _task(flow, step, member, base, run, policy, needs, uses, ids, carried.get(member.id))
+            for member in members[step.id]
+            if member.id not in done
+        ]
+    return Planned(tuple(made), ids)
+
+
+def _step(flow: Flow, id_: str) -> Step:
+    return next(step for step in flow.steps if step.id == id_)
+
+
+def _tasks(members: list[Member], ids: Mapping[str, TaskId], *, matrix: bool) -> TaskId | tuple[TaskId, ...]:
+    found = tuple(ids[member.id] for member in members)
+    return found if matrix else found[0]
+
+
+def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only here
+    flow: Flow,
+    step: Step,
+    member: Member,
+    base: RunBase,
+    run: RunId,
+    policy: Policy,
+    needs: tuple[TaskId, ...],
+    uses: Mapping[str, TaskId | tuple[TaskId, ...]],
+    ids: Mapping[str, TaskId],
+    carried: Carried | None,
+) -> NewTask:
+    limit = flow.limit(step)
+    if carried is not None and carried.timeout is not None:
+        limit = carried.timeout
+    record = base.record
+    inputs: dict[str, Any] = record.inputs
+    job = Job(
+        flow=flow.name,
+        run=record.run,
+        home=str(base.home),
+        folder=record.folder,
+        step=step.id,
+        id=member.id,
+        work=step.work,
+        timeouts=flow.timeouts,
+        values=member.values,
+        inputs=inputs,
+        env=step.env,
+        outputs=step.outputs,
+        audit=step.audit,
+        uses=uses,
+    )
+    return NewTask(
+        ids[member.id],
+        member.id,
+        run,
+        job.work.agent if isinstance(job.work, Prompt) else STEP_ROLE,
+        needs=needs,
+        payload=to_json(job, f"step {member.id}"),
+        policy=policy_of(policy, step, limit),
+        keyed=True,
+    )
+
+
+def policy_of(usual: Policy, step: Step, limit: int) -> Policy:
+    """How a step is limited and repeated.
+
+    A command's exit code is its own verdict: without `retry:` it is not tried again. Steps are not asked for check-ins,
+    which commands and functions know nothing of; their limit is what watches them.
+    """
+    retry: RetryPolicy = step.retry or usual.retry
+    if step.retry is None and isinstance(step.work, Command):
+        retry = msgspec.structs.replace(retry, retries=0)
+    interval = max(usual.checkpoint_interval, limit)
+    return msgspec.structs.replace(usual, timeout=limit, idle=None, checkpoint_interval=interval, retry=retry)

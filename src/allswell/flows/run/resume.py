@@ -1,0 +1,175 @@
+"""Going on with a run that was cut off: by a kill, a signal, its deadline, a failure, or a question (F11).
+
+The store knows which steps are done; those are never run again. If its run is still open and the flow's file is as it
+was, the run simply goes on: what a dead runner held is given back, and what was never submitted is submitted now.
+Otherwise a new run is opened for the steps that are left, in the same folder and with a full budget of time.
+
+Whoever runs a flow holds the lock of its folder, and the kernel lets go of that when a process dies. So the holder of
+the lock knows that earlier runners on this machine are gone, and need not wait for their leases to lapse.
+"""
+
+from __future__ import annotations
+
+import difflib
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.capture import ContextForResume, Phase
+from allswell.domain.command import EndRun, Release
+from allswell.domain.names import RunId, TaskId
+from allswell.domain.policy import Policy
+from allswell.domain.question import ESCALATION_OPTIONS
+from allswell.domain.step_receipt import StepReceipt, StepStatus
+from allswell.engine.watch import Watch
+from allswell.errors import LeaseLost, Refused
+from allswell.flows.run.attempt import engine_name
+from allswell.flows.run.base import RunBase, RunRecord, stamp
+from allswell.flows.run.plan import Carried, Planned, plan
+from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_of
+from allswell.flows.run.start import open_run, submit, this_runner
+from allswell.flows.run.timeouts import uncommitted
+from allswell.flows.spec import Flow, Step
+from allswell.runtime.attempt import Home, settle
+from allswell.runtime.attempt.settle import Settled
+
+
+def changes_in_file(base: RunBase, now: bytes) -> str:
+    """What has changed in the flow's file since the run was started, as a diff; empty if nothing has."""
+    try:
+        before = base.source.read_bytes()
+    except OSError:
+        before = b""
+    if before == now:
+        return ""
+    old, new = (text.decode("utf-8", "replace").splitlines(keepends=True) for text in (before, now))
+    name = base.record.file or "flow.yaml"
+    return "".join(difflib.unified_diff(old, new, f"{name} (as it was started)", name))
+
+
+def settle_dead(base: RunBase, wall: int) -> list[StepReceipt]:
+    """Put in order what a runner that was killed left behind: its trees are gone, its work kept; it blocks."""
+    made = []
+    for left in settle(Home(base.home)):
+        if left.flight.run in base.record.runs:
+            receipt = _receipt(base, left, wall)
+            base.keep_receipt(receipt)
+            made.append(receipt)
+    return made
+
+
+def _receipt(base: RunBase, left: Settled, wall: int) -> StepReceipt:
+    flight, kept = left.flight, left.receipt
+    return StepReceipt(
+        engine=engine_name(),
+        provider="command",
+        agent="run",
+        run_id=base.record.run,
+        flow_key=base.record.flow,
+        step_id=flight.name,
+        attempt=flight.attempt,
+        started_at=stamp(flight.began_at),
+        completed_at=stamp(wall),
+        duration_ms=max(wall - flight.began_at, 0),
+        status=StepStatus.LOST,
+        phase=Phase.WORK,
+        tokens=None,
+        error=kept.reason,
+        transcript_path=None if kept.stdout is None else base.shown(Path(kept.stdout.path)),
+        git=None,
+        recovery=None if left.path is None else base.shown(left.path),
+        context_for_resume=ContextForResume(None, uncommitted(kept.snapshot), None),
+    )
+
+
+async def free_dead(watch: Watch, standing: Standing) -> list[str]:
+    """Give back what earlier runners on this machine still hold; the caller holds the folder's lock."""
+    ours = f"flow-{socket.gethostname()}-"
+    freed = []
+    for name, row in standing.rows.items():
+        lease = row.lease
+        if lease is not None and lease.agent.startswith(ours):
+            try:
+                said = Release(watch.new_command(), lease.task, lease.token, lease.agent, "its runner died")
+                await watch.engine.do(said)
+                freed.append(name)
+            except LeaseLost:
+                pass  # it has lapsed in this very moment
+    return freed
+
+
+async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy) -> tuple[RunBase, RunId]:
+    """Make the store ready for the steps that are left; the folder and the run in which they are."""
+    standing = await look(watch, base)
+    run = RunId(base.record.runs[-1])
+    same = base.source.is_file() and base.source.read_bytes() == source
+    if (standing.open and same and not standing.stuck) or standing.row is None:
+        await open_run(watch, base, flow, run)
+        await submit(watch, _left(flow, base, run, policy, standing, {}))
+        return base, run
+    if standing.open:
+        await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
+    return await _another(watch, base, flow, source, policy, standing)
+
+
+async def _another(
+    watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy, standing: Standing
+) -> tuple[RunBase, RunId]:
+    run = watch.new_run()
+    record: RunRecord = msgspec.structs.replace(base.record, flow=flow.name, runs=(*base.record.runs, run))
+    if flow.name != base.record.flow:
+        text = f"the flow is called {flow.name} now, and its run's folder is that of {base.record.flow}; run it anew"
+        raise Refused("other_flow", text, where="name")
+    planned = _left(flow, base, run, policy, standing, standing.carried)
+    again = RunBase(base.home, record, base.files)
+    again.files.replace(again.source, source)
+    again.keep_record()
+    await open_run(watch, again, flow, run)
+    await submit(watch, planned)
+    return again, run
+
+
+def _left(
+    flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: Standing, carried: Mapping[str, Carried]
+) -> Planned:
+    """The tasks of the steps that are left: neither done nor skipped by a human, nor after one that was."""
+    out = set(standing.skipped)
+    for step in _in_order(flow):
+        members = [member.id for member in step.members()]
+        needed = [one for need in step.needs for one in out if one == need or one.startswith(f"{need}@")]
+        if needed:
+            out |= {one for one in members if one not in standing.done}
+    done = {**standing.done, **dict.fromkeys(out, TaskId(""))}
+    return plan(flow, base, run, policy, done=done, carried=carried)
+
+
+def _in_order(flow: Flow) -> list[Step]:
+    """Steps after all that they need."""
+    steps = {step.id: step for step in flow.steps}
+    found: dict[str, None] = {}
+    pending = list(reversed(steps))
+    while pending:
+        at = pending[-1]
+        missing = [need for need in steps[at].needs if need not in found]
+        if at in found or not missing:
+            found.setdefault(at)
+            pending.pop()
+        else:
+            pending += missing
+    return [steps[id_] for id_ in found]
+
+
+async def escalate(watch: Watch, cut: CutOff, run: RunId) -> str:
+    """Put a step that was cut off before a human, with the other steps left to go on; the question's id."""
+    standing = [row for row in await tasks_of(watch, run) if row.task.name == cut.step and is_open(row)]
+    if not standing:
+        raise Refused("task_ended", f"step {cut.step} has ended; there is nothing to decide", where="--choose")
+    task = standing[0].task.id
+    lease = await watch.claim(agent=this_runner(), task=task)
+    if lease is None:
+        raise Refused("not_ready", f"step {cut.step} is not ready to be decided about; resume first", where="--choose")
+    files = ", ".join(cut.context.uncommitted_changes[:5])
+    text = f"Step {cut.step} was cut off and left uncommitted changes ({files}). How should we proceed?"
+    return await lease.ask(text, ESCALATION_OPTIONS)

@@ -1,0 +1,262 @@
+"""The loop that runs a flow in this process: it claims the run's own tasks as they become ready, and does them.
+
+It decides nothing about what follows what: the store says which tasks are ready, when a retry is due, whether a human
+is asked, and when the run's time is up. Other processes may take steps of the same run; a step that somebody else
+holds is waited for. A step is not begun again here before the last attempt at it has put its things in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from allswell.domain.names import RunId, TaskId
+from allswell.domain.step_receipt import StepReceipt, StepStatus
+from allswell.domain.task import ENDS, State
+from allswell.engine.handle import Lease
+from allswell.engine.ids import task_for_key
+from allswell.errors import Bug, Refused
+from allswell.flows.run.attempt import StepAttempt
+from allswell.flows.run.job import Job
+from allswell.flows.run.site import Site
+from allswell.store.port import TaskFilter, TaskRow
+
+JOBS = 16
+"""How many steps run at once in one process, unless it is told otherwise."""
+LEASE = 30_000
+"""Milliseconds; renewed at a third of it. A process that dies loses its steps after so long."""
+_LOOK = 1.0
+"""Seconds between two looks at the store when nothing has been heard."""
+_PAGE = 1_000
+_AHEAD = 500
+"""So many ready steps are looked up at once; one that somebody else has taken meanwhile is simply not had."""
+_TOGETHER = 0.002
+"""Seconds in which steps that end together are waited for, so that what follows is claimed in one go."""
+
+
+class Verdict(StrEnum):
+    """How a run stands when its runner stops."""
+
+    DONE = "done"
+    FAILED = "failed"
+    NEEDS_HUMAN = "needs_human"
+    TIMED_OUT = "timed_out"
+    INTERRUPTED = "interrupted"
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a run came to."""
+
+    run: str
+    """Names the run's folder."""
+    flow: str
+    base: str
+    verdict: Verdict
+    states: dict[str, str]
+    """Where every step stands, by name."""
+    reasons: dict[str, str]
+    """Why those stand there that are not done."""
+    questions: tuple[str, ...]
+    ran: int
+    """How many steps ended well in this process."""
+
+
+class Runner:
+    """Runs one run of the store; `progress` can be looked at while it does."""
+
+    def __init__(self, site: Site, run: RunId, *, jobs: int = JOBS, before: Mapping[str, str] = {}) -> None:
+        """`before` says where steps stand that an earlier run of the store has dealt with."""
+        self.before = before
+        self.site = site
+        self.run_id = run
+        self.jobs = jobs
+        self.active: dict[TaskId, StepAttempt] = {}
+        self.ended: dict[str, StepReceipt] = {}
+        """The receipt of the last attempt at each step, by name."""
+        self._working: dict[asyncio.Task[None], None] = {}
+        self._ended = asyncio.Event()
+        self._interrupted: str | None = None
+        self._trouble: BaseException | None = None
+        self._ready: list[TaskId] = []
+        self._ran = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody has stopped it."""
+        return self._interrupted is not None
+
+    def interrupt(self, reason: str) -> None:
+        """Stop: first with all that belongs to it, the second time at once; receipts are left either way (F13)."""
+        again = self._interrupted is not None
+        self._interrupted = self._interrupted or reason
+        for attempt in self.active.values():
+            attempt.stop(reason, at_once=again)
+        self._ended.set()
+
+    async def run(self) -> Summary:
+        """Run until everything has ended, a human is needed, the time is up, or somebody stops it."""
+        try:
+            while self._interrupted is None and self._trouble is None:
+                news = self.site.watch.engine.ready.listen()
+                self._ended.clear()
+                await self._claim()
+                if not self.active and await self._is_over():
+                    break
+                await self._wait(news)
+        finally:
+            while self._working:
+                await asyncio.wait(self._working)
+            await self.site.written()
+        if self._trouble is not None:
+            raise self._trouble
+        return await self.summary()
+
+    async def _wait(self, news: asyncio.Event) -> None:
+        """Until a step has ended here, something has become ready, or it is time to look again."""
+        waiting = [asyncio.ensure_future(event.wait()) for event in (news, self._ended)]
+        try:
+            await asyncio.wait(waiting, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+        await asyncio.sleep(_TOGETHER)
+
+    async def _claim(self) -> None:
+        free = self.jobs - len(self.active)
+        if free <= 0:
+            return
+        watch = self.site.watch
+        if not self._ready:
+            which = TaskFilter(run=self.run_id, states=(State.READY,), limit=_AHEAD)
+            rows = await watch.tasks(which)
+            self._ready = [row.task.id for row in rows if row.task.id not in self.active and self._is_step(row)]
+        ready, self._ready = self._ready[:free], self._ready[free:]
+        if not ready:
+            return
+        agent = self.site.agent
+        asked = (watch.claim(agent=agent, lease=LEASE, task=id_) for id_ in ready)
+        for got in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(got, Lease):
+                self._begin(got)
+            elif isinstance(got, BaseException) and not isinstance(got, Refused):  # refused: it has ended meanwhile
+                self._trouble = self._trouble or got
+
+    def _is_step(self, row: TaskRow) -> bool:
+        """Whether it is a step of the flow: what a human split one into is for agents to claim."""
+        return row.task.id == task_for_key(f"{self.run_id}/{row.task.name}")
+
+    def _begin(self, lease: Lease) -> None:
+        attempt = StepAttempt(self.site, lease, msgspec.convert(lease.payload, Job))
+        self.active[lease.task] = attempt
+        if self._interrupted is not None:
+            attempt.stop(self._interrupted)
+        working = asyncio.ensure_future(self._do(attempt))
+        self._working[working] = None
+        working.add_done_callback(lambda done: self._working.pop(done, None))
+
+    async def _do(self, attempt: StepAttempt) -> None:
+        try:
+            await attempt.run()
+            self._ran += attempt.receipt is not None and attempt.receipt.status is StepStatus.DONE
+            if attempt.receipt is not None:
+                self.ended[attempt.job.id] = attempt.receipt
+        except BaseException as error:  # noqa: BLE001 - raised by `run`, once the others have ended
+            self._trouble = self._trouble or error
+            for other in self.active.values():
+                other.stop("the flow cannot go on")
+        finally:
+            self.active.pop(attempt.lease.task, None)
+            self._ended.set()
+
+    # --- how it stands ------------------------------------------------------------------------------------------------
+
+    async def rows(self, *, open_only: bool = False) -> list[TaskRow]:
+        """The tasks of the run."""
+        found: list[TaskRow] = []
+        while True:
+            after = found[-1].task.id if found else ""
+            which = TaskFilter(open=True if open_only else None, run=self.run_id, after=after, limit=_PAGE)
+            page = await self.site.watch.tasks(which)
+            found += page
+            if len(page) < _PAGE:
+                return found
+
+    async def _is_over(self) -> bool:
+        """Whether nothing will move any more without a human: what is left waits for one, or for what does.
+
+        A step that waits for one that has ended will be told so in a moment: the store works consequences off.
+        """
+        rows = await self.rows(open_only=True)
+        still = {row.task.id for row in rows}
+        return not any(
+            row.lease is not None
+            or row.ready
+            or row.due is not None
+            or any(wait.kind == "need" and wait.target not in still for wait in row.waits)
+            for row in rows
+        )
+
+    def time_left(self) -> int | None:
+        """How much of the flow's time is left, in milliseconds."""
+        site = self.site
+        if site.run_deadline is None:
+            return None
+        return site.run_limit - (site.clock.monotonic() - site.run_began)
+
+    async def states(self) -> dict[str, str]:
+        """Where every step stands, by name."""
+        return {**self.before, **{row.task.name: _stands(row) for row in await self.rows()}}
+
+    async def summary(self) -> Summary:
+        """What the run has come to."""
+        rows = await self.rows()
+        names = {row.task.id: row.task.name for row in rows}
+        states = {**self.before, **{row.task.name: _stands(row) for row in rows}}
+        reasons = {row.task.name: _reason(row, names) for row in rows if row.task.state != State.DONE}
+        questions = tuple(wait.target for row in rows for wait in row.waits if wait.kind == "question")
+        counted = Counter(row.task.state for row in rows)
+        timed_out = any(row.task.record.reason == "run_timeout" for row in rows)
+        if timed_out:
+            verdict = Verdict.TIMED_OUT
+        elif self._interrupted is not None and any(row.task.state not in ENDS for row in rows):
+            verdict = Verdict.INTERRUPTED
+        elif questions:
+            verdict = Verdict.NEEDS_HUMAN
+        elif counted[State.FAILED] or counted[State.CANCELLED]:
+            verdict = Verdict.FAILED
+        elif any(row.task.state not in ENDS for row in rows):
+            raise Bug(f"the run {self.run_id} has come to rest with steps that wait for nobody")
+        else:
+            verdict = Verdict.DONE
+        base = self.site.base
+        shown = base.shown(base.path)
+        return Summary(base.record.run, base.record.flow, shown, verdict, states, reasons, questions, self._ran)
+
+
+def _stands(row: TaskRow) -> str:
+    if row.task.state in ENDS:
+        return row.task.state
+    if row.lease is not None:
+        return State.HELD.value
+    if any(wait.kind == "question" for wait in row.waits):
+        return "asked"
+    if row.waits:
+        return State.WAITING.value
+    return State.READY.value if row.ready else State.DELAYED.value
+
+
+def _reason(row: TaskRow, names: dict[TaskId, str]) -> str:
+    record = row.task.record
+    if row.task.state in ENDS:
+        first, _, rest = record.reason.partition(" ")
+        said = f"{names[TaskId(first)]} {rest}" if first in names else record.reason
+        failed = record.handover if row.task.state == State.FAILED else None
+        return f"{failed.message} ({said})" if failed is not None and failed.message else said
+    waiting = sorted(names.get(TaskId(wait.target), wait.target) for wait in row.waits)
+    if waiting:
+        return "waits for " + ", ".join(waiting)
+    return "" if record.handover is None else record.handover.message

@@ -1,0 +1,85 @@
+"""Where the steps of one run are done: what all attempts of this process share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from allswell.domain.deadline import ScopeKind
+from allswell.domain.fleet import AgentSpec
+from allswell.engine.handle import Lease
+from allswell.engine.watch import Watch
+from allswell.flows.run.base import FlowEvent, RunBase, stamp
+from allswell.flows.run.job import Job
+from allswell.flows.run.timeouts import Cut
+from allswell.timing.clock import Clock
+
+T = TypeVar("T")
+GRACE = 10_000
+"""Milliseconds between SIGTERM and SIGKILL."""
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do what blocks in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+@dataclass
+class Site:
+    """One process that runs steps of a run."""
+
+    base: RunBase
+    watch: Watch
+    agent: str
+    """Who holds the leases."""
+    clock: Clock
+    run_began: int
+    """When the store's run was opened, on the monotonic clock."""
+    run_deadline: int | None
+    """Its deadline, on the store's clock."""
+    run_limit: int = 0
+    """How long it may take in all, in milliseconds."""
+    aside: Callable[[Callable[[], Any]], Awaitable[Any]] = in_thread
+    """How what blocks is done: in a thread, unless a test wants it here and now."""
+    grace: int = GRACE
+    agents: Mapping[str, AgentSpec] = field(default_factory=dict)
+    """The agents that steps may name."""
+    finished: list[str] = field(default_factory=list)
+    """Steps that ended well, in the order in which they did."""
+    heard: Callable[[FlowEvent], None] | None = None
+    """Is told of every line of the log as it is written."""
+    _lines: list[FlowEvent] = field(default_factory=list)
+    _writing: asyncio.Future[None] | None = None
+
+    def last_good(self) -> str | None:
+        """The last step that ended well."""
+        return self.finished[-1] if self.finished else None
+
+    def cut(self, lease: Lease, job: Job) -> Cut:
+        """Whose limit an attempt would reach: its own, or the flow's, where that is nearer."""
+        if self.run_deadline is not None and lease.deadline >= self.run_deadline:
+            began = self.clock.monotonic() - self.run_began
+            return Cut(ScopeKind.FLOW, job.timeouts.flow, max(began + lease.until_limit, job.timeouts.flow))
+        return Cut(ScopeKind.STEP, lease.own_limit, lease.own_limit)
+
+    def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
+        """Add a line to the run's log, together with others that come while the last ones are written."""
+        line = FlowEvent(stamp(self.clock.wall()), event, step, attempt, data)
+        self._lines.append(line)
+        if self.heard is not None:
+            self.heard(line)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._write())
+
+    async def _write(self) -> None:
+        while self._lines:
+            lines, self._lines = self._lines, []
+            await self.aside(partial(self.base.keep_events, lines))
+
+    async def written(self) -> None:
+        """Wait until all that was told is on the disk."""
+        if self._writing is not None:
+            await self._writing

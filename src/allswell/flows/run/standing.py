@@ -1,0 +1,130 @@
+"""How a run stands before it goes on: what is done and still as it was left, what was cut off, and what it left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.capture import ContextForResume, Offer, offered
+from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId
+from allswell.domain.run import Run
+from allswell.domain.step_receipt import StepReceipt, StepStatus
+from allswell.domain.task import OPEN, State
+from allswell.engine.watch import Watch
+from allswell.errors import Refused
+from allswell.flows.run.artifacts import changed
+from allswell.flows.run.base import RunBase
+from allswell.flows.run.job import StepResult
+from allswell.flows.run.plan import Carried
+from allswell.flows.run.timeouts import uncommitted
+from allswell.runtime.snapshot import Limits, take
+from allswell.store.port import TaskFilter, TaskRow
+
+_PAGE = 1_000
+_CUT_OFF = (StepStatus.TIMEOUT, StepStatus.INTERRUPTED, StepStatus.LOST)
+
+
+class CutOff(msgspec.Struct, frozen=True):
+    """A step that was cut off with work in its hands."""
+
+    step: str
+    task: TaskId
+    attempt: int
+    context: ContextForResume
+    offer: Offer
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a run stands."""
+
+    row: Run | None
+    """The store's run that it last came to; None where it was never opened."""
+    rows: dict[str, TaskRow]
+    """The last task of each member that has one."""
+    done: dict[str, TaskId]
+    skipped: frozenset[str]
+    """What a human has skipped."""
+    carried: dict[str, Carried]
+    stuck: bool
+    """Whether a step has ended for good without being done: the store's run cannot do it again."""
+
+    @property
+    def open(self) -> bool:
+        """Whether the store's run can still be gone on with as it is."""
+        return self.row is not None and self.row.ended_at is None
+
+
+async def look(watch: Watch, base: RunBase) -> Standing:
+    """Read off the store how a run stands, over all the runs that it came to."""
+    known = {run.id: run for run in await watch.runs()}
+    rows: dict[str, TaskRow] = {}
+    for id_ in base.record.runs:
+        rows |= {row.task.name: row for row in await tasks_of(watch, RunId(id_))}
+    done = {name: row.task.id for name, row in rows.items() if row.task.state == State.DONE}
+    by_hand = {
+        name for name, row in rows.items() if row.task.state == State.SKIPPED and row.task.record.ended_by != NO_COMMAND
+    }
+    carried = {
+        name: Carried(Millis(row.task.record.timeout_override))
+        for name, row in rows.items()
+        if row.task.record.timeout_override is not None
+    }
+    stuck = any(not is_open(row) and name not in done and name not in by_hand for name, row in rows.items())
+    return Standing(known.get(RunId(base.record.runs[-1])), rows, done, frozenset(by_hand), carried, stuck)
+
+
+async def tasks_of(watch: Watch, run: RunId) -> list[TaskRow]:
+    """Every task of a run."""
+    found: list[TaskRow] = []
+    while True:
+        page = await watch.tasks(TaskFilter(run=run, after=found[-1].task.id if found else "", limit=_PAGE))
+        found += page
+        if len(page) < _PAGE:
+            return found
+
+
+async def check_outputs(watch: Watch, base: RunBase, standing: Standing) -> None:
+    """Refuse to go on where a file is not what a finished step left: it will not be run again to make it anew."""
+    wrong = []
+    for name, task in standing.done.items():
+        try:
+            given = msgspec.convert(await watch.result(task), StepResult)
+        except msgspec.ValidationError:
+            continue
+        wrong += [
+            f"step {name}: {why}"
+            for artifact in given.artifacts
+            if (why := changed(Path(base.record.folder), artifact)) is not None
+        ]
+    if wrong:
+        more = f" ({len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        text = f"{wrong[0]}{more}; bring it back as it was, or run the flow anew"
+        raise Refused("output_changed", text, where="outputs")
+
+
+def cut_off(base: RunBase, standing: Standing) -> CutOff | None:
+    """The last step that was cut off and whose changes are still there, uncommitted; None if there is none (F11)."""
+    for receipt in reversed(base.all_receipts()):
+        row = standing.rows.get(receipt.step_id)
+        context = receipt.context_for_resume
+        if row is None or row.task.state == State.DONE or context is None or receipt.status not in _CUT_OFF:
+            continue
+        now = set(still_there(base, receipt, row.task.id)) if context.uncommitted_changes else set()
+        left = tuple(path for path in context.uncommitted_changes if path in now)
+        offer = offered(msgspec.structs.replace(context, uncommitted_changes=left))
+        if offer is not None:
+            kept = msgspec.structs.replace(context, uncommitted_changes=left)
+            return CutOff(receipt.step_id, row.task.id, receipt.attempt, kept, offer)
+    return None
+
+
+def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> tuple[str, ...]:
+    """What differs from the last commit now; looking keeps it on a recovery ref, too."""
+    limits = Limits(timeout=10_000, git_timeout=10_000)
+    return uncommitted(take(base.record.folder, task, receipt.attempt, reason="the run goes on", limits=limits))
+
+
+def is_open(row: TaskRow) -> bool:
+    """Whether a task has not ended."""
+    return row.task.state == OPEN

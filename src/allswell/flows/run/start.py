@@ -1,0 +1,103 @@
+"""Starting a flow: its folder is made, its run opened, its tasks submitted; then it can be run, here or elsewhere.
+
+The folder comes first and the tasks last, all or none of them. A crash in between leaves a folder whose run has no
+tasks; `resume` submits them then, under the same ids.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.command import OpenRun, Submit
+from allswell.domain.names import CommandId, Millis, RunId
+from allswell.domain.policy import Policy
+from allswell.engine.watch import Watch
+from allswell.errors import Refused
+from allswell.flows.loading import Scalar
+from allswell.flows.run.base import RunBase, RunRecord, stamp
+from allswell.flows.run.files import Files
+from allswell.flows.run.plan import Planned, plan
+from allswell.flows.run.site import Site
+from allswell.flows.spec import Flow
+from allswell.timing.clock import Clock, SystemClock
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """What a flow is started with."""
+
+    flow: Flow
+    source: bytes
+    """The file's content, which is kept beside the run."""
+    file: str
+    """Its absolute path; empty where there is none."""
+    home: Path
+    folder: Path
+    inputs: Mapping[str, Scalar]
+    announced: tuple[str, ...] = ()
+
+
+def this_runner() -> str:
+    """Who holds the leases of the steps that this process runs."""
+    return f"flow-{socket.gethostname()}-{os.getpid()}"[:200]
+
+
+def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None = None) -> RunBase:
+    """The folder of a new run."""
+    record = RunRecord(
+        run,
+        beginning.flow.name,
+        beginning.file,
+        str(beginning.folder),
+        dict(beginning.inputs),
+        (run,),
+        stamp(clock.wall()),
+        beginning.announced,
+    )
+    base = RunBase(beginning.home, record, files)
+    base.make(beginning.source)
+    return base
+
+
+async def open_run(watch: Watch, base: RunBase, flow: Flow, run: RunId) -> None:
+    """Open a run of the store for this folder; the same again if it was opened already."""
+    command = OpenRun(opening(run), run, base.record.flow, Millis(flow.timeouts.flow))
+    await watch.engine.do(command)
+
+
+def opening(run: RunId) -> CommandId:
+    """The id of the command that opens a run: the same for the same run, so that it is opened once."""
+    return CommandId(f"open.{run}")
+
+
+async def submit(watch: Watch, planned: Planned) -> None:
+    """Hand the tasks to the store, all or none; those that are there already stay as they are."""
+    if planned.tasks:
+        await watch.engine.do(Submit(watch.new_command(), planned.tasks))
+
+
+async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None = None) -> Site:
+    """Where this process runs the steps of a run."""
+    clock = clock or SystemClock()
+    rows = [one for one in await watch.runs() if one.id == run]
+    if not rows:
+        raise Refused("unknown_run", f"there is no run {run} in this store; is it another store's?", where="run")
+    (row,) = rows
+    now = (await watch.engine.store.view_agenda()).now
+    began = clock.monotonic() - (now - row.created_at)
+    limit = 0 if row.deadline is None else row.deadline - row.created_at
+    return Site(base, watch, this_runner(), clock, began, row.deadline, limit)
+
+
+async def begin(
+    watch: Watch, beginning: Beginning, run: RunId, policy: Policy, clock: Clock, files: Files | None = None
+) -> RunBase:
+    """Make the folder, open the run and submit the flow's tasks."""
+    base = new_base(beginning, run, clock, files)
+    await open_run(watch, base, beginning.flow, run)
+    await submit(watch, plan(beginning.flow, base, run, policy))
+    return base

@@ -1,0 +1,47 @@
+"""The process in which a sync function is called: `python -m allswell.runtime.agents.called module:name`.
+
+It speaks to its supervisor through the attempt's socket, as every agent does: what the function returns is its `done`,
+what it raises its `fail`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from allswell.domain.classify import failure_of
+from allswell.errors import AllswellError
+from allswell.runtime.agents.function import load_function
+from allswell.runtime.agents.work import SyncWork, Told
+from allswell.runtime.speaking import words
+from allswell.runtime.speaking.client import VARIABLE, say
+
+TOLD = "ALLSWELL_WORK"
+"""The variable that names the file with what the function is told."""
+
+
+def main() -> int:
+    """Call the function that the command line names, once."""
+    socket = os.environ[VARIABLE]
+    told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=Told)
+    try:
+        function = load_function(sys.argv[1])
+        result = function(SyncWork(told, socket))
+        answer: words.AnyWord = words.Done(result=msgspec.Raw(msgspec.json.encode(result)))
+        code = 0
+    except AllswellError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the function raises is its failure
+        traceback.print_exc()
+        answer = words.Fail(failure=failure_of(error))
+        code = 1
+    say(socket, answer)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""An attempt by an async function, in our own loop: called, asked, and cancelled at its limit.
+
+Python cannot end a function that will not be cancelled: after its grace it is given up, fenced by its token, and its
+slot is free. What it leaves is a receipt like anybody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from allswell.domain.classify import failure_of
+from allswell.domain.duration import show
+from allswell.domain.evidence import Evidence, Sign, Standing
+from allswell.domain.fleet import AgentSpec
+from allswell.domain.names import Millis
+from allswell.domain.receipt import End
+from allswell.domain.retry import Failure
+from allswell.domain.snapshot import Limits
+from allswell.engine.handle import Lease
+from allswell.errors import AllswellError, Refused
+from allswell.runtime.agents.brief import Brief
+from allswell.runtime.agents.ears import Heard
+from allswell.runtime.agents.work import Told, Work
+from allswell.runtime.attempt import Flight, Outcome
+from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.receipts import Home
+from allswell.timing.clock import SystemClock
+
+_LOOK = 0.5
+"""Seconds between two looks at whether the lease still holds."""
+
+
+ABANDONED: dict[asyncio.Future[Any], None] = {}
+"""Functions that would not be cancelled and still run: a program that ends must not wait for them."""
+
+
+def _let_go(work: asyncio.Future[Any]) -> None:
+    ABANDONED.pop(work, None)
+    if not work.cancelled():
+        work.exception()  # heard, so that nobody complains
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """The function that `module:name` means, or `Refused` that says what is missing."""
+    module, _, name = path.partition(":")
+    try:
+        found = reduce(getattr, name.split("."), importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        raise Refused("no_function", f"there is no module {error.name!r} for {path}", where="function") from None
+    except AttributeError:
+        raise Refused("no_function", f"{module} has no {name!r}", where="function") from None
+    except Exception as error:
+        raise Refused("no_function", f"{module} cannot be imported: {error!r}", where="function") from error
+    if not callable(found):
+        raise Refused("no_function", f"{path} is {type(found).__name__}, and cannot be called", where="function")
+    return found
+
+
+def find_function(spec: AgentSpec) -> Callable[..., Any]:
+    """An agent's function, looked for from its folder too."""
+    if spec.cwd not in sys.path:
+        sys.path.insert(0, spec.cwd)
+    return load_function(spec.function)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def told_of(brief: Brief, lease: Lease) -> Told:
+    """What a function is told about its task."""
+    return Told(
+        lease.task,
+        lease.name,
+        lease.payload,
+        lease.attempt,
+        lease.agent,
+        lease.role,
+        brief.prompt,
+        brief.handover,
+        brief.folder,
+    )
+
+
+class FunctionRun:
+    """One attempt by an async function."""
+
+    def __init__(self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard) -> None:
+        self.lease = lease
+        self.result: object = None
+        self.failure: Failure | None = None
+        self._spec = spec
+        self._home = home
+        self._heard = heard
+        self._clock = SystemClock()
+        self._began_at = Millis(self._clock.wall())
+        self._standing = Standing(self._clock.monotonic())
+        self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
+        self._grace = spec.grace
+        self._work = Work(told_of(brief, lease), lease, self._note)
+        self._folder = brief.folder
+
+    @property
+    def standing(self) -> Standing:
+        """What it has shown so far: its check-ins, for nothing else can be seen of it."""
+        return self._standing
+
+    @property
+    def waits_for(self) -> str | None:
+        """Another agent's answer that it waits for; nothing can be seen of that here."""
+        return None
+
+    def _note(self, what: str) -> None:
+        self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))
+
+    def ask(self, words: str) -> tuple[str, ...]:
+        """Ask by its callback, or by what it can look at."""
+        return self._work.ask_for_checkin(words)
+
+    def answered(self, note: str) -> None:
+        """It has checked in, in its own output."""
+        self._work.asked = ""
+        self._note(f"“{note[:400]}”")
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """Cancel it."""
+        if grace is not None:
+            self._grace = min(self._grace, grace)
+        if not self._stopping.done():
+            self._stopping.set_result((end, reason))
+
+    async def run(self) -> Outcome:
+        """From the call to the outcome."""
+        work = asyncio.ensure_future(find_function(self._spec)(self._work))
+        try:
+            end, reason, limit = await self._watch(work)
+        except asyncio.CancelledError:
+            self.stop("its caller was cancelled")
+            await self._cut(work)
+            raise
+        if not work.done():
+            await self._cut(work)
+        return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+
+    async def _watch(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
+        limit = self.lease.until_limit
+        loop = asyncio.get_running_loop()
+        hard_at = loop.time() + limit / 1_000
+        idle = self._spec.idle
+        while True:
+            pause = min(_LOOK, max(hard_at - loop.time(), 0))
+            await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return self._ended(work)
+            if self._stopping.done():
+                return (*self._stopping.result(), None)
+            if loop.time() >= hard_at:
+                return End.TIMEOUT, f"its limit of {show(limit)} was reached", limit
+            if self.lease.over:
+                return End.ASKED, "it let go of the task", None
+            if self.lease.lost is not None or self.lease.remaining == 0:
+                return (
+                    End.LEASE_LOST,
+                    "its lease has ended" if self.lease.lost is None else self.lease.lost.reason,
+                    None,
+                )
+            if idle is not None and self._clock.monotonic() >= self._standing.idle_at(idle):
+                return End.IDLE, f"nothing showed progress for {show(idle)}", idle
+
+    def _ended(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
+        if work.cancelled():
+            return End.INTERRUPTED, "it was cancelled from inside", None
+        error = work.exception()
+        if error is None:
+            self.result = work.result()
+            return End.DONE, "it returned", None
+        if isinstance(error, AllswellError) and self.lease.over:
+            return End.ASKED, "it asked a human", None
+        self.failure = failure_of(error)
+        return End.FAILED, f"{type(error).__name__}: {error}"[:1_000], None
+
+    async def _cut(self, work: asyncio.Future[Any]) -> None:
+        """Cancel, and cancel again within the grace; then it is given up."""
+        for _ in range(3):
+            work.cancel()
+            await asyncio.wait((work,), timeout=self._grace / 3_000)
+            if work.done():
+                if not work.cancelled():
+                    work.exception()  # heard, so that nobody complains
+                return
+        ABANDONED[work] = None
+        work.add_done_callback(_let_go)
+
+    def _outcome(self, end: End, reason: str, limit: int | None) -> Outcome:
+        if end is End.DONE:
+            return Outcome(end, reason)
+        lease = self.lease
+        flight = Flight(
+            task=lease.task,
+            name=lease.name,
+            attempt=lease.attempt,
+            token=lease.token,
+            agent=lease.agent,
+            run=lease.run,
+            argv=(self._spec.function,),
+            cwd=self._folder,
+            began_at=self._began_at,
+        )
+        keeping = Keeping(flight, self._home.receipts, Limits(), self._clock)
+        elapsed = self._clock.monotonic() - self._standing.began
+        receipt = keeping.write(Ended(end, reason, limit, None, elapsed, self._standing), partial=False)
+        return Outcome(end, reason, receipt=receipt, receipt_path=keeping.path, warnings=keeping.warnings)

@@ -1,0 +1,300 @@
+"""One attempt in a slot, from the claim to what is said about it.
+
+    brief      the prompt, what came before, where it works
+    run        the agent, whatever kind it is
+    say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
+    file       the receipt is known to the journal, the worktree put away
+
+What the store decides by itself (a limit, a stall, a lost lease) it decides in any case; the supervisor ends the agent
+for real and leaves the verdict to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from allswell.domain.command import Notice, Park
+from allswell.domain.condition import Condition, Known, Verdict, judge
+from allswell.domain.event import Event
+from allswell.domain.names import Millis
+from allswell.domain.presence import Post
+from allswell.domain.receipt import End
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.usage import Usage
+from allswell.domain.usage_limit import UsageLimit
+from allswell.engine.handle import Lease
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.runtime.agents import Heard, Running, brief_for, make_run
+from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt.consequence import report
+from allswell.runtime.supervisor.asking import asking, nudging
+from allswell.runtime.supervisor.plan import Plan, Slot
+from allswell.runtime.supervisor.resets import wait_for
+from allswell.runtime.supervisor.worktree import put_away, worktree_for
+from allswell.store.port import TaskRow
+from allswell.timing.clock import SystemClock
+
+T = TypeVar("T")
+_RECOVERING = 5_000
+"""Milliseconds that a stalled agent has after SIGTERM: its task is taken back soon after in any case."""
+_RESTING = 30.0
+"""Seconds in which an agent that could not be started is not tried again."""
+_AGAIN = 30_000
+
+
+class Attendance:
+    """An attempt that is under way in a slot."""
+
+    def __init__(self, watch: Watch, plan: Plan, slot: Slot, lease: Lease, report: Callable[[Usage], None]) -> None:
+        self.slot = slot
+        self.lease = lease
+        self.verdict = Verdict(Condition.SPAWNING, "it is being started")
+        self.known = Known()
+        self.note = ""
+        """The last check-in, in the agent's words."""
+        self._watch = watch
+        self._plan = plan
+        self._report = report
+        self._clock = SystemClock()
+        self._run: Running | None = None
+        self._stop: tuple[str, End, int | None] | None = None
+        self._limit: UsageLimit | None = None
+        self._nudged = False
+        self._checked_in_at: int | None = None
+        self._asked_at: int | None = None
+        self._filed = False
+        """Whether the journal knows of the receipt."""
+        self._told: set[asyncio.Task[Any]] = set()
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    async def attend(self) -> None:
+        """From the claim to what is said about it; raises nothing that concerns this attempt alone."""
+        lease, name = self.lease, self.slot.holder
+        self._plan.tell(f"{name} takes {lease.name!r} (attempt {lease.attempt})")
+        try:
+            run = await self._brief()
+            asking_ = asyncio.ensure_future(self._ask_in_time())
+            try:
+                outcome = await run.run()
+            finally:
+                asking_.cancel()
+                await asyncio.gather(asking_, return_exceptions=True)
+        except (AllswellError, OSError) as error:
+            outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
+        self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
+        try:
+            await self._say(outcome)
+        except AllswellError as error:
+            self._plan.tell(f"{name}: the end of {lease.name!r} could not be told: {error}")
+        await self._file(outcome)
+        if self._told:
+            await asyncio.wait(self._told, timeout=5.0)
+
+    async def _brief(self) -> Running:
+        spec, lease, home = self.slot.spec, self.lease, self._plan.home
+        folder = spec.cwd
+        if spec.worktree:
+            folder = await _in_thread(lambda: worktree_for(lease.task, spec.cwd, home))
+        brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
+        heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage)
+        self._run = make_run(spec, brief, lease, home, heard)
+        if self._stop is not None:  # ordered while it was being prepared
+            reason, end, _ = self._stop
+            raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
+        return self._run
+
+    async def _say(self, outcome: Outcome) -> None:
+        lease, run = self.lease, self._run
+        self._plan.tell(f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})")
+        if outcome.said is not None or lease.over or lease.lost is not None:
+            return
+        limit = self._limit
+        limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
+        with contextlib.suppress(LeaseLost):
+            if outcome.end is End.DONE:
+                await lease.complete(None if run is None else run.result)
+            elif limited and limit is not None and self._plan.park_limits:
+                await self._park(limit)
+            elif outcome.end is End.STALLED:
+                await lease.recover()
+            elif outcome.end is End.NOT_STARTED:
+                await self._not_started(outcome)
+            elif outcome.end is End.INTERRUPTED:
+                await lease.release("supervisor_stopped")
+            elif run is not None and run.failure is not None:
+                await lease.fail(run.failure)
+            else:
+                await report(lease, outcome)
+                self._filed = True
+
+    async def _not_started(self, outcome: Outcome) -> None:
+        """What is wrong with the task is its failure; what is wrong with the agent costs the task no attempt."""
+        error = outcome.error
+        if isinstance(error, Refused) and error.code in ("bad_command", "bad_snapshot_name"):
+            await self.lease.fail(Failure(ErrorClass.VALIDATION, str(error)))
+            return
+        self.slot.rests_until = asyncio.get_running_loop().time() + _RESTING
+        stopped = self._stop is not None
+        await self.lease.release("supervisor_stopped" if stopped else "not_started", delay=0 if stopped else _AGAIN)
+
+    async def _park(self, limit: UsageLimit) -> None:
+        """A limit is weather: its account is parked, and the task goes back with no attempt spent."""
+        account = self.slot.spec.limit_of()
+        delay = wait_for(limit, self._clock.wall(), self._plan.limit_pause)
+        now = (await self._watch.engine.store.view_agenda()).now
+        told = {"account": account, "said": limit.said, "until": now + delay}
+        await self._watch.engine.do(Park(self._watch.new_command(), account, delay))
+        await self._notice("usage_limit", **told)
+        await self.lease.release("usage_limit")
+
+    async def _file(self, outcome: Outcome) -> None:
+        lease, receipt = self.lease, outcome.receipt
+        with contextlib.suppress(AllswellError):
+            if outcome.end is not End.DONE and outcome.result is not None and outcome.result.ending.value == "stopped":
+                told = {"reason": outcome.reason, "evidence": self.verdict.evidence, "killed": outcome.result.killed}
+                await self._notice("agent_stopped", **told)
+            if receipt is not None and not self._filed:
+                await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
+        if outcome.end is End.DONE and self.slot.spec.worktree:
+            with contextlib.suppress(AllswellError, OSError):
+                await _in_thread(lambda: put_away(lease.task, lease.attempt, self._plan.home))
+        for warning in outcome.warnings:
+            self._plan.tell(f"{lease.agent}: {warning}")
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def _ask_in_time(self) -> None:
+        """Ask at each multiple of the interval strictly before the limit (O2)."""
+        every, wait = self.lease.asks
+        loop = asyncio.get_running_loop()
+        began, limit = loop.time(), self.lease.until_limit
+        number = 1
+        while number * every < limit:
+            await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
+            if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT):
+                self._tell(self._check_in_for_it())  # it has asked, and cannot do more than wait
+            self.ask(asking(self.lease.task, wait, self.lease.until_limit), "checkin_asked")
+            number += 1
+
+    def ask(self, words: str, kind: str) -> int:
+        """Ask for a check-in in every way that the agent can hear; the moment, to see later whether it has answered."""
+        self._asked_at = self._clock.monotonic()
+        if self._run is not None:
+            ways = ", ".join(self._run.ask(words))
+            self._tell(self._notice(kind, heard_by=ways, evidence=self._judged().evidence))
+        return self._asked_at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its agent has ended."""
+        return self.known.ended is not None
+
+    def has_answered(self, since: int) -> bool:
+        """Whether it has given a check-in since then."""
+        answer = None if self._run is None else self._run.standing.answer
+        return answer is not None and answer.at >= since
+
+    def _hear_checkpoint(self, text: str) -> None:
+        self._tell(self._check_in(text))
+
+    async def _check_in(self, text: str) -> None:
+        self.note = text
+        await self.lease.checkin(text)
+        if self._run is not None:
+            self._run.answered(text)
+
+    async def _check_in_for_it(self) -> None:
+        await self.lease.checkin()
+
+    def _hear_limit(self, limit: UsageLimit) -> None:
+        self._limit = limit
+        self.known = msgspec.structs.replace(self.known, for_limit=limit.said)
+        if limit.sure and self._plan.park_limits:
+            self.stop(f"usage limit: {limit.said}", End.INTERRUPTED)
+
+    def _hear_usage(self, left: float, resets_at: Millis | None) -> None:
+        self._report(Usage(None, left, resets_at))
+
+    # --- from the supervisor ------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:
+        """End the agent for real."""
+        self._stop = (reason, end, grace)
+        if self._run is not None:
+            self._run.stop(reason, end, grace=grace)
+
+    def look(self, row: TaskRow | None, for_human: str | None) -> None:
+        """See how the store has its lease, and how the agent is; what is new is told."""
+        held = None if row is None else row.lease
+        if self.known.ended is None and not self.lease.over:
+            if held is None or held.token != self.lease.token:
+                self.stop("the task is not its holder's any more", End.LEASE_LOST)
+            elif held.stalled_at is not None and not self.known.stalled:
+                self.known = msgspec.structs.replace(self.known, stalled=True)
+                self.stop("it missed too many check-ins", End.STALLED, grace=_RECOVERING)
+        for_agent = None if self._run is None else self._run.waits_for
+        self.known = msgspec.structs.replace(self.known, for_human=for_human, for_agent=for_agent)
+        if held is not None and held.checkin_at is not None and held.checkin_at != self._checked_in_at:
+            self._checked_in_at = held.checkin_at
+            self.note = held.note
+            if self._run is not None:  # it may have come another way than by its socket
+                self._run.answered(held.note)
+        verdict = self._judged()
+        if verdict.condition is not self.verdict.condition:
+            self._tell(self._notice("agent_state", state=verdict.condition.value, evidence=verdict.evidence))
+            if verdict.condition is Condition.QUIET and not self._nudged:
+                self._nudged = True
+                self.ask(nudging(self.lease.task, verdict.evidence), "agent_nudged")
+            elif verdict.condition is Condition.WORKING:
+                self._nudged = False
+        self.verdict = verdict
+
+    def _judged(self) -> Verdict:
+        standing = None if self._run is None else self._run.standing
+        if standing is None and self.known.ended is None:
+            return self.verdict
+        return judge(standing, self.known, self._clock.monotonic())
+
+    def post(self, now: Millis) -> Post:
+        """What can be looked at."""
+        proof = None if self._run is None else self._run.standing.progress
+        spec = self.slot.spec
+        return Post(
+            spec.name,
+            self.slot.holder,
+            spec.kind,
+            spec.role,
+            self.lease.task,
+            self.lease.name,
+            self.lease.token,
+            self.verdict.condition.value,
+            self.verdict.evidence,
+            None if proof is None else Millis(now - max(self._clock.monotonic() - proof.at, 0)),
+        )
+
+    async def _notice(self, kind: str, **data: object) -> None:
+        lease = self.lease
+        event = Event(kind, lease.task, lease.run, lease.agent, lease.token, data)
+        await self._watch.engine.do(Notice(self._watch.new_command(), event))
+
+    def _tell(self, saying: Coroutine[Any, Any, None]) -> None:
+        """Say something to the store beside everything else; that it cannot be said stops nobody."""
+
+        async def said() -> None:
+            with contextlib.suppress(AllswellError):
+                await saying
+
+        task = asyncio.ensure_future(said())
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

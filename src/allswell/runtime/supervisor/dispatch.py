@@ -1,0 +1,126 @@
+"""Bringing free slots and ready tasks together, for one agent of the fleet.
+
+One claim waits for all of an agent's free slots; when it is served, the others claim at once, in one batch. The order
+is the store's: priority, then what unblocks most and what is oldest. While the agent's account is parked, or the fleet
+is paused, nobody claims; once its account is open again, each slot comes back at a moment of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from allswell.domain.fleet import AgentSpec
+from allswell.domain.service import lets_in, shut
+from allswell.engine.handle import Lease
+from allswell.engine.signal import Signal, either
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, Unavailable
+from allswell.runtime.supervisor.plan import Slot
+
+_WAIT = 5.0
+"""Seconds after which a waiting claim looks up: a slot may be free, an account parked."""
+_MOMENT = 0.5
+
+
+class Dispatch:
+    """The dispatcher of one agent."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        spec: AgentSpec,
+        slots: Sequence[Slot],
+        *,
+        lease: int,
+        take: Callable[[Slot, Lease], None],
+        may: Callable[[], bool],
+    ) -> None:
+        self.spec = spec
+        self.slots = slots
+        self.waits = ""
+        """Why its free slots take nothing, where something keeps them."""
+        self.news = Signal()
+        """Fired when a slot is free again, or the fleet may go on."""
+        self._watch = watch
+        self._lease = lease
+        self._take = take
+        self._may = may
+        self._busy: dict[str, None] = {}
+
+    async def work(self) -> None:
+        """Dispatch for ever; whoever cancels this loses no task."""
+        while True:
+            news = self.news.listen()
+            try:
+                free = await self._free()
+                if not free:
+                    await either(news, _MOMENT if self.waits else _WAIT)
+                    continue
+                for slot, lease in await self._claim(free):
+                    self._busy[slot.holder] = None
+                    self._take(slot, lease)
+            except Unavailable:
+                await asyncio.sleep(_MOMENT)  # the store is away; it is asked again
+
+    def freed(self, slot: Slot) -> None:
+        """A slot has nothing to do any more."""
+        self._busy.pop(slot.holder, None)
+        self.news.fire()
+
+    async def _free(self) -> list[Slot]:
+        now = asyncio.get_running_loop().time()
+        idle = [slot for slot in self.slots if slot.holder not in self._busy and slot.rests_until <= now]
+        resting = any(slot.rests_until > now for slot in self.slots)
+        self.waits = "could not be started, and is tried again soon" if resting and not idle else ""
+        if not self._may():
+            self.waits = "the fleet is paused"
+            return []
+        if not idle:
+            return []
+        store = self._watch.engine.store
+        account = (await store.view_services()).get(self.spec.limit_of())
+        if account is None:
+            return idle
+        moment = (await store.view_agenda()).now
+        closed = shut(account, moment)
+        let_in = [slot for slot in idle if lets_in(account, slot.holder, moment)]
+        if not let_in:
+            self.waits = f"{account.id} is {'parked' if closed is None else closed.stand}"
+        return let_in
+
+    async def _claim(self, free: Sequence[Slot]) -> list[tuple[Slot, Lease]]:
+        first, *others = free
+        lease = await self._one(first, _WAIT)
+        if lease is None:
+            return []
+        got = [(first, lease)]
+        if others:
+            answers = await asyncio.gather(*(self._one(slot, 0.0) for slot in others), return_exceptions=True)
+            got += [(slot, answer) for slot, answer in zip(others, answers, strict=True) if isinstance(answer, Lease)]
+        return got
+
+    async def _one(self, slot: Slot, wait: float) -> Lease | None:
+        return await self._watch.claim(agent=slot.holder, roles=self.spec.roles(), wait=wait, lease=self._lease)
+
+
+async def give_back(watch: Watch, holders: Sequence[str], *, but: Callable[[str], bool]) -> int:
+    """Release what is held under these names and not known to us: what an earlier owner of the names has left."""
+    from allswell.domain.command import Release
+    from allswell.domain.names import NO_COMMAND
+    from allswell.store.port import TaskFilter
+
+    mine, after, count = set(holders), "", 0
+    while True:
+        page = await watch.tasks(TaskFilter(states=("held",), after=after, limit=1_000))
+        for row in page:
+            lease = row.lease
+            if lease is not None and lease.agent in mine and not but(lease.task):
+                with contextlib.suppress(AllswellError):
+                    gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "supervisor_died")
+                    await watch.engine.do(gone)
+                    count += 1
+        if len(page) < 1_000:
+            return count
+        after = page[-1].task.id

@@ -1,0 +1,155 @@
+"""The gauge of a fleet: context and session thresholds at work (O6). Read, and say what follows.
+
+The rule stands in `domain.usage`. A source that fails, hangs or talks nonsense is bounded and told of once; it changes
+nothing: no news is neither room nor want.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from allswell.domain.duration import show
+from allswell.domain.fleet import CompactionSpec, UsageSpec
+from allswell.domain.names import Millis
+from allswell.domain.usage import Act, Level, Thresholds, Usage, judge, read, tick
+from allswell.errors import AllswellError, Refused
+from allswell.runtime.agents.function import load_function
+from allswell.runtime.run_tool import run_tool
+
+Collected = Mapping[str, Any]
+"""Check-ins, by agent: the task, its name, and what was said."""
+
+
+class Gauge:
+    """Watches the usage of one fleet."""
+
+    def __init__(
+        self,
+        usage: UsageSpec,
+        compaction: CompactionSpec,
+        limits: Thresholds,
+        *,
+        level: Level,
+        now: Callable[[], Awaitable[Millis]],
+        act: Callable[[Act, Usage], Awaitable[None]],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.level = level
+        self._usage = usage
+        self._compaction = compaction
+        self._limits = limits
+        self._now = now
+        self._act = act
+        self._tell = tell
+        self._complaint = ""
+        self._reported: asyncio.Queue[Usage] = asyncio.Queue()
+
+    def report(self, usage: Usage) -> None:
+        """What an agent says of itself; on the loop."""
+        self._reported.put_nowait(usage)
+
+    async def work(self) -> None:
+        """Read and act, for ever."""
+        loop = asyncio.get_running_loop()
+        has_source = bool(self._usage.command or self._usage.function)
+        due = loop.time()
+        while True:
+            if has_source and loop.time() >= due:
+                due = loop.time() + self._usage.every / 1_000
+                usage = await self._read()
+                if usage is not None:
+                    await self._take(usage)
+            await self._tick()
+            wait = min(due - loop.time(), 1.0) if has_source else 1.0
+            try:
+                async with asyncio.timeout(max(wait, 0.01)):
+                    reported = await self._reported.get()
+            except TimeoutError:
+                continue
+            await self._take(reported)
+
+    async def _take(self, usage: Usage) -> None:
+        self.level, acts = judge(self.level, usage, self._limits, await self._now())
+        for act in acts:
+            await self._act(act, usage)
+
+    async def _tick(self) -> None:
+        if self.level.paused and self.level.until is not None:
+            self.level, acts = tick(self.level, await self._now())
+            for act in acts:
+                await self._act(act, Usage())
+
+    async def _read(self) -> Usage | None:
+        try:
+            usage = read(await self._ask())
+        except TimeoutError:  # first: a tool's timeout is an error of ours, too, and tells how long it took
+            self._complain(f"the usage source did not answer within {show(self._usage.timeout)}")
+            return None
+        except AllswellError as error:
+            self._complain(str(error))
+            return None
+        except Exception as error:  # noqa: BLE001 - a source is somebody else's code; it may raise what it likes
+            self._complain(f"the usage source failed: {error!r}")
+            return None
+        if self._complaint:
+            self._tell("the usage source answers again")
+        self._complaint = ""
+        return usage
+
+    async def _ask(self) -> object:
+        if self._usage.command:
+            return _decoded(await _printed(self._usage.command, self._usage.timeout))
+        async with asyncio.timeout(self._usage.timeout / 1_000):
+            return await _called(self._usage.function)
+
+    def _complain(self, says: str) -> None:
+        if says != self._complaint:
+            self._complaint = says
+            self._tell(says)
+
+    async def compact(self, collected: Sequence[Collected]) -> tuple[str, str]:
+        """Call the compaction hook with the check-ins that came: how that went, and in which words."""
+        spec = self._compaction
+        if not spec.command and not spec.function:
+            return "none", "no [compaction] is set up; the check-ins are in the journal"
+        try:
+            if spec.command:
+                said = await _printed(spec.command, spec.timeout, msgspec.json.encode({"checkpoints": list(collected)}))
+                return "done", said.decode("utf-8", "replace")[-1_000:]
+            async with asyncio.timeout(spec.timeout / 1_000):
+                return "done", str(await _called(spec.function, list(collected)))[:1_000]
+        except TimeoutError:
+            return "timeout", f"it did not end within {show(spec.timeout)}"
+        except AllswellError as error:
+            return "failed", str(error)
+        except Exception as error:  # noqa: BLE001 - the hook is somebody else's code
+            return "failed", repr(error)[:1_000]
+
+
+async def _printed(argv: Sequence[str], timeout: int, given: bytes | None = None) -> bytes:
+    """What a command prints; its whole tree ends with the timeout."""
+    result = await run_tool(list(argv), timeout, input=given)
+    if not result.ok:
+        text = f"{argv[0]} ended with {result.exit_code}: {result.stderr[-300:].strip()}"
+        raise Refused("bad_usage", text, where="usage")
+    return result.stdout.encode()
+
+
+async def _called(path: str, *given: object) -> object:
+    """What a function gives; a sync one is called in a thread, which is given up if it hangs."""
+    function = load_function(path)
+    if inspect.iscoroutinefunction(function):
+        return await function(*given)
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*given))
+
+
+def _decoded(text: bytes) -> object:
+    try:
+        return msgspec.json.decode(text.strip() or b"null")
+    except msgspec.DecodeError as error:
+        raise Refused("bad_usage", f"the usage source printed no JSON: {error}", where="usage") from None

@@ -1,0 +1,151 @@
+"""`up`, `work`, `agents`, `tracking` and `request` as they are typed."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from allswell import Policy, make_watch
+from allswell.store.sqlite import SqliteStore
+from tests.doors.cli.console import Console
+from tests.doors.cli.scene import SetClock
+from tests.doors.cli.upkeep import run
+
+DO = 'command = ["sh", "-c", "echo $0 >> done.txt", "{name}"]'
+
+
+def kinds_of(cli: Console) -> list[str]:
+    return [json.loads(line)["kind"] for line in cli.ok("events", "--json", "-n", "500").out.splitlines()]
+
+
+def test_up_works_everything_off(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\n{DO}\nconcurrency = 2\n")
+    for number in range(3):
+        cli.submit(f"n{number}")
+    said = run("up", "--drain", cwd=cli.folder)
+    assert said.code == 0, said
+    assert "shell.1 takes 'n" in said.out
+    assert sorted((cli.folder / "done.txt").read_text().split()) == ["n0", "n1", "n2"]
+    assert "3 done" in cli.ok().out
+    told = kinds_of(cli)
+    assert told.count("task_completed") == 3
+    assert "supervisor_stopped" in told
+
+
+def test_up_without_agents_says_what_to_do(cli: Console) -> None:
+    said = cli("up")
+    assert said.code == 2
+    assert "no agents are set up here: add [agents.NAME] to allswell.toml" in said.err
+
+
+def test_up_for_a_role_that_nobody_has(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text(f'[agents.a]\n{DO}\nrole = "builder"\n')
+    said = cli("up", "--role", "bulider", "--json")
+    assert said.code == 2
+    assert said.json["code"] == "unknown_role"
+    assert "did you mean 'builder'?" in said.json["message"]
+
+
+def test_a_mistake_in_the_agents_is_told_with_its_line(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text('[agents.a]\ncomand = ["x"]\n')
+    said = cli("up")
+    assert said.code == 2
+    assert "allswell.toml:2: agents.a has no 'comand'; did you mean 'command'?" in said.err
+
+
+def test_work_joins_with_a_command_of_ones_own(cli: Console) -> None:
+    cli.submit("first", "--payload", '"a payload"')
+    said = run(
+        *("work", "--agent", "ada", "--drain", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])"),
+        cwd=cli.folder,
+    )
+    assert said.code == 0, said
+    assert "ada" in said.out
+    assert cli.ok("tasks", "--all", "--json").json["tasks"][0]["state"] == "done"
+    assert run("work", "--drain", "--", "no-such-program", cwd=cli.folder).code == 2
+
+
+def test_agents_shows_who_does_what(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text("[agents.far]\nremote = true\n")
+    cli.submit("paint it")
+    cli.claim("ada")
+    cli.ok("checkin", "half", "--progress", "0.5")
+    said = cli.ok("agents").out
+    assert "ada" in said
+    assert "working" in said
+    assert "0/3" in said
+    assert "paint it" in said
+    assert "50%" in said
+    told = {member["agent"]: member for member in cli.ok("agents", "--json").json["agents"]}
+    assert told["ada"]["health"] == "working"
+    assert told["ada"]["remaining_ms"] > 800_000
+    assert told["far"]["health"] == "not running"
+
+
+def test_nobody_at_work(cli: Console) -> None:
+    cli.submit("x")
+    assert "Nobody is at work" in cli.ok("agents").out
+    assert "Nothing is held against anybody." in cli.ok("tracking").out
+
+
+@pytest.mark.row("O7")
+def test_tracking_has_the_original_shape_and_is_what_decisions_use(cli: Console) -> None:
+    async def story() -> str:
+        clock = SetClock()
+        store = SqliteStore(cli.database, clock=clock)
+        async with make_watch(store, clock=clock, sweeping=False) as watch:
+            policy = Policy(timeout=900_000, checkpoint_interval=300_000, checkpoint_timeout=30_000)
+            id_ = await watch.submit("silent", policy=policy)
+            assert await watch.claim(agent="bob") is not None
+            clock.at += 931_000
+            while await watch.engine.sweeper.sweep() == 0.0:
+                pass
+            lease = await watch.claim(agent="bob")
+            assert lease is not None
+            clock.at += 331_000
+            while await watch.engine.sweeper.sweep() == 0.0:
+                pass
+            return id_
+
+    cli.database.parent.mkdir()
+    id_ = asyncio.run(story())
+    said = cli.ok("tracking", "--json").json
+    assert said == {
+        "timeout_tracking": {"checkpoint_misses": {"bob": 3}, "stalled_agents": ["bob"], "task_timeouts": {id_: 1}}
+    }
+    assert "stalled" in cli.ok("tracking").out
+    told = {member["agent"]: member for member in cli.ok("agents", "--json").json["agents"]}
+    assert (told["bob"]["health"], told["bob"]["misses"]) == ("stalled", 3)
+
+
+@pytest.mark.row("O5")
+def test_a_request_to_an_expert(cli: Console) -> None:
+    allswell = f"{sys.executable} -m allswell"
+    asks = f"{allswell} request expert $0 --json > answer.json; echo $? >> answer.json"
+    answers = f"[ $0 = fine ] && {allswell} done 42"
+    (cli.folder / "allswell.toml").write_text(
+        f'[agents.ann]\ncommand = ["sh", "-c", "{asks}", "{{payload}}"]\nrole = "builder"\n'
+        f'[agents.eve]\ncommand = ["sh", "-c", "{answers}", "{{name}}"]\nrole = "expert"\n'
+    )
+    for question, said, code in (("fine", '"state":"done","result":42', "0"), ("hard", '"state":"failed"', "1")):
+        cli.submit("ask", "--role", "builder", "--payload", f'"{question}"')
+        ran = run("up", "--drain", cwd=cli.folder)
+        assert ran.code == 0, ran
+        answer = (cli.folder / "answer.json").read_text()
+        assert said in answer
+        assert answer.split()[-1] == code, answer
+    kinds = kinds_of(cli)
+    assert kinds.count("request_sent") == kinds.count("request_closed") == 2
+
+
+@pytest.mark.row("O5")
+def test_a_request_that_nobody_takes_expires(cli: Console) -> None:
+    cli.submit("mine")
+    cli.claim("ada")
+    said = cli("request", "nobody", "anyone?", "--timeout", "300ms")
+    assert said.code == 124
+    assert "delegation_timeout" in said.err
+    id_ = cli.ok("request", "nobody", "later", "--no-wait").out.strip()
+    assert cli.ok("show", id_, "--json").json["task"]["role"] == "nobody"
+    assert cli.ok("done").code == 0

@@ -1,0 +1,390 @@
+"""`allswell run FLOW.yaml` and `allswell resume`: what is shown, what it exits with, what is refused, what is kept."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import Ran, at_terminal, environment, run
+from tests.flows.run.test_files import validate
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+
+
+def write(folder: Path, text: str, name: str = "flow.yaml") -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def repository(folder: Path) -> None:
+    """A repository with one committed file."""
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / "kept.txt").write_text("as committed\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+
+
+def git(folder: Path, *args: str) -> str:
+    return subprocess.run([*GIT, "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout
+
+
+def base_of(folder: Path) -> Path:
+    (found,) = (folder / ".allswell" / "runs").iterdir()
+    return found
+
+
+def until(path: Path) -> None:
+    """Wait for a file that another process writes."""
+    end = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.02)
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_that_is_done_says_so_and_leaves_receipts(tmp_path: Path) -> None:
+    repository(tmp_path)
+    write(
+        tmp_path,
+        "inputs: {who: world}\nsteps:\n"
+        "- {id: greet, run: 'echo hello {{ inputs.who }}'}\n"
+        "- {id: keep, needs: greet, run: [sh, -c, 'echo \"$1\" > out.txt', sh, '{{ steps.greet.stdout }}'],"
+        " outputs: {text: out.txt}}\n",
+    )
+    ran = run("run", "flow.yaml", "-i", "who=you; rm -rf /", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "All's well: flow is done (2 done)." in ran.out
+    assert (tmp_path / "out.txt").read_text() == "hello you; rm -rf /\n"
+    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "keep-run-1.json").read_text())
+    validate("receipt", receipt)
+    assert (receipt["status"], receipt["exit_code"], receipt["artifacts"][0]["path"]) == ("done", 0, "out.txt")
+    assert receipt["git"] == {"sha": git(tmp_path, "rev-parse", "HEAD").strip(), "branch": _branch(tmp_path)}
+    assert (base_of(tmp_path) / "flow" / "llm" / "greet-1.stdout").read_text() == "hello you; rm -rf /\n"
+    assert git(tmp_path, "status", "--short").split() == ["??", "flow.yaml", "??", "out.txt"]
+    shown = run("show", base_of(tmp_path).name, "--json", cwd=tmp_path)
+    assert [one["step_id"] for one in json.loads(shown.out)["flow"]["receipts"]] == ["greet", "keep"]
+
+
+def _branch(folder: Path) -> str:
+    return git(folder, "rev-parse", "--abbrev-ref", "HEAD").strip()
+
+
+def test_the_exit_code_says_how_it_ended(tmp_path: Path) -> None:
+    cases = {
+        "steps: [{id: a, run: 'true'}]": (0, "done"),
+        "steps: [{id: a, run: 'false'}, {id: b, run: 'true', needs: a}]": (1, "failed"),
+        "steps: [{id: a, run: 'true', audit: 'false'}]": (3, "needs_human"),
+        "timeouts: {flow: 1s, step: 900ms}\nsteps: [{id: a, run: sleep 60, timeout_override: 20s}]": (124, "timed_out"),
+    }
+    for number, (text, (code, verdict)) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        ran = run("run", write(folder, text), "--json", cwd=folder)
+        assert (ran.code, json.loads(ran.out)["verdict"], json.loads(ran.out)["exit"]) == (code, verdict, code), ran.err
+
+
+@pytest.mark.row("C2")
+def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "steps:\n"
+        "- id: a\n"
+        "  run: [sh, -c, 'echo x >> tries; echo \"$ALLSWELL_AUDIT\" >> said']\n"
+        "  audit: [sh, -c, 'echo only $(wc -l < tries) lines; test $(wc -l < tries) -ge $NEED']\n"
+        "  env: {NEED: '{{ inputs.need }}'}\n"
+        "inputs: {need: 3}\n",
+    )
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.out
+    assert (tmp_path / "said").read_text().splitlines() == ["", "only 1 lines", "only 2 lines"]
+    receipt = json.loads(next((tmp_path / ".allswell" / "runs").glob("*/flow/receipts/a-run-1.json")).read_text())
+    assert [one["passed"] for one in receipt["audits"]] == [False, False, True]
+    (tmp_path / "tries").unlink()
+    asked = run("run", "flow.yaml", "-i", "need=9", cwd=tmp_path)
+    assert asked.code == 3
+    assert len((tmp_path / "tries").read_text().splitlines()) == 3
+    questions = json.loads(run("questions", "--json", cwd=tmp_path).out)["questions"]
+    assert "its audit failed 3 times; the last said: only 3 lines" in questions[0]["text"]
+
+
+AGENTS = """\
+[agents.ada]
+command = ["sh", "agent.sh", "{prompt}", "{attempt}"]
+env = { WHO = "{name}" }
+[agents.eve]
+command = ["sh", "judge.sh", "{prompt_file}"]
+"""
+
+
+@pytest.mark.row("C2")
+def test_agents_of_the_settings_do_steps_and_judge_them(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text(AGENTS)
+    (tmp_path / "agent.sh").write_text('echo "$WHO: $1" >> work.txt; echo said\n')
+    (tmp_path / "judge.sh").write_text(
+        'grep -q "says PASS" "$1" || exit 9\n'
+        'test $(grep -c plan: work.txt) -ge 2 && echo "Well done. PASS" || echo "I looked. FAIL: once is not enough"\n'
+    )
+    write(
+        tmp_path,
+        "inputs: {what: it}\nsteps:\n"
+        "- {id: plan, agent: ada, prompt: 'Plan {{ inputs.what }}.', audit: {agent: eve, prompt: 'Is it planned?'}}\n"
+        "- {id: tell, needs: plan, agent: ada, prompt: 'Tell: {{ steps.plan.stdout }}'}\n",
+    )
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    assert ran.code == 0, ran.out + ran.err
+    work = (tmp_path / "work.txt").read_text()
+    assert work.startswith("plan: Plan it.\nplan: Plan it.\n\nThe audit of your last try found: once is not enough\n")
+    assert work.endswith("tell: Tell: said\n")
+    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "plan-ada-1.json").read_text())
+    validate("receipt", receipt)
+    assert (receipt["agent"], receipt["provider"]) == ("ada", "ada")
+    assert [(one["passed"], one["by"]) for one in receipt["audits"]] == [(False, "eve"), (True, "eve")]
+
+
+@pytest.mark.row("F12")
+def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_path: Path) -> None:
+    write(tmp_path, "steps: [{id: heavy-analysis, run: 'true', timeout_override: 1200000}]")
+    ran = run("run", "flow.yaml", cwd=tmp_path)
+    said = "flow.yaml:1:43: steps.heavy-analysis.timeout_override replaces hard_limits.step for this one step"
+    assert said in ran.err
+    first = json.loads((base_of(tmp_path) / "flow" / "events.jsonl").read_text().splitlines()[0])
+    assert first["event"] == "flow_started"
+    assert said in first["data"]["announced"][0]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, args, words",
+    [
+        ("steps: [{id: a, rnu: x}]", [], "'rnu' is nothing that a step has. Did you mean 'run'?"),
+        ("steps: [{id: a, run: x, needs: b}]", [], "Step 'a' needs 'b', and there is no such step."),
+        ("steps: [{id: a, run: x, needs: a}]", [], "dependency cycle detected: a -> a"),
+        ("a: &a [b]\nsteps: [*a]", [], "An anchor (&a) is not taken"),
+        ("steps:\n\t- id: a", [], "A tab indents this line"),
+        ("timeouts: {step: 16m}\nsteps: [{id: a, run: x}]", [], "timeouts.step is above its hard limit"),
+        ("steps: [{id: a, run: x, outputs: [../x]}]", [], "lies outside the run"),
+        ("inputs: {who: }\nsteps: [{id: a, run: x}]", [], "the flow flow needs who; give -i who=…"),
+        ("inputs: {who: x}\nsteps: [{id: a, run: x}]", ["-i", "wo=1"], "has no input 'wo'; did you mean 'who'?"),
+        ("inputs: {n: 1}\nsteps: [{id: a, run: x}]", ["-i", "n=many"], "the input n must be a whole number"),
+        ("steps: [{id: a, agent: nobody, prompt: x}]", [], "wants the agent 'nobody', and there is none of that name"),
+        ("steps: [{id: a, run: x}]", ["-i", "n"], "an input is given as NAME=VALUE"),
+        ("steps: [{id: a, run: x}]", ["--timeout", "3m"], "--timeout is for a command"),
+        ("steps: [{id: a, run: x}]", ["--store", "nonsense:"], "names no store"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_changes_nothing(cli: Console, text: str, args: list[str], words: str) -> None:
+    said = cli("run", write(cli.folder, text), *args)
+    assert (said.code, said.out) == (2, "")
+    assert words in said.err.replace("\n  ", " ")
+    assert "Traceback" not in said.err
+    assert sorted(path.name for path in cli.folder.iterdir()) == ["flow.yaml"]
+
+
+def test_what_only_shows_when_a_step_runs_fails_that_step_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "link.txt").symlink_to("/etc/hostname")
+    write(
+        tmp_path,
+        "steps:\n"
+        "- {id: gone, run: no-such-program-at-all}\n"
+        "- {id: missing, run: 'true', outputs: [never.txt]}\n"
+        "- {id: outside, run: 'true', outputs: [link.txt]}\n"
+        "- {id: module, python: 'no_such_module:f'}\n"
+        "- {id: function, python: 'json:no_such_function'}\n",
+    )
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    reasons = json.loads(ran.out)["reasons"]
+    assert ran.code == 1
+    assert "there is no program 'no-such-program-at-all' on PATH" in reasons["gone"]
+    assert "has not left its output never.txt" in reasons["missing"]
+    assert "leads outside the flow's folder" in reasons["outside"]
+    assert "there is no module no_such_module" in reasons["module"]
+    assert "json has no function no_such_function" in reasons["function"]
+
+
+def test_a_run_that_is_running_elsewhere_is_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, "steps: [{id: a, run: [sh, -c, 'touch begun; sleep 60']}]")
+    other = _start("run", "flow.yaml", cwd=tmp_path)
+    until(tmp_path / "begun")
+    said = run("resume", base_of(tmp_path).name, cwd=tmp_path)
+    assert (said.code, "is running already (process" in said.err) == (2, True)
+    other.send_signal(signal.SIGTERM)
+    assert other.wait(30) == 130
+
+
+def test_a_run_that_is_not_there_or_cannot_be_read_is_refused(cli: Console) -> None:
+    cli.ok("run", write(cli.folder, "steps: [{id: a, python: 'os:getcwd'}]"))
+    said = cli("resume", "r_gone")
+    assert (said.code, "there is no folder of a run r_gone" in said.err) == (2, True)
+    (base_of(cli.folder) / "run.json").write_text("{torn")
+    said = cli("resume", base_of(cli.folder).name)
+    assert (said.code, "no record that can be read" in said.err.replace("\n  ", " ")) == (2, True)
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+CUT_OFF = """\
+steps:
+- {id: first, run: [sh, -c, 'echo first >> ran; echo one > first.txt'], outputs: [first.txt]}
+- id: slow
+  needs: first
+  run: [sh, -c, 'echo slow >> ran; echo changed > kept.txt; echo new > new.txt; touch begun; test -e go || sleep 60']
+- {id: last, needs: slow, run: [sh, -c, 'echo last >> ran']}
+"""
+
+
+def _start(*args: str, cwd: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "allswell", *args]
+    return subprocess.Popen(command, cwd=cwd, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _cut_off(folder: Path, number: signal.Signals = signal.SIGINT) -> str:
+    """A repository in which a flow was interrupted at its slow step; its run."""
+    repository(folder)
+    (folder / ".gitignore").write_text("ran\nbegun\ngo\nfirst.txt\nflow.yaml\n.gitignore\n")
+    write(folder, CUT_OFF)
+    flow = _start("run", "flow.yaml", cwd=folder)
+    until(folder / "begun")
+    flow.send_signal(number)
+    assert flow.wait(30) == 130
+    (folder / "go").touch()
+    return base_of(folder).name
+
+
+@pytest.mark.row("F13")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_receipt_and_a_run_that_resumes(tmp_path: Path, number: signal.Signals) -> None:
+    name = _cut_off(tmp_path, number)
+    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "slow-run-1.json").read_text())
+    validate("receipt", receipt)
+    assert (receipt["status"], receipt["error"]) == ("interrupted", number.name)
+    assert receipt["context_for_resume"]["uncommitted_changes"] == ["kept.txt", "new.txt"]
+    ran = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
+    assert (ran.code, "flow is done (3 done)" in ran.out) == (0, True), ran.err
+    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
+
+
+@pytest.mark.row("F11")
+def test_uncommitted_changes_are_offered_in_the_seeds_words(tmp_path: Path) -> None:
+    name = _cut_off(tmp_path)
+    asked = run("resume", name, "--json", cwd=tmp_path)
+    told = json.loads(asked.out)
+    assert asked.code == 3
+    assert {key: told[key] for key in ("options", "recommendation", "reason")} == {
+        "options": ["retry_step", "discard_and_retry", "escalate"],
+        "recommendation": "retry_step",
+        "reason": "Partial work exists that may be salvageable",
+    }
+    assert (told["step"], told["changes"]) == ("slow", ["kept.txt", "new.txt"])
+    assert (tmp_path / "kept.txt").read_text() == "changed\n", "nothing was done before somebody chose"
+    in_words = run("resume", name, cwd=tmp_path)
+    assert (in_words.code, "2 discard_and_retry" in in_words.err) == (3, True)
+
+
+@pytest.mark.row("F11")
+def test_discarding_puts_the_files_back_and_keeps_them_on_a_recovery_ref_first(tmp_path: Path) -> None:
+    name = _cut_off(tmp_path)
+    (tmp_path / "go").unlink()
+    write(tmp_path, CUT_OFF.replace("test -e go || sleep 60", "cat before.txt").replace("touch begun", "true"))
+    write(
+        tmp_path, (tmp_path / "flow.yaml").read_text().replace("echo changed", "cp kept.txt before.txt; echo changed")
+    )
+    ran = run("resume", name, "--choose", "discard_and_retry", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "before.txt").read_text() == "as committed\n", "the step began on what is committed"
+    assert "+" in ran.err, "the changed file is shown as a diff"
+    kept = [line.split()[1] for line in git(tmp_path, "for-each-ref", "--format=x %(refname)").splitlines()]
+    (ref,) = [one for one in kept if one.startswith("refs/allswell/")]
+    assert git(tmp_path, "show", f"{ref}:kept.txt") == "changed\n"
+    assert git(tmp_path, "show", f"{ref}:new.txt") == "new\n"
+    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
+
+
+@pytest.mark.row("F11")
+def test_escalating_asks_a_human_and_the_answer_goes_on(tmp_path: Path) -> None:
+    name = _cut_off(tmp_path)
+    ran = run("resume", name, "--choose", "escalate", "--json", cwd=tmp_path)
+    (question,) = json.loads(ran.out)["questions"]
+    assert ran.code == 3
+    assert run("answer", question, "retry", cwd=tmp_path).code == 0
+    went_on = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
+    assert went_on.code == 0, went_on.out + went_on.err
+    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
+
+
+@pytest.mark.row("F11")
+def test_without_changes_it_simply_goes_on_after_the_last_good_step(tmp_path: Path) -> None:
+    name = _cut_off(tmp_path)
+    git(tmp_path, "add", "kept.txt", "new.txt")
+    git(tmp_path, "commit", "-qm", "kept by hand")
+    ran = run("resume", name, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
+
+
+def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:
+    name = _cut_off(tmp_path)
+    (tmp_path / "first.txt").write_text("two\n")
+    said = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
+    assert (said.code, "step first: first.txt is not what it was" in said.err) == (2, True)
+    (tmp_path / "first.txt").unlink()
+    assert "first.txt is gone" in run("resume", name, "--choose", "retry_step", cwd=tmp_path).err
+    (tmp_path / "first.txt").write_text("one\n")
+    assert run("resume", name, "--choose", "retry_step", cwd=tmp_path).code == 0
+
+
+def test_somebody_at_a_terminal_is_asked(tmp_path: Path) -> None:
+    name = _cut_off(tmp_path)
+    ran = _typed(tmp_path, "discard\n", "resume", name)
+    assert "(recommended: Partial work exists that may be salvageable)" in ran.out
+    assert "are kept in refs/allswell/" in ran.out.replace("\n  ", " ")
+    assert ran.code == 0, ran.out
+
+
+def _typed(folder: Path, text: str, *args: str) -> Ran:
+    """Run a command at a terminal at which somebody types."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    os.write(ours, text.encode())
+    child = subprocess.Popen(
+        [sys.executable, "-m", "allswell", *args],
+        cwd=folder,
+        env={"TERM": "xterm-256color", **environment()},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while chunk := os.read(ours, 65_536):
+            said += chunk
+    except OSError:
+        pass  # the other end is closed: the command has ended
+    os.close(ours)
+    return Ran(child.wait(), said.decode().replace("\r\n", "\n"))
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path, columns: int) -> None:
+    write(
+        tmp_path,
+        "steps:\n- {id: slow, run: sleep 1.3}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
+        "- {id: last, needs: slow, run: 'true'}\n",
+    )
+    ran = at_terminal("run", "flow.yaml", cwd=tmp_path, columns=columns)
+    assert ran.code == 0
+    assert "slow" in ran.out
+    assert "left" in ran.out
+    assert "m ×3" in ran.out
+    assert "All's well:" in ran.out.split("left")[-1]

@@ -1,0 +1,293 @@
+"""Flows on virtual time: order and values, what is kept when time runs out at every scope, interrupts, going on."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from allswell.domain.capture import FinalAction
+from allswell.domain.names import RunId
+from allswell.domain.step_receipt import StepStatus
+from allswell.flows.run.runner import Verdict
+from tests.flows.run.stage import HERE, Disk, Play, flow, run, seen
+from tests.flows.run.test_files import validate
+
+MINUTE = 60
+
+
+def step(id_: str, function: str, more: str = "", **inputs: object) -> str:
+    given = ", ".join(f"{name}: {json.dumps(value)}" for name, value in inputs.items())
+    return f"- {{id: {id_}, python: '{HERE}:{function}', inputs: {{{given}}}{more}}}\n"
+
+
+def held_to_schema(played: Play) -> None:
+    """Every file of the run has the published shape."""
+    for path in played.base.receipts.glob("*.json"):
+        validate("timeout" if path.name.endswith("-timeout.json") else "receipt", json.loads(path.read_text()))
+    if played.base.timeouts.exists():
+        whole, _, _ = played.base.timeouts.read_text().rpartition("\n")
+        for line in whole.splitlines():
+            validate("timeouts_line", json.loads(line))
+
+
+def test_steps_run_in_the_order_of_their_needs_with_values_from_before(tmp_path: Path) -> None:
+    text = (
+        "inputs: {who: world}\nsteps:\n"
+        + step("last", "note", ", needs: [b, m]", of="{{ steps.m.result }}", b="{{ steps.b.result.n.0 }}")
+        + step("a", "note", to="{{ inputs.who }}")
+        + step("b", "note", ", needs: a", n=["{{ steps.a.result.to }}!", 1])
+        + step("m", "note", ", needs: a, matrix: {x: [1, two]}", x="{{ matrix.x }}", text="<{{ matrix.x }}>")
+    )
+
+    async def scene(played: Play) -> None:
+        summary = await run(played, {"who": "you"})
+        assert (summary.verdict, summary.ran) == (Verdict.DONE, 5)
+        assert set(summary.states.values()) == {"done"}
+        assert seen[0] == {"to": "you"}
+        assert seen[-1] == {"of": [{"x": 1, "text": "<1>"}, {"x": "two", "text": "<two>"}], "b": "you!"}
+        held_to_schema(played)
+
+    flow(tmp_path, text, scene)
+
+
+def test_steps_that_can_run_at_once_do(tmp_path: Path) -> None:
+    text = "steps:\n" + "".join(step(f"s{number}", "sleep", seconds=60) for number in range(10))
+
+    async def scene(played: Play) -> None:
+        assert (await run(played)).verdict is Verdict.DONE
+        assert played.stage.seconds < 65
+
+    flow(tmp_path, text, scene)
+
+
+def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) -> None:
+    text = "steps:\n" + step("a", "unspeakable") + step("b", "note", ", needs: a") + step("c", "note")
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert summary.verdict is Verdict.FAILED
+        assert summary.states == {"a": "failed", "b": "skipped", "c": "done"}
+        assert "cannot be written as JSON" in summary.reasons["a"]
+        assert summary.reasons["b"] == "a was failed"
+
+    flow(tmp_path, text, scene)
+
+
+@pytest.mark.row("F4")
+def test_a_failure_of_the_network_is_tried_again_after_pauses(tmp_path: Path) -> None:
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert (summary.verdict, len(seen)) == (Verdict.DONE, 3)
+        assert played.stage.seconds >= 3  # 1 s, 2 s
+        statuses = [(one.attempt, one.status) for one in played.base.all_receipts()]
+        assert statuses == [(1, StepStatus.FAILED), (2, StepStatus.FAILED), (3, StepStatus.DONE)]
+
+    flow(tmp_path, "steps:\n" + step("a", "fail", times=2), scene)
+
+
+# --- timeouts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("F9", "F10", "O4")
+def test_a_steps_timeout_is_captured_in_order_and_tried_again_until_a_human_is_asked(tmp_path: Path) -> None:
+    text = (
+        "timeouts: {flow: 45m}\nsteps:\n"
+        + step("plan", "note")
+        + step("build", "sleep", ", needs: plan, outputs: [out.txt]", seconds=9e3)
+    )
+    (tmp_path / "out.txt").write_text("half of it")
+    disk = Disk()
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert summary.verdict is Verdict.NEEDS_HUMAN
+        assert len(summary.questions) == 1
+        lines = played.base.all_timeouts()
+        assert [(line.step_id, line.scope, line.timeout_ms) for line in lines] == [("build", "step", 600_000)] * 3
+        assert [line.retry_count for line in lines] == [0, 1, 2]
+        assert [line.final_action for line in lines] == [FinalAction.RETRY, FinalAction.RETRY, FinalAction.ESCALATE]
+        assert all(600_000 <= line.elapsed_ms < 606_000 for line in lines)
+        assert all((tmp_path / line.recovery_path).is_file() for line in lines)
+        held_to_schema(played)
+
+    flow(tmp_path, text, scene, disk)
+    of_build = [(name, said) for name, said in disk.written if name in ("build-timeout.json", "timeouts.jsonl")]
+    first = of_build[:3]
+    assert [name for name, _ in first] == ["build-timeout.json", "build-timeout.json", "timeouts.jsonl"]
+    partial, whole = first[0][1], first[1][1]
+    assert isinstance(partial, dict)
+    assert isinstance(whole, dict)
+    assert (partial["status"], partial["partial"], whole["partial"]) == ("timeout", True, False)
+    assert whole["last_known_state"] == {
+        "step_id": "build",
+        "agent_key": "python",
+        "phase": "work",
+        "progress_indicator": "",
+    }
+    assert whole["partial_artifacts"] == [{"path": "out.txt", "complete": False, "bytes_written": 10}]
+    assert whole["context_for_resume"]["last_successful_checkpoint"] == "plan"
+
+
+@pytest.mark.row("F9", "F10", "F2")
+def test_the_flows_own_timeout_ends_its_steps_and_is_told_as_the_flows(tmp_path: Path) -> None:
+    text = (
+        "timeouts: {flow: 5m, step: 4m}\nsteps:\n"
+        + step("a", "sleep", seconds=200)
+        + step("b", "sleep", ", needs: a", seconds=9e3)
+    )
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert summary.verdict is Verdict.TIMED_OUT
+        assert summary.states == {"a": "done", "b": "failed"}
+        (line,) = played.base.all_timeouts()
+        assert (line.scope, line.timeout_ms, line.final_action) == ("flow", 300_000, FinalAction.FAIL)
+        assert 300_000 <= line.elapsed_ms < 306_000
+        capture = played.base.capture("b")
+        assert capture is not None
+        assert (capture.timeout_event.scope, capture.partial) == ("flow", False)
+        held_to_schema(played)
+
+    flow(tmp_path, text, scene)
+
+
+@pytest.mark.row("F9", "F10", "F4")
+def test_a_models_timeout_is_captured_and_repeated_as_the_network_is(tmp_path: Path) -> None:
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert summary.verdict is Verdict.FAILED
+        lines = played.base.all_timeouts()
+        assert [(line.scope, line.timeout_ms) for line in lines] == [("llm_call", 60_000)] * 4
+        assert [line.final_action for line in lines] == [FinalAction.RETRY] * 3 + [FinalAction.FAIL]
+        assert len(seen) == 4
+        held_to_schema(played)
+
+    flow(tmp_path, "timeouts: {llm_call: 1m}\nsteps:\n" + step("draft", "call_model", seconds=500), scene)
+
+
+@pytest.mark.row("F9", "F10")
+def test_a_tools_timeout_is_captured_as_the_tools(tmp_path: Path) -> None:
+    async def scene(played: Play) -> None:
+        await run(played)
+        lines = played.base.all_timeouts()
+        assert {(line.scope, line.timeout_ms) for line in lines} == {("tool", 30_000)}
+        capture = played.base.capture("look")
+        assert capture is not None
+        assert capture.timeout_event.scope == "tool"
+
+    flow(tmp_path, "timeouts: {tool: 30s}\nsteps:\n" + step("look", "use_tool", ", retry: 1", seconds=500), scene)
+
+
+@pytest.mark.row("F12")
+def test_an_override_gives_one_step_more_than_the_hard_limit_and_the_flow_still_caps_it(tmp_path: Path) -> None:
+    heavy = step("heavy", "sleep", ", timeout_override: 1200000", seconds=1_100)
+
+    async def long_enough(played: Play) -> None:
+        assert (await run(played)).verdict is Verdict.DONE
+        assert 1_100 <= played.stage.seconds < 1_110
+
+    flow(tmp_path, "steps:\n" + heavy, long_enough)
+
+    async def capped(played: Play) -> None:
+        assert (await run(played)).verdict is Verdict.TIMED_OUT
+        assert 900 <= played.stage.seconds < 910
+
+    flow(tmp_path, "timeouts: {flow: 15m}\nsteps:\n" + heavy, capped)
+
+
+# --- interrupts and going on ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("F13", "F11")
+def test_an_interrupt_leaves_a_receipt_and_a_run_that_goes_on_without_repeating_what_is_done(tmp_path: Path) -> None:
+    text = (
+        "steps:\n" + step("a", "note") + step("b", "sleep", ", needs: a", seconds=60) + step("c", "note", ", needs: b")
+    )
+
+    async def scene(played: Play) -> None:
+        runner = await played.start()
+        asyncio.get_running_loop().call_later(30, runner.interrupt, "SIGINT")
+        summary = await runner.run()
+        assert summary.verdict is Verdict.INTERRUPTED
+        assert played.stage.seconds < 36
+        statuses = {one.step_id: one.status for one in played.base.all_receipts()}
+        assert statuses == {"a": StepStatus.DONE, "b": StepStatus.INTERRUPTED}
+        assert seen == [{}, {"seconds": 60}]
+        again = await (await played.again()).run()
+        assert (again.verdict, again.ran) == (Verdict.DONE, 2)
+        assert seen == [{}, {"seconds": 60}, {"seconds": 60}, {}]
+        held_to_schema(played)
+
+    flow(tmp_path, text, scene)
+
+
+@pytest.mark.row("F13")
+def test_a_second_interrupt_is_immediate_and_still_leaves_receipts(tmp_path: Path) -> None:
+    async def scene(played: Play) -> None:
+        runner = await played.start()
+        loop = asyncio.get_running_loop()
+        loop.call_later(30, runner.interrupt, "SIGINT")
+        loop.call_later(30.5, runner.interrupt, "SIGINT")
+        assert (await runner.run()).verdict is Verdict.INTERRUPTED
+        assert played.stage.seconds < 31
+        assert [one.status for one in played.base.all_receipts()] == [StepStatus.INTERRUPTED]
+
+    flow(tmp_path, "steps:\n" + step("a", "stubborn"), scene)
+
+
+@pytest.mark.row("F11")
+def test_a_run_that_timed_out_goes_on_in_a_new_one_with_its_results(tmp_path: Path) -> None:
+    text = (
+        "timeouts: {flow: 5m}\nsteps:\n"
+        + step("a", "note", x="kept")
+        + step("b", "sleep", ", needs: a, timeout_override: 6m", seconds=200, x="{{ steps.a.result.x }}")
+        + step("c", "sleep", ", needs: b", seconds=200)
+    )
+
+    async def scene(played: Play) -> None:
+        first = await run(played)
+        assert (first.verdict, first.states) == (Verdict.TIMED_OUT, {"a": "done", "b": "done", "c": "failed"})
+        again = await (await played.again()).run()
+        assert (again.verdict, again.ran) == (Verdict.DONE, 1)
+        assert seen == [{"x": "kept"}, {"seconds": 200, "x": "kept"}, {"seconds": 200}, {"seconds": 200}]
+        assert len(played.base.record.runs) == 2
+
+    flow(tmp_path, text, scene)
+
+
+@pytest.mark.row("O9", "F11")
+def test_a_humans_answer_is_carried_into_the_run_that_goes_on(tmp_path: Path) -> None:
+    text = (
+        "timeouts: {flow: 45m, step: 10m}\nsteps:\n" + step("a", "sleep", seconds=650) + step("b", "note", ", needs: a")
+    )
+
+    async def scene(played: Play) -> None:
+        first = await run(played)
+        (question,) = first.questions
+        await played.stage.watch.answer(question, "increase_timeout", timeout="12m")
+        again = await (await played.again()).run()
+        assert (again.verdict, again.states["b"]) == (Verdict.DONE, "done")
+        assert played.base.record.runs == (RunId(played.base.record.run),)
+
+    flow(tmp_path, text, scene)
+
+
+def test_a_step_that_a_human_skipped_stays_skipped_with_all_that_needs_it(tmp_path: Path) -> None:
+    text = (
+        "timeouts: {flow: 40m}\nsteps:\n"
+        + step("a", "sleep", seconds=9e3)
+        + step("b", "note", ", needs: a")
+        + step("c", "unspeakable")
+    )
+
+    async def scene(played: Play) -> None:
+        (question,) = (await run(played)).questions
+        await played.stage.watch.answer(question, "skip")
+        seen.clear()
+        again = await (await played.again()).run()
+        assert again.verdict is Verdict.FAILED
+        assert again.states["c"] == "failed"
+        assert seen == []
+
+    flow(tmp_path, text, scene)

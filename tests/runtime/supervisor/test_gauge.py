@@ -1,0 +1,131 @@
+"""Thresholds at work (O6): check-ins are collected, compaction is called, dispatch pauses and goes on by itself."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from allswell import Policy
+from allswell.domain.fleet import CompactionSpec, UsageSpec
+from allswell.domain.usage import Thresholds
+from allswell.runtime.supervisor import Supervisor
+from tests.runtime.supervisor.stage import Night, night, standin
+
+SOURCE = "import sys; sys.stdout.write(open('usage.json').read())"
+
+
+def usage(folder: Path, **said: float) -> None:
+    made = folder / "usage.json.new"
+    made.write_text(json.dumps(said))
+    made.rename(folder / "usage.json")
+
+
+def source(folder: Path) -> UsageSpec:
+    script = SOURCE.replace("usage.json", str(folder / "usage.json"))
+    return UsageSpec(command=(sys.executable, "-I", "-S", "-c", script), every=200)
+
+
+@pytest.mark.row("O6")
+def test_at_the_context_threshold_check_ins_are_collected_and_compaction_is_called_with_them(tmp_path: Path) -> None:
+    usage(tmp_path, context_remaining=50)
+    kept = tmp_path / "compacted.json"
+    hook = f"import sys; open({str(kept)!r}, 'w').write(sys.stdin.read())"
+    compaction = CompactionSpec(command=(sys.executable, "-I", "-S", "-c", hook))
+
+    async def scene(night: Night) -> None:
+        answers = await night.watch.submit("answers", payload="obey:60", role="a")
+        silent = await night.watch.submit("silent", payload="hang", role="b")
+
+        async def both() -> bool:
+            return len(await night.told("task_claimed")) == 2
+
+        await night.until(both)
+        usage(tmp_path, context_remaining=10)
+        collected = await night.event("checkpoints_collected")
+        assert collected.data["answered"] == ["one"]
+        assert collected.data["silent"] == ["two"], "it goes on without the silent ones"
+        done = await night.event("context_compacted")
+        assert done.data["outcome"] == "done"
+        await asyncio.sleep(1.0)
+        assert len(await night.told("context_compacted")) == 1, "once, until there is room again"
+        for id_ in (answers, silent):
+            await night.watch.cancel(id_)
+
+    policies = {"": Policy(checkpoint_interval=60_000, checkpoint_timeout=1_000)}
+    agents = [standin("one", role="a"), standin("two", role="b")]
+    night(tmp_path, scene, *agents, policies=policies, usage=source(tmp_path), compaction=compaction)
+    (found,) = json.loads(kept.read_text())["checkpoints"]
+    assert (found["agent"], found["name"], found["checkpoint"]) == ("one", "answers", "as you asked")
+
+
+@pytest.mark.row("O6")
+def test_at_the_session_threshold_nothing_new_is_dispatched_until_the_reset_and_a_restart_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    usage(tmp_path, session_remaining=80)
+    limits = Thresholds(margin=500)
+
+    async def scene(night: Night) -> None:
+        first = await night.watch.submit("first", payload="claude")
+        assert (await night.ended(first)).state == "done"
+        usage(tmp_path, session_remaining=9.5, resets_at=time.time() + 4)
+        paused = await night.event("session_paused")
+        assert paused.data["remaining"] == 9.5
+        second = await night.watch.submit("second", payload="claude")
+        assert night.supervisor is not None
+        night.supervisor.stop()
+        await night.event("supervisor_stopped")
+
+        usage(tmp_path, session_remaining=9.5, resets_at=time.time() + 3)
+        again = Supervisor(night.watch, night.plan(standin(), usage=source(tmp_path), thresholds=limits))
+        running = asyncio.ensure_future(again.run())
+        await asyncio.sleep(1.5)
+        row = await night.watch.task(second)
+        assert row is not None
+        assert row.ready, "still paused"
+        usage(tmp_path, session_remaining=100)
+        assert (await night.ended(second)).state == "done"
+        assert len(await night.told("session_paused")) == 1
+        assert len(await night.told("session_resumed")) == 1
+        again.stop()
+        await running
+
+    night(tmp_path, scene, standin(), usage=source(tmp_path), thresholds=limits)
+
+
+@pytest.mark.row("O6")
+def test_what_agents_say_of_themselves_is_a_source_too(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        await night.watch.submit("warned", payload="claude:init,claude:used:0.93,claude:result")
+        paused = await night.event("session_paused")
+        assert round(paused.data["remaining"]) == 7
+
+    night(tmp_path, scene, standin())
+
+
+@pytest.mark.parametrize(
+    "script, says",
+    [
+        ("import time; time.sleep(60)", "did not answer within 300ms"),
+        ("raise SystemExit(3)", "ended with 3"),
+        ("print('soon')", "printed no JSON"),
+        ("print('{\"context_remaining\": 500}')", "from 0 to 100"),
+    ],
+)
+def test_a_source_that_fails_or_hangs_is_bounded_and_told_of_once(tmp_path: Path, script: str, says: str) -> None:
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("works on", payload="sleep:1,claude")
+        assert (await night.ended(id_)).state == "done"
+
+        async def complained() -> bool:
+            return any(says in line for line in night.lines)
+
+        await night.until(complained)
+        await asyncio.sleep(0.5)
+        assert sum(says in line for line in night.lines) == 1
+
+    spec = UsageSpec(command=(sys.executable, "-I", "-S", "-c", script), every=100, timeout=300)
+    night(tmp_path, scene, standin(), usage=spec)
