@@ -166,7 +166,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 def holders(spec: AgentSpec, supervisor: str) -> list[str]:
     """The names under which an agent's slots hold tasks; those of another supervisor than `main` carry its name."""
-    prefix = "" if supervisor == MAIN else f"{supervisor}/"
+    prefix = "" if supervisor in (MAIN, spec.name) else f"{supervisor}/"
     if spec.concurrency == 1:
         return [f"{prefix}{spec.name}"]
     return [f"{prefix}{spec.name}.{number}" for number in range(1, spec.concurrency + 1)]

@@ -367,7 +367,7 @@ def _begin_flow(book: Book, new: NewTask, command: TakeUp, lanes: Lanes) -> Gran
     known = book.rows.runs.get(run)
     if known is None:
         _open_run(book, OpenRun(command.id, run, new.name))
-    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: False})
+    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: 0})
     begun, _ = take_up(out.case, None, command, book.now)
     begun.events[:0] = out.events
     book.accept(begun, new.payload, ())

@@ -49,14 +49,22 @@ BAD = (
     "daemon,stubborn,spin",
 )
 WELL = ("done", "released", "asked", "parked")
-BRIEF = Policy(
-    timeout=6_000,
-    checkpoint_interval=2_500,
-    checkpoint_timeout=500,
-    timeout_escalation=2,
-    recovery_grace=4_000,
-    retry=RetryPolicy(backoff=200, retries=1),
-)
+FEW = 40
+"""Agents for which tasks take the times below; for more they take longer, so that as many begin in a second."""
+
+
+def brief(scale: float) -> Policy:
+    """Limits that bite within a soak."""
+    return Policy(
+        timeout=round(6_000 * scale),
+        checkpoint_interval=round(2_500 * scale),
+        checkpoint_timeout=500,
+        timeout_escalation=2,
+        recovery_grace=4_000,
+        retry=RetryPolicy(backoff=200, retries=1),
+    )
+
+
 LONG = Policy(timeout=600_000, checkpoint_interval=300_000, retry=RetryPolicy(backoff=100, retries=1))
 
 
@@ -90,6 +98,7 @@ class Soak:
         self.chance = random.Random(seed)
         self.found = Found(agents, seconds)
         self.kills = kills
+        self.scale = max(agents / FEW, 1.0)
         self.home = Home(folder / ".allswell")
         self.script = folder / f"standin-{os.getpid()}-{seed}.py"
         shutil.copy(STANDIN, self.script)
@@ -149,7 +158,7 @@ class Soak:
         """What a task is: one in five misbehaves."""
         if self.chance.random() < 0.2:
             return self.chance.choice(BAD)
-        return self.chance.choice(GOOD).format(round(self.chance.uniform(0.2, 2.0), 2))
+        return self.chance.choice(GOOD).format(round(self.chance.uniform(0.2, 2.0) * self.scale, 2))
 
     async def run(self) -> Found:
         """Feed, disturb, drain, stop, count."""
@@ -171,10 +180,11 @@ class Soak:
         end = time.monotonic() + self.found.seconds
         while time.monotonic() < end:
             counts = await watch.counts()
+            policy = brief(self.scale)
             wanted = max(self.found.agents // 2 - counts.get("ready", 0), 0)
             if wanted:
                 ids += await watch.submit_many(
-                    [{"name": f"n{len(ids) + n}", "payload": self.part(), "policy": BRIEF} for n in range(wanted)]
+                    [{"name": f"n{len(ids) + n}", "payload": self.part(), "policy": policy} for n in range(wanted)]
                 )
             self.measure()
             await asyncio.sleep(0.5)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from allswell import Policy, Watch, make_watch
+from allswell.app import store_for
 from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, Fleet
 from allswell.domain.task import Task
 from allswell.engine.pace import Pace
 from allswell.runtime.receipts import Home
 from allswell.runtime.supervisor import Plan, Supervisor
-from allswell.store.sqlite import SqliteStore
 
 T = TypeVar("T")
 STANDIN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("standin.py")), "{payload}")
@@ -91,12 +91,13 @@ def night(
     scene: Scene,
     *agents: AgentSpec,
     policies: Mapping[str, Policy] | None = None,
+    url: str = "",
     **plan: Any,  # noqa: ANN401 - fields of the plan
 ) -> Night:
     """Play a scene beside a supervisor of these agents, then stop it in good order."""
 
     async def main() -> Night:
-        store = SqliteStore(folder / ".allswell" / "allswell.db")
+        store = store_for(url or f"sqlite:///{folder}/.allswell/allswell.db")
         async with make_watch(store, policies=policies, pace=Pace(claim_poll=0.1)) as watch:
             made = Night(folder, watch)
             made.home.make()

@@ -153,7 +153,7 @@ def obey(seconds: str = "5") -> None:
     while time.monotonic() < end:
         told = say(verb="look")
         assert isinstance(told, dict)
-        if "asked" in told["orders"].get("more", {}):
+        if "order" in told["orders"].get("more", {}):
             say(verb="checkin", note="as you asked", progress=0.4)
         time.sleep(0.05)
 
@@ -163,11 +163,16 @@ def ask(text: str = "which one?", hold: str = "") -> None:
     say(verb="ask", text=text, hold=bool(hold))
 
 
+def request(role: str) -> None:
+    """Asks another agent."""
+    say(verb="request", role=role, name="help me")
+
+
 PARTS = {
     function.__name__: function
     for function in (
         *(claude, codex, plain, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
-        *(checkin, listen, obey, ask),
+        *(checkin, listen, obey, ask, request),
     )
 }
 

@@ -183,6 +183,38 @@ def test_with_limits_off_it_is_an_error_like_any_other(tmp_path: Path) -> None:
     night(tmp_path, scene, standin(), park_limits=False)
 
 
+@pytest.mark.parametrize(
+    "part, state",
+    [("ask:which one?:hold,hang", "waiting for a human"), ("request:expert,hang", "waiting for an agent")],
+)
+def test_who_waits_is_told_from_who_is_silent(tmp_path: Path, part: str, state: str) -> None:
+    policy = Policy(checkpoint_interval=1_500, checkpoint_timeout=500, stall_threshold=1)
+
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("waits", payload=part)
+
+        async def seen() -> bool:
+            return state in [event.data["state"] for event in await night.told("agent_state")]
+
+        await night.until(seen)
+        await asyncio.sleep(3.5)
+        assert await night.told("checkpoint_timeout") == [], "it has asked, and cannot do more than wait"
+        await night.watch.cancel(id_)
+
+    night(tmp_path, scene, standin(role=""), policies={"": policy})
+
+
+def test_on_postgresql(tmp_path: Path, pg_url: str) -> None:
+    async def scene(night: Night) -> None:
+        ids = [await night.watch.submit(f"n{number}", payload="claude:init,checkin,claude") for number in range(4)]
+        for id_ in ids:
+            assert (await night.ended(id_)).state == "done"
+        await night.watch.submit("slow", payload="hang", timeout="1s")
+        await night.event("agent_timeout")
+
+    night(tmp_path, scene, standin(concurrency=2), url=pg_url, stop=500)
+
+
 def test_a_cancelled_task_ends_its_agent(tmp_path: Path) -> None:
     async def scene(night: Night) -> None:
         id_ = await night.watch.submit("unwanted", payload="hang")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.doors.cli.frame import Exit, Frame, flush, write
+from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
 from allswell.doors.cli.options import LOOKING, RUNNING, Commands, Json, Option, Rest, Store, examples
 from allswell.doors.cli.render import Column, paint, plain, sentence, short, table, when
 from allswell.doors.cli.width import columns, wrapped
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from allswell.runtime.supervisor import Plan
     from allswell.store.port import Views
 
+_THREADS = 32
+"""For snapshots, briefs and looks: a slow one must not hold up the next attempt."""
 Name = Annotated[str, Option("--name", metavar="NAME", help="Under which name; each is taken by one process.")]
 Roles = Annotated[list[str] | None, Option("--role", "-r", metavar="ROLE", help="Only this role; repeatable.")]
 Drain = Annotated[bool, Option("--drain", help="Stop when nothing is left that could be done.")]
@@ -101,8 +104,9 @@ def work(
     words = tuple(command)
     if not any(f"{{{place}}}" in word for word in words for place in PLACES):
         words = (*words, "{prompt}")
+    name = f"work:{agent}"  # nobody else's, whatever the agents of allswell.toml are called
     spec = AgentSpec(
-        name=agent,
+        name=name,
         command=words,
         role=role,
         concurrency=slots,
@@ -114,7 +118,7 @@ def work(
     wrong = wrong_with(spec)
     if wrong:
         raise Refused("bad_agent", f"this cannot be an agent: {wrong[0][1]}", where=wrong[0][0] or "COMMAND")
-    _supervise(frame, f"work-{agent}", Fleet({agent: spec}), drain=drain)
+    _supervise(frame, name, Fleet({name: spec}), drain=drain)
 
 
 def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
@@ -132,6 +136,7 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
     import asyncio
     import os
     import signal
+    from concurrent.futures import ThreadPoolExecutor
 
     from allswell.runtime.agents.function import ABANDONED
     from allswell.runtime.supervisor import Supervisor
@@ -147,6 +152,7 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
             supervisor.stop()
 
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         if not drain:
@@ -179,12 +185,16 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
 
     def tell(line: str) -> None:
         if frame.json:
-            frame.say({"at": time.time_ns() // 1_000_000, "said": line})
+            with contextlib.suppress(Left):
+                frame.say({"at": time.time_ns() // 1_000_000, "said": line})
         else:
             room = columns(sys.stdout)
             text = f"{time.strftime('%H:%M:%S')}  {plain(line)}"
-            write("\n          ".join([text] if room is None else wrapped(text, room - 10)) + "\n")
-        flush()
+            lines = [text] if room is None else wrapped(text, room - 10)
+            with contextlib.suppress(Left):  # nobody reads any more: the fleet goes on
+                write("\n          ".join(lines) + "\n")
+        with contextlib.suppress(Left):
+            flush()
 
     remind = settings.value("question_reminder")
     return Plan(

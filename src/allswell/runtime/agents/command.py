@@ -63,6 +63,7 @@ class CommandRun:
         self._ears = Ears(heard)
         self._attempt: Attempt | None = None
         self._asked = ""
+        self._asked_at = 0
         self._input: int | None = None
         self._began = Standing(0)
         self._tail = bytearray()
@@ -117,6 +118,7 @@ class CommandRun:
     def ask(self, words: str) -> tuple[str, ...]:
         """Ask by the socket (the answer to any call says so), by a line on its input, and in its file."""
         self._asked = words
+        self._asked_at = SystemClock().monotonic()
         ways = ["socket"]
         if self._input is not None:
             with contextlib.suppress(OSError):  # it does not read, or is gone: then it has not heard
@@ -130,12 +132,14 @@ class CommandRun:
 
     def answered(self, note: str) -> None:
         """It has checked in, in its own output."""
-        self._asked = ""
         if self._attempt is not None:
             self._attempt.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
 
     def _orders(self) -> Mapping[str, object]:
-        return {"asked": self._asked} if self._asked else {}
+        """What the answer to any call carries, until it has checked in."""
+        answer = self.standing.answer
+        owed = bool(self._asked) and (answer is None or answer.at < self._asked_at)
+        return {"order": self._asked} if owed else {}
 
     def _hear(self, stream: int, piece: bytes) -> None:
         self._tail += piece[-_TAIL:]

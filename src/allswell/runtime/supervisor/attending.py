@@ -178,6 +178,8 @@ class Attendance:
         number = 1
         while number * every < limit:
             await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
+            if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT):
+                self._tell(self._check_in_for_it())  # it has asked, and cannot do more than wait
             self.ask(asking(self.lease.task, wait, self.lease.until_limit), "checkin_asked")
             number += 1
 
@@ -207,6 +209,9 @@ class Attendance:
         await self.lease.checkin(text)
         if self._run is not None:
             self._run.answered(text)
+
+    async def _check_in_for_it(self) -> None:
+        await self.lease.checkin()
 
     def _hear_limit(self, limit: UsageLimit) -> None:
         self._limit = limit

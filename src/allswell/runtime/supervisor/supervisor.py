@@ -42,6 +42,8 @@ from allswell.timing.nursery import Nursery
 _LOOK = 1.0
 """Seconds between two looks at everything; what happens in this process is looked at sooner."""
 _SOON = 0.1
+_LOOK_AGAIN = 0.25
+"""Seconds between two looks at least, however much happens; and between two words to the store, four times that."""
 _COLLECTING = 0.2
 
 
@@ -226,11 +228,15 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             news = self._watch.engine.journal.listen()
-            with contextlib.suppress(AllswellError):
+            try:
                 await self._look()
+            except LeaseLost:
+                raise  # the name is somebody else's: whoever goes on now would run beside it
+            except AllswellError:
+                pass  # the store is away; it is looked at again
             began = loop.time()
             await either(news, _LOOK)
-            await asyncio.sleep(max(_SOON - (loop.time() - began), 0))
+            await asyncio.sleep(max(_LOOK_AGAIN - (loop.time() - began), 0))
 
     async def _look(self) -> None:
         attended = list(self._attended.values())
@@ -247,16 +253,19 @@ class Supervisor:
             one.look(rows.get(one.lease.task), asked.get(one.lease.task))
         await self._beat()
 
-    async def _beat(self) -> None:
+    async def _beat(self, *, urgent: bool = False) -> None:
         """Say how things stand, when it is new or time."""
         loop = asyncio.get_running_loop()
         if self._registered is None or self._gauge is None:
+            return
+        since = loop.time() - self._told_at
+        if since < _LOOK_AGAIN * 4 and not urgent:
             return
         now = await self._now()
         posts = self._posts(now)
         level = self._gauge.level
         plain = (level, tuple((post.holder, post.task, post.condition, post.waits) for post in posts))
-        if plain == self._told and loop.time() - self._told_at < PACE / 2_000:
+        if plain == self._told and since < PACE / 2_000:
             return
         await self._registered.beat(level, posts, stopping=self._stops > 0)
         self._told, self._told_at = plain, loop.time()
@@ -290,7 +299,7 @@ class Supervisor:
         why = f"{left:g} % of the {'context' if act == 'compact' else 'session'} is left"
         self._plan.tell(f"{why}: collecting check-ins")
         if act == "pause":
-            await self._beat()  # saved before anything else: a restart now must not dispatch
+            await self._beat(urgent=True)  # saved before anything else: a restart now must not dispatch
         collected = await self._collect(why)
         if act == "compact":
             outcome, message = await gauge.compact(collected)
