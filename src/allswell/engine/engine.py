@@ -28,7 +28,7 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
-from allswell.domain.flow import STEP_ROLE
+from allswell.domain.claim import STEP_ROLE
 from allswell.domain.hold import Orders
 from allswell.domain.lease import Lease as FlowLease
 from allswell.domain.names import NO_COMMAND, TaskId, can_name
