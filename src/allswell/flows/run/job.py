@@ -13,8 +13,6 @@ from allswell.domain.step_receipt import Artifact
 from allswell.flows.loading import Scalar
 from allswell.flows.spec import Command, Function, Output, Prompt, Work
 
-STEP_ROLE = "step"
-"""The role of steps that run a command or a function; those of an agent have the agent's."""
 PRINTED_MOST = 65_536
 """So many characters of what a command printed are a value for other steps; more belongs into a file."""
 
