@@ -329,6 +329,26 @@ def test_a_worktree_of_its_own(shell: Shell) -> None:
     assert unused["task"] not in git("branch", cwd=shell.folder)
 
 
+def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(shell: Shell) -> None:
+    (shell.folder / ".git").rename(shell.folder.parent / "git")
+    assert "is in no git repository" in shell("run", "--worktree", "--", "true", code=2).stderr
+    assert shell.json("tasks", "--all")["tasks"] == []
+    assert list((shell.folder / ".allswell" / "attempts").glob("*")) == []
+
+
+def test_a_resumed_task_takes_what_is_asked_for_now(shell: Shell) -> None:
+    ran = shell.run_json("--timeout", "700ms", "--grace", "100ms", "--", "sh", "-c", "exec sleep 600", code=124)
+    refused = shell("run", "--resume", ran["task"], "--timeout", "1s", code=2)
+    assert "keeps its limit of 700ms as long as it is open" in refused.stderr
+    again = shell.run_json("--resume", ran["task"], "--retries", "1", code=124)
+    assert again["attempts"] == 2
+    shell("answer", ran["task"], "skip")
+    (shell.folder / "sleep").write_text("#!/bin/sh\n")
+    anew = shell.run_json("--resume", ran["task"], "--timeout", "800ms", code=124)
+    assert anew["task"] != ran["task"]
+    assert "its limit of 800ms" in anew["reason"]
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_at_a_terminal_a_line_says_how_it_stands(shell: Shell, columns: int) -> None:
     script = "echo first; sleep 2.5; echo last"
