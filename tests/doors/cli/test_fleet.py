@@ -10,7 +10,7 @@ from allswell import Policy, make_watch
 from allswell.store.sqlite import SqliteStore
 from tests.doors.cli.console import Console
 from tests.doors.cli.scene import SetClock
-from tests.doors.cli.upkeep import run
+from tests.doors.cli.upkeep import at_terminal, run
 
 DO = 'command = ["sh", "-c", "echo $0 >> done.txt", "{name}"]'
 
@@ -149,3 +149,10 @@ def test_a_request_that_nobody_takes_expires(cli: Console) -> None:
     id_ = cli.ok("request", "nobody", "later", "--no-wait").out.strip()
     assert cli.ok("show", id_, "--json").json["task"]["role"] == "nobody"
     assert cli.ok("done").code == 0
+
+
+def test_a_role_that_no_agent_takes_is_told_at_a_terminal(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text(f'[agents.a]\n{DO}\nrole = "builder"\n')
+    said = at_terminal("submit", "x", "--role", "bulider", cwd=cli.folder, columns=200)
+    assert "No agent of allswell.toml takes the role 'bulider'; did you mean 'builder'?" in said.out
+    assert "No agent" not in at_terminal("submit", "x", "--role", "builder", cwd=cli.folder, columns=200).out

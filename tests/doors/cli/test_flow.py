@@ -160,6 +160,39 @@ def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_pat
     assert said in first["data"]["announced"][0]
 
 
+@pytest.mark.realtime
+@pytest.mark.row("F9", "F10", "F2")
+def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_way_on(tmp_path: Path) -> None:
+    repository(tmp_path)
+    (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
+    script = "echo begun; echo changed > kept.txt; printf half > out.txt; sleep 61 & echo $! > child; wait"
+    write(
+        tmp_path,
+        "timeouts: {step: 2s}\nsteps:\n- {id: plan, run: 'true'}\n"
+        f"- {{id: build, needs: plan, run: [sh, -c, '{script}'], outputs: [out.txt]}}\n",
+    )
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    assert (ran.code, json.loads(ran.out)["steps"]) == (3, {"plan": "done", "build": "asked"}), ran.err
+    base = base_of(tmp_path) / "flow"
+    capture = json.loads((base / "receipts" / "build-timeout.json").read_text())
+    validate("timeout", capture)
+    assert (capture["partial"], capture["timeout_event"]["scope"]) == (False, "step")
+    assert 2_000 <= capture["timeout_event"]["elapsed_ms"] < 20_000
+    assert capture["partial_artifacts"] == [{"path": "out.txt", "complete": False, "bytes_written": 4}]
+    context = capture["context_for_resume"]
+    assert context["last_successful_checkpoint"] == "plan"
+    assert {"kept.txt", "out.txt"} <= set(context["uncommitted_changes"])
+    assert json.loads((tmp_path / context["transcript_path"]).read_text()) == {"stream": "stdout", "line": "begun"}
+    line = json.loads((base / "timeouts.jsonl").read_text())
+    validate("timeouts_line", line)
+    assert (line["final_action"], line["retry_count"]) == ("escalate", 0)
+    assert (tmp_path / line["recovery_path"]).read_text() == (base / "receipts" / "build-timeout.json").read_text()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "child").read_text()), 0)
+    (ref,) = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
+    assert git(tmp_path, "show", f"{ref}:out.txt") == "half"
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +306,27 @@ def test_a_signal_leaves_a_receipt_and_a_run_that_resumes(tmp_path: Path, number
     assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
 
 
+@pytest.mark.realtime
+@pytest.mark.row("F13")
+def test_a_second_signal_is_immediate_and_still_leaves_a_receipt(tmp_path: Path) -> None:
+    write(tmp_path, "steps: [{id: a, run: [sh, -c, 'trap \"\" TERM; touch begun; sleep 60 & wait; sleep 60']}]")
+    command = [sys.executable, "-m", "allswell", "run", "flow.yaml"]
+    flow = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    until(tmp_path / "begun")
+    began = time.monotonic()
+    flow.send_signal(signal.SIGINT)
+    assert flow.stderr is not None
+    assert "again to stop at once" in flow.stderr.readline()
+    flow.send_signal(signal.SIGINT)
+    assert flow.wait(30) == 130
+    flow.stderr.close()
+    assert time.monotonic() - began < 9, "the grace is ten seconds"
+    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-run-1.json").read_text())
+    assert receipt["status"] == "interrupted"
+
+
 @pytest.mark.row("F11")
 def test_uncommitted_changes_are_offered_in_the_seeds_words(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
@@ -329,6 +383,18 @@ def test_without_changes_it_simply_goes_on_after_the_last_good_step(tmp_path: Pa
     ran = run("resume", name, cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
+
+
+def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, "steps:\n- {id: ship, run: [sh, -c, 'echo try; test -e key']}\n")
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 1
+    (tmp_path / "key").touch()
+    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 0
+    folder = base_of(tmp_path) / "flow"
+    receipts = {path.name: json.loads(path.read_text())["status"] for path in (folder / "receipts").iterdir()}
+    assert receipts == {"ship-run-1.json": "failed", "ship-run-2.json": "failed", "ship-run-3.json": "done"}
+    assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
 
 
 def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:

@@ -124,6 +124,18 @@ def submit(
     id_, joining = frame.run(work, making=True)
     frame.say({"id": id_, "name": name, **joining.told()}, id_)
     frame.hint(f"{joining.words()}submitted; `allswell why {id_}` tells how it stands")
+    _hint_at_role(frame, role or "")
+
+
+def _hint_at_role(frame: Frame, role: str) -> None:
+    """Where agents are set up and none of them takes this role, say so: it may be a slip, or somebody else's work."""
+    from allswell.doors.cli.ids import nearest
+
+    roles = {spec.role for spec in frame.settings.fleet.agents.values()}
+    if roles and None not in roles and role not in roles:
+        known = sorted(one for one in roles if one)
+        what = f"the role {role!r}" if role else "tasks without a role"
+        frame.hint(f"No agent of allswell.toml takes {what}{nearest(role, known)}")
 
 
 async def _resolve(watch: Watch, fields: Fields, joining: Joining, fellows: frozenset[str] = frozenset()) -> None:

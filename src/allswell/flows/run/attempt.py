@@ -59,12 +59,14 @@ class StepAttempt:
         self.site = site
         self.lease = lease
         self.job = job
+        self.number = job.tried + lease.attempt
+        """Counted over all runs of the folder."""
         self.phase = Phase.WORK
         self.receipt: StepReceipt | None = None
         self._doing: Doing | None = None
         self._auditing: asyncio.Future[Audited | Came] | None = None
         self._stopped: tuple[str, bool] | None = None
-        self._capturing = Capturing(site.base, job, lease.task, lease.attempt, site.clock, site.last_good)
+        self._capturing = Capturing(site.base, job, lease.task, self.number, site.clock, site.last_good)
         self._began = site.clock.wall()
         self._began_at = site.clock.monotonic()
         self._artifacts: tuple[Artifact, ...] = ()
@@ -86,7 +88,7 @@ class StepAttempt:
 
     async def run(self) -> StepStatus:
         """The whole attempt; how it ended."""
-        self.site.tell("step_started", self.job.id, self.lease.attempt, agent=self.job.agent)
+        self.site.tell("step_started", self.job.id, self.number, agent=self.job.agent)
         try:
             self.job = await self._begin()
             came = await self._work()
@@ -97,7 +99,7 @@ class StepAttempt:
         data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
         if came.error:
             data["error"] = came.error
-        self.site.tell("step_ended", self.job.id, self.lease.attempt, **data)
+        self.site.tell("step_ended", self.job.id, self.number, **data)
         return status
 
     async def _begin(self) -> Job:
@@ -130,7 +132,7 @@ class StepAttempt:
             if isinstance(verdict, Came):
                 return verdict
             self._audits.append(verdict)
-            self.site.tell("step_audited", self.job.id, self.lease.attempt, passed=verdict.passed)
+            self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
             if verdict.passed:
                 return came
             found = verdict.details
@@ -169,7 +171,7 @@ class StepAttempt:
         if isinstance(work, Prompt):
             spec = find_agent(work.agent, self.site.agents, job.id)
             prompt = f"{work.prompt}\n\nThe audit of your last try found: {found}" if found else work.prompt
-            file = self.site.base.llm / f"{job.id}-{self.lease.attempt}.prompt"
+            file = self.site.base.llm / f"{job.id}-{self.number}.prompt"
             return order_of_agent(spec, job, prompt, file, self.lease)
         env = {**job.env, "ALLSWELL_AUDIT": found} if found else job.env
         limits = AttemptLimits(grace=self.site.grace)
@@ -215,7 +217,7 @@ class StepAttempt:
             run_id=job.run,
             flow_key=job.flow,
             step_id=job.id,
-            attempt=self.lease.attempt,
+            attempt=self.number,
             started_at=stamp(self._began),
             completed_at=stamp(site.clock.wall()),
             duration_ms=site.clock.monotonic() - self._began_at,
@@ -267,7 +269,7 @@ class StepAttempt:
             self.site.tell(
                 "step_timeout",
                 self.job.id,
-                self.lease.attempt,
+                self.number,
                 scope=came.cut.scope,
                 timeout_ms=came.cut.timeout_ms,
                 final_action=action,

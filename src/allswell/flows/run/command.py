@@ -125,7 +125,7 @@ class CommandWork:
         found = []
         for stream in ("stdout", "stderr"):
             path = self._llm / f"{self._lease.task}.{self._lease.attempt}.{stream}"
-            named = self._llm / f"{self._job.id}-{self._lease.attempt}.{stream}"
+            named = self._llm / f"{self._job.id}-{self._job.tried + self._lease.attempt}.{stream}"
             try:
                 path.replace(named)
             except OSError:
