@@ -375,6 +375,18 @@ def test_a_reader_that_goes_away_ends_the_command_as_a_pipe_does(shell: Shell) -
     assert "Traceback" not in done.stderr
 
 
+def test_a_reader_that_takes_nothing_cannot_keep_us_from_stopping(shell: Shell) -> None:
+    writer = "import os; os.write(1, b'x' * 300_000); open('printed', 'w').close()"
+    running = shell.start("--", sys.executable, "-c", writer)
+    until((shell.folder / "printed").exists)
+    time.sleep(0.2)  # it has ended, and its output stands in our pipe
+    assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(20) == 0, "the command had ended well"
+    assert running.stdout is not None
+    running.communicate()
+
+
 @pytest.mark.realtime
 def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell: Shell) -> None:
     """The moments are spread from before the store is opened to well into the command."""
