@@ -193,6 +193,17 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
     assert git(tmp_path, "show", f"{ref}:out.txt") == "half"
 
 
+@pytest.mark.realtime
+@pytest.mark.row("F13", "F9")
+def test_time_that_runs_out_in_the_audit_is_told_with_its_phase(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
+    write(tmp_path, "timeouts: {step: 2s}\nsteps: [{id: a, run: 'true', audit: sleep 61}]")
+    assert run("run", "flow.yaml", "--json", cwd=tmp_path).code == 3
+    capture = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-timeout.json").read_text())
+    validate("timeout", capture)
+    assert capture["last_known_state"]["phase"] == "finalize"
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -395,6 +406,14 @@ def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(t
     receipts = {path.name: json.loads(path.read_text())["status"] for path in (folder / "receipts").iterdir()}
     assert receipts == {"ship-run-1.json": "failed", "ship-run-2.json": "failed", "ship-run-3.json": "done"}
     assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
+
+
+def test_a_run_that_is_done_has_nothing_left_to_do(cli: Console) -> None:
+    cli.ok("run", write(cli.folder, "steps: [{id: a, python: 'os:getcwd'}]"))
+    name = base_of(cli.folder).name
+    said = cli("resume", name)
+    assert (said.code, "flow is done (1 done)" in said.out) == (0, True)
+    assert len(cli.ok("runs", "--json").json["runs"]) == 1
 
 
 def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:

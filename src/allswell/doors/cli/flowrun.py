@@ -108,7 +108,7 @@ async def _resumed(
     from allswell.domain.capture import Choice
     from allswell.flows.run import resume as going
     from allswell.flows.run.discard import discard
-    from allswell.flows.run.runner import Runner
+    from allswell.flows.run.runner import Runner, Summary, Verdict
     from allswell.flows.run.site import in_thread
     from allswell.flows.run.standing import check_outputs, cut_off, look
     from allswell.flows.run.start import make_site
@@ -120,6 +120,11 @@ async def _resumed(
     diff = going.changes_in_file(base, source)
     _tell_standing(frame, base, flow, standing, diff)
     await check_outputs(watch, base, standing)
+    members = [member.id for step in flow.steps for member in step.members()]
+    if all(name in standing.done for name in members):
+        shown = base.shown(base.path)
+        states = dict.fromkeys(members, "done")
+        return Summary(base.record.run, flow.name, shown, Verdict.DONE, states, {}, (), 0)
     cut: CutOff | None = await in_thread(lambda: cut_off(base, standing))
     chosen = None if cut is None else chosen_for(frame, cut, choose)
     if cut is not None and chosen is None:
