@@ -464,7 +464,10 @@ def _typed(folder: Path, text: str, *args: str) -> Ran:
 def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path, columns: int) -> None:
     write(
         tmp_path,
-        "steps:\n- {id: slow, run: sleep 1.3}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
+        "steps:\n"
+        "- {id: slow, run: [sh, -c, '$PYTHON -m allswell checkin halfway; sleep 1.5'], env: {PYTHON: "
+        + sys.executable
+        + "}}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
         "- {id: last, needs: slow, run: 'true'}\n",
     )
     ran = at_terminal("run", "flow.yaml", cwd=tmp_path, columns=columns)
@@ -472,4 +475,5 @@ def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path,
     assert "slow" in ran.out
     assert "left" in ran.out
     assert "m ×3" in ran.out
+    assert "“halfway”" in ran.out
     assert "All's well:" in ran.out.split("left")[-1]

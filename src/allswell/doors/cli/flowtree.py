@@ -121,7 +121,9 @@ def _at_work(attempt: StepAttempt) -> str:
     again = f"attempt {attempt.lease.attempt}, " if attempt.lease.attempt > 1 else ""
     phase = "" if attempt.phase == "work" else f"{attempt.phase}, "
     left = show(attempt.lease.until_limit // 1000 * 1000)
-    return f"{again}{phase}{show(attempt.elapsed() // 1000 * 1000)}, {left} left"
+    took = show(attempt.elapsed() // 1000 * 1000) if attempt.elapsed() >= 1000 else "0s"
+    said = plain(attempt.progress())
+    return f"{again}{phase}{took}, {left} left" + (f"  {said}" if said else "")
 
 
 def _word(state: str) -> str:

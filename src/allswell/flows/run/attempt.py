@@ -76,6 +76,10 @@ class StepAttempt:
         """How long it has been at it, in milliseconds."""
         return self.site.clock.monotonic() - self._began_at
 
+    def progress(self) -> str:
+        """The last proof of progress, in words."""
+        return "" if self._doing is None else self._doing.progress()
+
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
         self._stopped = (reason, at_once)
