@@ -477,3 +477,43 @@ def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path,
     assert "m ×3" in ran.out
     assert "“halfway”" in ran.out
     assert "All's well:" in ran.out.split("left")[-1]
+
+
+# --- by several -------------------------------------------------------------------------------------------------------
+
+
+def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str) -> None:
+    """Two folders, as on two machines, and one store."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    script = 'touch "$1"; while ! test -e ../go; do sleep 0.05; done; pwd'
+    values = "matrix: {n: [1, 2, 3, 4]}"
+    write(here, f"steps:\n- {{id: a, run: [sh, -c, '{script}', sh, 'begun-{{{{ matrix.n }}}}'], {values}}}\n")
+    first = _start("run", "flow.yaml", "-j", "2", "--json", "--store", pg_url, cwd=here)
+    until(here / ".allswell" / "runs")
+    _until_two(here)
+    name = base_of(here).name
+    second = _start("work", "--run", name, "--slots", "2", "--json", "--store", pg_url, cwd=there)
+    _until_two(there)
+    (tmp_path / "go").touch()
+    assert (first.wait(60), second.wait(60)) == (0, 0)
+    for folder in (here, there):
+        receipts = list((folder / ".allswell" / "runs" / name / "flow" / "receipts").glob("*.json"))
+        assert [json.loads(path.read_text())["status"] for path in receipts] == ["done", "done"]
+    shown = json.loads(run("show", name, "--json", "--store", pg_url, cwd=here).out)
+    assert shown["tasks"] == {"done": 4}
+
+
+def _until_two(folder: Path) -> None:
+    """Wait until two steps have begun in a folder."""
+    end = time.monotonic() + 30
+    while len(list(folder.glob("begun-*"))) < 2:
+        assert time.monotonic() < end, f"nobody works in {folder}"
+        time.sleep(0.02)
+
+
+def test_only_a_flows_run_can_be_joined(cli: Console) -> None:
+    cli.ok("submit", "a", "--run", "night")
+    assert "has no steps of a flow" in cli("work", "--run", "night").err
+    assert "give no COMMAND" in cli("work", "--run", "night", "--", "true").err

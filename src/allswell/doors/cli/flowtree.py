@@ -32,9 +32,9 @@ _MARKS = {
 _STYLES = {"held": "held", "done": "done", "failed": "failed", "asked": "waiting", "delayed": "waiting"}
 
 
-async def watch_flow(runner: Runner, flow: Flow) -> None:
-    """Show a flow for as long as it runs; cancelled when it is over."""
-    if at_a_terminal():
+async def watch_flow(runner: Runner, flow: Flow | None) -> None:
+    """Show a flow for as long as it runs; cancelled when it is over. Who only takes steps of one has lines, no tree."""
+    if flow is not None and at_a_terminal():
         await _draw(runner, flow)
     else:
         runner.site.heard = _line
