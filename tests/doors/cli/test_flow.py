@@ -427,6 +427,21 @@ def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path)
     assert run("resume", name, "--choose", "retry_step", cwd=tmp_path).code == 0
 
 
+def test_a_file_that_a_later_step_went_over_is_compared_with_what_that_one_left(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "steps:\n"
+        "- {id: make, run: [sh, -c, 'echo one > x.txt'], outputs: [x.txt]}\n"
+        "- {id: mend, needs: make, run: [sh, -c, 'echo two >> x.txt'], outputs: [x.txt]}\n"
+        "- {id: last, needs: mend, run: test -e go}\n",
+    )
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    (tmp_path / "go").touch()
+    ran = run("resume", base_of(tmp_path).name, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "x.txt").read_text() == "one\ntwo\n"
+
+
 def test_somebody_at_a_terminal_is_asked(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
     ran = _typed(tmp_path, "discard\n", "resume", name)

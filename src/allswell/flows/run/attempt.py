@@ -23,7 +23,7 @@ from allswell.domain.question import ESCALATION_OPTIONS
 from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.errors import LeaseLost, Refused
 from allswell.flows.run.agents import find_agent, order_of_agent
 from allswell.flows.run.artifacts import collect
 from allswell.flows.run.auditing import AUDITS_MOST, audit
@@ -96,8 +96,8 @@ class StepAttempt:
         try:
             self.job = await self._begin()
             came = await self._work()
-        except AllswellError as error:  # a value that is not there, an agent that is not known: it was never begun
-            came = failed(str(error))
+        except Refused as error:  # a value that is not there, a path that leads outside: it was never begun
+            came = failed(error.message)
         came = await self._finalize(came)
         status = await self._route(came)
         data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
