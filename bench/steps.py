@@ -4,10 +4,11 @@
     bench/steps.py --quick          fewer rounds
     bench/steps.py --no-peers       without DBOS
 
-Raw is one row inserted and committed (SQLite in WAL mode with synchronous=FULL, PostgreSQL with synchronous_commit on),
-by the same driver in the same process, and nothing else: what a step would cost if it cost its commit alone. DBOS runs
-in a process and an environment of its own, timed inside its workflow. All take turns, chunk by chunk, so that a busy
-moment of the machine meets all of them; ratios are the medians over the turns.
+Raw is one small row inserted and committed (SQLite in WAL mode with synchronous=FULL, PostgreSQL with
+synchronous_commit on), by the same driver in the same process, and nothing else: a commit alone. Rows is the same with
+what a step leaves behind: its task and its event, as plain SQL into tables and indexes like ours, nothing checked. DBOS
+runs in a process and an environment of its own, timed inside its workflow. All take turns, chunk by chunk, so that a
+busy moment of the machine meets all of them; ratios are the medians over the turns.
 
 Then a fan-out: 10,000 steps that do nothing, all at once.
 """
@@ -40,6 +41,16 @@ from allswell.testing.postgres import Cluster
 CHUNK = 100
 FAN_OUT = 10_000
 _TABLE = "CREATE TABLE step (id TEXT PRIMARY KEY, run TEXT, name TEXT, result TEXT, at BIGINT)"
+_COLUMNS = (
+    "id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload, result, attempt"
+)
+_RECORD = '{"token":1,"reason":"completed","ended_by":"0123456789abcdef.1"}'
+_PAYLOAD = '{"args":[12345]}'
+_ATTEMPT = '["machine:12345.1234567.0123abcd",1700000000000,1700000000000,"done","0123456789abcdef.1","completed"]'
+_EVENTS = (
+    '[{"kind":"step_recorded","task":"t_0123456789abcdef","run":"r_1","agent":"machine:12345.1234567.0123abcd",'
+    '"token":1,"data":{"name":"noop","elapsed_ms":0}}]'
+)
 _numbers = itertools.count()
 
 
@@ -76,6 +87,48 @@ def raw_sqlite(folder: Path) -> Callable[[int], None]:
         for _ in range(count):
             number = next(_numbers)
             db.execute("INSERT INTO step VALUES (?, 'r', 'noop', 'null', ?)", (f"t_{number:016}", number))
+
+    return insert
+
+
+def rows_sqlite(folder: Path) -> Callable[[int], None]:
+    """What a step leaves behind, one commit at a time."""
+    path = folder / "rows.db"
+    with allswell.open(f"sqlite:///{path}"):
+        pass  # its tables
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA synchronous = FULL")
+
+    def insert(count: int) -> None:
+        for _ in range(count):
+            number = next(_numbers)
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(
+                f"INSERT INTO task ({_COLUMNS})"  # noqa: S608 - names of our own
+                " VALUES (?, 'noop', 'r', 'step', 1, 0, 'done', ?, ?, '{}', ?, 0, ?, 'null', ?)",
+                (f"t_{number:016}", number, number, _RECORD, _PAYLOAD, _ATTEMPT),
+            )
+            db.execute("INSERT INTO journal (last, at, events) VALUES (?, ?, ?)", (number + 1, number, _EVENTS))
+            db.execute("COMMIT")
+
+    return insert
+
+
+def rows_postgres(url: str) -> Callable[[int], None]:
+    """What a step leaves behind, in one statement that commits by itself."""
+    with allswell.open(url):
+        pass  # its tables
+    db = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+
+    def insert(count: int) -> None:
+        for _ in range(count):
+            number = next(_numbers)
+            db.execute(
+                "WITH told AS (INSERT INTO allswell.journal (at, events) VALUES (%s, %s))"  # noqa: S608 - our own names
+                f" INSERT INTO allswell.task ({_COLUMNS})"
+                " VALUES (%s, 'noop', 'r', 'step', 1, 0, 'done', %s, %s, '{}', %s, 0, %s, 'null', %s)",
+                (number, _EVENTS, f"t_{number:016}", number, number, _RECORD, _PAYLOAD, _ATTEMPT),
+            )
 
     return insert
 
@@ -124,21 +177,28 @@ class Turn(msgspec.Struct, frozen=True):
     """Seconds a step, of everybody in one turn."""
 
     raw: float
+    rows: float
     ours: float
     sync: float
     dbos: float | None
 
 
-async def turns(url: str, raw: Callable[[int], None], dbos: Dbos | None, size: Size) -> list[Turn]:
+async def turns(
+    url: str, raw: Callable[[int], None], rows: Callable[[int], None], dbos: Dbos | None, size: Size
+) -> list[Turn]:
     """All turns: async steps run in this loop, sync ones in a thread with a flow and a watch of its own."""
     found = []
     async with allswell.flow("bench", run_id="async", store=url):
         with SyncFlow(url) as sync:
             raw(CHUNK)
+            rows(CHUNK)
             for _ in range(size.turns):
                 start = time.perf_counter()
                 raw(CHUNK)
                 raw_took = (time.perf_counter() - start) / CHUNK
+                start = time.perf_counter()
+                rows(CHUNK)
+                rows_took = (time.perf_counter() - start) / CHUNK
                 numbers = [next(_numbers) for _ in range(CHUNK)]
                 start = time.perf_counter()
                 for number in numbers:
@@ -146,7 +206,7 @@ async def turns(url: str, raw: Callable[[int], None], dbos: Dbos | None, size: S
                 took = (time.perf_counter() - start) / CHUNK
                 sync_took = await asyncio.to_thread(sync.steps, CHUNK) / CHUNK
                 peer = None if dbos is None else await asyncio.to_thread(dbos.steps, size.dbos) / size.dbos
-                found.append(Turn(raw_took, took, sync_took, peer))
+                found.append(Turn(raw_took, rows_took, took, sync_took, peer))
     return found
 
 
@@ -188,13 +248,16 @@ async def fan_out(url: str) -> float:
 
 def told_turns(name: str, found: list[Turn], fanned: float) -> dict[str, object]:
     """The figures of one store, printed and returned."""
-    rates = {part: 1 / statistics.median(getattr(turn, part) for turn in found) for part in ("raw", "ours", "sync")}
+    rates = {part: 1 / statistics.median(getattr(turn, part) for turn in found) for part in Turn.__struct_fields__[:4]}
     figures: dict[str, object] = {
         "raw commits/s": round(rates["raw"]),
+        "rows commits/s": round(rates["rows"]),
         "async steps/s": round(rates["ours"]),
         "sync steps/s": round(rates["sync"]),
         "async of raw": round(statistics.median(turn.raw / turn.ours for turn in found), 2),
         "sync of raw": round(statistics.median(turn.raw / turn.sync for turn in found), 2),
+        "async of rows": round(statistics.median(turn.rows / turn.ours for turn in found), 2),
+        "sync of rows": round(statistics.median(turn.rows / turn.sync for turn in found), 2),
         "fan-out steps/s": round(fanned),
     }
     peers = [(turn.dbos, turn.ours, turn.sync) for turn in found if turn.dbos is not None]
@@ -226,13 +289,18 @@ def main() -> None:
         cluster = stack.enter_context(Cluster())
         url, peers_url = cluster.create_database(), cluster.create_database()
         places = {
-            "SQLite": (f"sqlite:///{folder}/ours.db", f"sqlite:///{folder}/dbos.db", raw_sqlite(folder)),
-            "PostgreSQL": (url, peers_url, raw_postgres(url)),
+            "SQLite": (
+                f"sqlite:///{folder}/ours.db",
+                f"sqlite:///{folder}/dbos.db",
+                raw_sqlite(folder),
+                rows_sqlite(folder),
+            ),
+            "PostgreSQL": (url, peers_url, raw_postgres(url), rows_postgres(cluster.create_database())),
         }
-        for name, (place, peers_place, raw) in places.items():
+        for name, (place, peers_place, raw, rows) in places.items():
             dbos = None if python is None else Dbos(python, peers_place)
             try:
-                found = asyncio.run(turns(place, raw, dbos, size))
+                found = asyncio.run(turns(place, raw, rows, dbos, size))
             finally:
                 if dbos is not None:
                     dbos.close()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from allswell.domain.answer import withdraw
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt
-from allswell.domain.claim import grant
+from allswell.domain.claim import STEP_ROLE, grant
 from allswell.domain.command import Claim, RecordStep, TakeUp
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at
@@ -30,7 +30,6 @@ from allswell.domain.task import OPEN, Attempt, Record, Spec, State, Task
 from allswell.errors import Bug, LeaseLost, Refused
 
 FLOW_ROLE = "flow"
-STEP_ROLE = "step"
 FLOW_LEFT = "flow_left"
 """The kind of the question about a flow that nobody runs."""
 DIED = "agent_died"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from allswell.domain.case import Case
-from allswell.domain.claim import grant
+from allswell.domain.claim import fits, grant
 from allswell.domain.command import Claim
 from allswell.domain.decide import held_to_table
 from allswell.domain.lease import Lease
@@ -32,11 +32,7 @@ class Granted(msgspec.Struct, frozen=True, gc=False):
 def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, ServiceRow], now: Millis) -> list[int]:
     """The lanes a claimer may be served from: its roles fit, and every service they need lets it in."""
     closed = {name for name, row in services.items() if not lets_in(row, claim.agent, now)}
-    return [
-        lane.id
-        for lane in lanes
-        if (claim.roles is None or lane.role in claim.roles) and closed.isdisjoint(lane.services)
-    ]
+    return [lane.id for lane in lanes if fits(claim, lane.role) and closed.isdisjoint(lane.services)]
 
 
 async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:

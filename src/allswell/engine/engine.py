@@ -16,6 +16,7 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import (
     Answer,
     CheckIn,
@@ -28,7 +29,6 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
-from allswell.domain.flow import STEP_ROLE
 from allswell.domain.hold import Orders
 from allswell.domain.lease import Lease as FlowLease
 from allswell.domain.names import NO_COMMAND, TaskId, can_name

@@ -10,8 +10,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import NewTask, RecordStep, TakeUp
-from allswell.domain.flow import FLOW_ROLE, STEP_ROLE
+from allswell.domain.flow import FLOW_ROLE
 from allswell.domain.names import AgentId, CommandId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.engine.claims import Granted

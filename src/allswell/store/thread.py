@@ -77,18 +77,13 @@ class WorkThread:
         while (call := self._calls.get()) is not None:
             call()
 
-    def post(self, function: Callable[[], T]) -> Job[T]:
-        """The call, on its way; for callers that are threads themselves."""
-        job = Job(function)
-        self._calls.put(job.run)
-        return job
-
     async def call(self, function: Callable[[], T], *, timeout: float, what: str) -> T:
         """The function's result, computed in the thread; `what` names the bound in the error when it passes."""
         if self.abandoned:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
-        job = self.post(function)
+        job = Job(function)
+        self._calls.put(job.run)
         if not getattr(loop, "_ready", True) and job.wait(AT_ONCE):
             return job.result()
         future: asyncio.Future[None] = loop.create_future()

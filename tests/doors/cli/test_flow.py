@@ -160,6 +160,50 @@ def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_pat
     assert said in first["data"]["announced"][0]
 
 
+@pytest.mark.realtime
+@pytest.mark.row("F9", "F10", "F2")
+def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_way_on(tmp_path: Path) -> None:
+    repository(tmp_path)
+    (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
+    script = "echo begun; echo changed > kept.txt; printf half > out.txt; sleep 61 & echo $! > child; wait"
+    write(
+        tmp_path,
+        "timeouts: {step: 2s}\nsteps:\n- {id: plan, run: 'true'}\n"
+        f"- {{id: build, needs: plan, run: [sh, -c, '{script}'], outputs: [out.txt]}}\n",
+    )
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    assert (ran.code, json.loads(ran.out)["steps"]) == (3, {"plan": "done", "build": "asked"}), ran.err
+    base = base_of(tmp_path) / "flow"
+    capture = json.loads((base / "receipts" / "build-timeout.json").read_text())
+    validate("timeout", capture)
+    assert (capture["partial"], capture["timeout_event"]["scope"]) == (False, "step")
+    assert 2_000 <= capture["timeout_event"]["elapsed_ms"] < 20_000
+    assert capture["partial_artifacts"] == [{"path": "out.txt", "complete": False, "bytes_written": 4}]
+    context = capture["context_for_resume"]
+    assert context["last_successful_checkpoint"] == "plan"
+    assert {"kept.txt", "out.txt"} <= set(context["uncommitted_changes"])
+    assert json.loads((tmp_path / context["transcript_path"]).read_text()) == {"stream": "stdout", "line": "begun"}
+    line = json.loads((base / "timeouts.jsonl").read_text())
+    validate("timeouts_line", line)
+    assert (line["final_action"], line["retry_count"]) == ("escalate", 0)
+    assert (tmp_path / line["recovery_path"]).read_text() == (base / "receipts" / "build-timeout.json").read_text()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "child").read_text()), 0)
+    (ref,) = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
+    assert git(tmp_path, "show", f"{ref}:out.txt") == "half"
+
+
+@pytest.mark.realtime
+@pytest.mark.row("F13", "F9")
+def test_time_that_runs_out_in_the_audit_is_told_with_its_phase(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
+    write(tmp_path, "timeouts: {step: 2s}\nsteps: [{id: a, run: 'true', audit: sleep 61}]")
+    assert run("run", "flow.yaml", "--json", cwd=tmp_path).code == 3
+    capture = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-timeout.json").read_text())
+    validate("timeout", capture)
+    assert capture["last_known_state"]["phase"] == "finalize"
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -273,6 +317,27 @@ def test_a_signal_leaves_a_receipt_and_a_run_that_resumes(tmp_path: Path, number
     assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
 
 
+@pytest.mark.realtime
+@pytest.mark.row("F13")
+def test_a_second_signal_is_immediate_and_still_leaves_a_receipt(tmp_path: Path) -> None:
+    write(tmp_path, "steps: [{id: a, run: [sh, -c, 'trap \"\" TERM; touch begun; sleep 60 & wait; sleep 60']}]")
+    command = [sys.executable, "-m", "allswell", "run", "flow.yaml"]
+    flow = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    until(tmp_path / "begun")
+    began = time.monotonic()
+    flow.send_signal(signal.SIGINT)
+    assert flow.stderr is not None
+    assert "again to stop at once" in flow.stderr.readline()
+    flow.send_signal(signal.SIGINT)
+    assert flow.wait(30) == 130
+    flow.stderr.close()
+    assert time.monotonic() - began < 9, "the grace is ten seconds"
+    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-run-1.json").read_text())
+    assert receipt["status"] == "interrupted"
+
+
 @pytest.mark.row("F11")
 def test_uncommitted_changes_are_offered_in_the_seeds_words(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
@@ -331,6 +396,26 @@ def test_without_changes_it_simply_goes_on_after_the_last_good_step(tmp_path: Pa
     assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
 
 
+def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, "steps:\n- {id: ship, run: [sh, -c, 'echo try; test -e key']}\n")
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 1
+    (tmp_path / "key").touch()
+    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 0
+    folder = base_of(tmp_path) / "flow"
+    receipts = {path.name: json.loads(path.read_text())["status"] for path in (folder / "receipts").iterdir()}
+    assert receipts == {"ship-run-1.json": "failed", "ship-run-2.json": "failed", "ship-run-3.json": "done"}
+    assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
+
+
+def test_a_run_that_is_done_has_nothing_left_to_do(cli: Console) -> None:
+    cli.ok("run", write(cli.folder, "steps: [{id: a, python: 'os:getcwd'}]"))
+    name = base_of(cli.folder).name
+    said = cli("resume", name)
+    assert (said.code, "flow is done (1 done)" in said.out) == (0, True)
+    assert len(cli.ok("runs", "--json").json["runs"]) == 1
+
+
 def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
     (tmp_path / "first.txt").write_text("two\n")
@@ -340,6 +425,21 @@ def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path)
     assert "first.txt is gone" in run("resume", name, "--choose", "retry_step", cwd=tmp_path).err
     (tmp_path / "first.txt").write_text("one\n")
     assert run("resume", name, "--choose", "retry_step", cwd=tmp_path).code == 0
+
+
+def test_a_file_that_a_later_step_went_over_is_compared_with_what_that_one_left(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "steps:\n"
+        "- {id: make, run: [sh, -c, 'echo one > x.txt'], outputs: [x.txt]}\n"
+        "- {id: mend, needs: make, run: [sh, -c, 'echo two >> x.txt'], outputs: [x.txt]}\n"
+        "- {id: last, needs: mend, run: test -e go}\n",
+    )
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    (tmp_path / "go").touch()
+    ran = run("resume", base_of(tmp_path).name, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "x.txt").read_text() == "one\ntwo\n"
 
 
 def test_somebody_at_a_terminal_is_asked(tmp_path: Path) -> None:
@@ -379,7 +479,10 @@ def _typed(folder: Path, text: str, *args: str) -> Ran:
 def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path, columns: int) -> None:
     write(
         tmp_path,
-        "steps:\n- {id: slow, run: sleep 1.3}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
+        "steps:\n"
+        "- {id: slow, run: [sh, -c, '$PYTHON -m allswell checkin halfway; sleep 1.5'], env: {PYTHON: "
+        + sys.executable
+        + "}}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
         "- {id: last, needs: slow, run: 'true'}\n",
     )
     ran = at_terminal("run", "flow.yaml", cwd=tmp_path, columns=columns)
@@ -387,4 +490,45 @@ def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path,
     assert "slow" in ran.out
     assert "left" in ran.out
     assert "m ×3" in ran.out
+    assert "“halfway”" in ran.out
     assert "All's well:" in ran.out.split("left")[-1]
+
+
+# --- by several -------------------------------------------------------------------------------------------------------
+
+
+def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str) -> None:
+    """Two folders, as on two machines, and one store."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    script = 'touch "$1"; while ! test -e ../go; do sleep 0.05; done; pwd'
+    values = "matrix: {n: [1, 2, 3, 4]}"
+    write(here, f"steps:\n- {{id: a, run: [sh, -c, '{script}', sh, 'begun-{{{{ matrix.n }}}}'], {values}}}\n")
+    first = _start("run", "flow.yaml", "-j", "2", "--json", "--store", pg_url, cwd=here)
+    until(here / ".allswell" / "runs")
+    _until_two(here)
+    name = base_of(here).name
+    second = _start("work", "--run", name, "--slots", "2", "--json", "--store", pg_url, cwd=there)
+    _until_two(there)
+    (tmp_path / "go").touch()
+    assert (first.wait(60), second.wait(60)) == (0, 0)
+    for folder in (here, there):
+        receipts = list((folder / ".allswell" / "runs" / name / "flow" / "receipts").glob("*.json"))
+        assert [json.loads(path.read_text())["status"] for path in receipts] == ["done", "done"]
+    shown = json.loads(run("show", name, "--json", "--store", pg_url, cwd=here).out)
+    assert shown["tasks"] == {"done": 4}
+
+
+def _until_two(folder: Path) -> None:
+    """Wait until two steps have begun in a folder."""
+    end = time.monotonic() + 30
+    while len(list(folder.glob("begun-*"))) < 2:
+        assert time.monotonic() < end, f"nobody works in {folder}"
+        time.sleep(0.02)
+
+
+def test_only_a_flows_run_can_be_joined(cli: Console) -> None:
+    cli.ok("submit", "a", "--run", "night")
+    assert "has no steps of a flow" in cli("work", "--run", "night").err
+    assert "give no COMMAND" in cli("work", "--run", "night", "--", "true").err

@@ -149,6 +149,9 @@ def test_a_limit_is_124_and_the_task_goes_back_to_the_pool(shell: Shell) -> None
     assert task["state"] == "ready"
     kinds = shell.kinds()
     assert kinds.index("agent_timeout") < kinds.index("receipt_written")
+    shell("claim", "--agent", "ada", code=5)  # it runs where it was started: not for whoever takes anything
+    (need,) = shell.json(code=3)["needs"]
+    assert (need["kind"], need["command"]) == ("stopped", f"allswell run --resume {ran['task']}")
     again = shell("run", "--resume", ran["task"], code=124)
     assert "was stopped after" in again.stderr
     assert [one["attempt"] for one in shell.json("receipts")["receipts"]] == [1, 2]
@@ -329,6 +332,26 @@ def test_a_worktree_of_its_own(shell: Shell) -> None:
     assert unused["task"] not in git("branch", cwd=shell.folder)
 
 
+def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(shell: Shell) -> None:
+    (shell.folder / ".git").rename(shell.folder.parent / "git")
+    assert "is in no git repository" in shell("run", "--worktree", "--", "true", code=2).stderr
+    assert shell.json("tasks", "--all")["tasks"] == []
+    assert list((shell.folder / ".allswell" / "attempts").glob("*")) == []
+
+
+def test_a_resumed_task_takes_what_is_asked_for_now(shell: Shell) -> None:
+    ran = shell.run_json("--timeout", "700ms", "--grace", "100ms", "--", "sh", "-c", "exec sleep 600", code=124)
+    refused = shell("run", "--resume", ran["task"], "--timeout", "1s", code=2)
+    assert "keeps its limit of 700ms as long as it is open" in refused.stderr
+    again = shell.run_json("--resume", ran["task"], "--retries", "1", code=124)
+    assert again["attempts"] == 2
+    shell("answer", ran["task"], "skip")
+    (shell.folder / "sleep").write_text("#!/bin/sh\n")
+    anew = shell.run_json("--resume", ran["task"], "--timeout", "800ms", code=124)
+    assert anew["task"] != ran["task"]
+    assert "its limit of 800ms" in anew["reason"]
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_at_a_terminal_a_line_says_how_it_stands(shell: Shell, columns: int) -> None:
     script = "echo first; sleep 2.5; echo last"
@@ -355,6 +378,18 @@ def test_a_reader_that_goes_away_ends_the_command_as_a_pipe_does(shell: Shell) -
     assert "Traceback" not in done.stderr
 
 
+def test_a_reader_that_takes_nothing_cannot_keep_us_from_stopping(shell: Shell) -> None:
+    writer = "import os; os.write(1, b'x' * 300_000); open('printed', 'w').close()"
+    running = shell.start("--", sys.executable, "-c", writer)
+    until((shell.folder / "printed").exists)
+    time.sleep(0.2)  # it has ended, and its output stands in our pipe
+    assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(20) == 0, "the command had ended well"
+    assert running.stdout is not None
+    running.communicate()
+
+
 @pytest.mark.realtime
 def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell: Shell) -> None:
     """The moments are spread from before the store is opened to well into the command."""
@@ -364,7 +399,7 @@ def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell:
         if number % 2:
             until((shell.folder / "new").exists)
         else:
-            time.sleep(0.08 * (number + 1))
+            time.sleep(0.05 * (number % 16 + 1))
         running.kill()
         running.communicate(timeout=30)
         took = until(lambda: shell.living() == [])

@@ -61,6 +61,16 @@ def test_steps_that_can_run_at_once_do(tmp_path: Path) -> None:
     flow(tmp_path, text, scene)
 
 
+def test_whoever_claims_any_role_is_not_given_a_step_out_of_a_flow(tmp_path: Path) -> None:
+    async def scene(played: Play) -> None:
+        await played.start()
+        assert await played.stage.watch.claim_many(9, agent="bob") == []
+        (lease,) = await played.stage.watch.claim_many(9, agent="bob", roles=["step"])
+        assert lease.name == "a"
+
+    flow(tmp_path, "steps:\n" + step("a", "note"), scene)
+
+
 def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) -> None:
     text = "steps:\n" + step("a", "unspeakable") + step("b", "note", ", needs: a") + step("c", "note")
 

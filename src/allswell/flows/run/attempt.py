@@ -23,7 +23,7 @@ from allswell.domain.question import ESCALATION_OPTIONS
 from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.errors import LeaseLost, Refused
 from allswell.flows.run.agents import find_agent, order_of_agent
 from allswell.flows.run.artifacts import collect
 from allswell.flows.run.auditing import AUDITS_MOST, audit
@@ -59,12 +59,14 @@ class StepAttempt:
         self.site = site
         self.lease = lease
         self.job = job
+        self.number = job.tried + lease.attempt
+        """Counted over all runs of the folder."""
         self.phase = Phase.WORK
         self.receipt: StepReceipt | None = None
         self._doing: Doing | None = None
         self._auditing: asyncio.Future[Audited | Came] | None = None
         self._stopped: tuple[str, bool] | None = None
-        self._capturing = Capturing(site.base, job, lease.task, lease.attempt, site.clock, site.last_good)
+        self._capturing = Capturing(site.base, job, lease.task, self.number, site.clock, site.last_good)
         self._began = site.clock.wall()
         self._began_at = site.clock.monotonic()
         self._artifacts: tuple[Artifact, ...] = ()
@@ -73,6 +75,10 @@ class StepAttempt:
     def elapsed(self) -> int:
         """How long it has been at it, in milliseconds."""
         return self.site.clock.monotonic() - self._began_at
+
+    def progress(self) -> str:
+        """The last proof of progress, in words."""
+        return "" if self._doing is None else self._doing.progress()
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
@@ -86,18 +92,18 @@ class StepAttempt:
 
     async def run(self) -> StepStatus:
         """The whole attempt; how it ended."""
-        self.site.tell("step_started", self.job.id, self.lease.attempt, agent=self.job.agent)
+        self.site.tell("step_started", self.job.id, self.number, agent=self.job.agent)
         try:
             self.job = await self._begin()
             came = await self._work()
-        except AllswellError as error:  # a value that is not there, an agent that is not known: it was never begun
-            came = failed(str(error))
+        except Refused as error:  # a value that is not there, a path that leads outside: it was never begun
+            came = failed(error.message)
         came = await self._finalize(came)
         status = await self._route(came)
         data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
         if came.error:
             data["error"] = came.error
-        self.site.tell("step_ended", self.job.id, self.lease.attempt, **data)
+        self.site.tell("step_ended", self.job.id, self.number, **data)
         return status
 
     async def _begin(self) -> Job:
@@ -130,7 +136,7 @@ class StepAttempt:
             if isinstance(verdict, Came):
                 return verdict
             self._audits.append(verdict)
-            self.site.tell("step_audited", self.job.id, self.lease.attempt, passed=verdict.passed)
+            self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
             if verdict.passed:
                 return came
             found = verdict.details
@@ -169,7 +175,7 @@ class StepAttempt:
         if isinstance(work, Prompt):
             spec = find_agent(work.agent, self.site.agents, job.id)
             prompt = f"{work.prompt}\n\nThe audit of your last try found: {found}" if found else work.prompt
-            file = self.site.base.llm / f"{job.id}-{self.lease.attempt}.prompt"
+            file = self.site.base.llm / f"{job.id}-{self.number}.prompt"
             return order_of_agent(spec, job, prompt, file, self.lease)
         env = {**job.env, "ALLSWELL_AUDIT": found} if found else job.env
         limits = AttemptLimits(grace=self.site.grace)
@@ -191,12 +197,12 @@ class StepAttempt:
         return came
 
     async def _keep_receipt(self, came: Came) -> None:
-        def keep() -> StepReceipt:
-            made = self._made(came)
-            self.site.base.keep_receipt(made)
-            return made
-
-        self.receipt = await self.site.aside(keep)
+        if came.status is StepStatus.DONE and isinstance(self.job.work, Function):
+            made = self._made(came)  # nothing has to be looked for
+        else:
+            made = await self.site.aside(lambda: self._made(came))
+        await self.site.keep(made)
+        self.receipt = made
 
     def _made(self, came: Came) -> StepReceipt:
         job, site = self.job, self.site
@@ -215,7 +221,7 @@ class StepAttempt:
             run_id=job.run,
             flow_key=job.flow,
             step_id=job.id,
-            attempt=self.lease.attempt,
+            attempt=self.number,
             started_at=stamp(self._began),
             completed_at=stamp(site.clock.wall()),
             duration_ms=site.clock.monotonic() - self._began_at,
@@ -267,7 +273,7 @@ class StepAttempt:
             self.site.tell(
                 "step_timeout",
                 self.job.id,
-                self.lease.attempt,
+                self.number,
                 scope=came.cut.scope,
                 timeout_ms=came.cut.timeout_ms,
                 final_action=action,

@@ -51,7 +51,7 @@ def _words(site: Site, job: Job, lease: Lease, asked: Command | Prompt) -> tuple
     if isinstance(asked, Command):
         return list(asked.argv), {}
     spec = find_agent(asked.agent, site.agents, job.id)
-    file = Path(site.base.llm / f"{job.id}-{lease.attempt}.audit.prompt")
+    file = Path(site.base.llm / f"{job.id}-{job.tried + lease.attempt}.audit.prompt")
     prompt = asked.prompt + _HOW
     file.write_text(prompt, encoding="utf-8")
     argv, env = words_for(spec, job, prompt, file, lease)

@@ -97,6 +97,11 @@ class CommandWork:
         if self._attempt is not None:
             self._attempt.stop(reason, grace=0 if at_once else None)
 
+    def progress(self) -> str:
+        """The last proof of progress: what it said in a check-in, or what its protocol showed."""
+        last = None if self._attempt is None else self._attempt.standing.progress
+        return "" if last is None else last.what
+
     def _came(self, outcome: Outcome) -> Came:
         status = _STATUS.get(outcome.end, StepStatus.FAILED)
         streams = self._named()
@@ -125,7 +130,7 @@ class CommandWork:
         found = []
         for stream in ("stdout", "stderr"):
             path = self._llm / f"{self._lease.task}.{self._lease.attempt}.{stream}"
-            named = self._llm / f"{self._job.id}-{self._lease.attempt}.{stream}"
+            named = self._llm / f"{self._job.id}-{self._job.tried + self._lease.attempt}.{stream}"
             try:
                 path.replace(named)
             except OSError:

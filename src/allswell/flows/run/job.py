@@ -13,8 +13,6 @@ from allswell.domain.step_receipt import Artifact
 from allswell.flows.loading import Scalar
 from allswell.flows.spec import Command, Function, Output, Prompt, Work
 
-STEP_ROLE = "step"
-"""The role of steps that run a command or a function; those of an agent have the agent's."""
 PRINTED_MOST = 65_536
 """So many characters of what a command printed are a value for other steps; more belongs into a file."""
 
@@ -39,6 +37,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     audit: Command | Prompt | None = None
     uses: Mapping[str, TaskId | tuple[TaskId, ...]] = {}
     """The tasks whose results its values come from: one, or all members of a matrix."""
+    tried: int = 0
+    """Attempts in earlier runs of the same folder: they keep their numbers, and their files."""
 
     @property
     def agent(self) -> str:

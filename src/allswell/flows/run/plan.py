@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import NewTask
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.policy import Policy
@@ -17,8 +18,8 @@ from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
 from allswell.flows.loading import Scalar
 from allswell.flows.run.base import RunBase
-from allswell.flows.run.job import STEP_ROLE, Job
-from allswell.flows.spec import Command, Flow, Input, Member, Prompt, Step
+from allswell.flows.run.job import Job
+from allswell.flows.spec import Command, Flow, Input, Member, Step
 from allswell.flows.values import used_steps
 
 
@@ -27,6 +28,8 @@ class Carried(msgspec.Struct, frozen=True):
 
     timeout: Millis | None = None
     """The longer limit that a human gave it."""
+    tried: int = 0
+    """How many attempts at it have left something in the folder."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -143,12 +146,13 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
         outputs=step.outputs,
         audit=step.audit,
         uses=uses,
+        tried=0 if carried is None else carried.tried,
     )
     return NewTask(
         ids[member.id],
         member.id,
         run,
-        job.work.agent if isinstance(job.work, Prompt) else STEP_ROLE,
+        STEP_ROLE,
         needs=needs,
         payload=to_json(job, f"step {member.id}"),
         policy=policy_of(policy, step, limit),

@@ -69,7 +69,7 @@ def _receipt(base: RunBase, left: Settled, wall: int) -> StepReceipt:
         run_id=base.record.run,
         flow_key=base.record.flow,
         step_id=flight.name,
-        attempt=flight.attempt,
+        attempt=_number(base, left),
         started_at=stamp(flight.began_at),
         completed_at=stamp(wall),
         duration_ms=max(wall - flight.began_at, 0),
@@ -82,6 +82,16 @@ def _receipt(base: RunBase, left: Settled, wall: int) -> StepReceipt:
         recovery=None if left.path is None else base.shown(left.path),
         context_for_resume=ContextForResume(None, uncommitted(kept.snapshot), None),
     )
+
+
+def _number(base: RunBase, left: Settled) -> int:
+    """Which attempt of the folder it was: its own number, unless an attempt of an earlier run has that."""
+    flight = left.flight
+    earlier = [one for one in base.all_receipts() if one.step_id == flight.name]
+    same = [one for one in earlier if one.attempt == flight.attempt]
+    if all(one.completed_at >= stamp(flight.began_at) for one in same):
+        return flight.attempt
+    return 1 + max(one.attempt for one in earlier)
 
 
 async def free_dead(watch: Watch, standing: Standing) -> list[str]:
@@ -122,13 +132,23 @@ async def _another(
     if flow.name != base.record.flow:
         text = f"the flow is called {flow.name} now, and its run's folder is that of {base.record.flow}; run it anew"
         raise Refused("other_flow", text, where="name")
-    planned = _left(flow, base, run, policy, standing, standing.carried)
+    planned = _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried))
     again = RunBase(base.home, record, base.files)
     again.files.replace(again.source, source)
     again.keep_record()
     await open_run(watch, again, flow, run)
     await submit(watch, planned)
     return again, run
+
+
+def _with_attempts(base: RunBase, carried: Mapping[str, Carried]) -> dict[str, Carried]:
+    """What steps take along into another run, with how often each was tried: no receipt is written over another."""
+    found = dict(carried)
+    for receipt in base.all_receipts():
+        known = found.get(receipt.step_id, Carried())
+        if receipt.attempt > known.tried:
+            found[receipt.step_id] = msgspec.structs.replace(known, tried=receipt.attempt)
+    return found
 
 
 def _left(

@@ -18,6 +18,7 @@ import msgspec
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_word
 
+_NAME = "s"
 _TMP = "/tmp"  # noqa: S108 - what we make there is a folder that only we can enter
 _DEEPEST = 70
 """Bytes of a folder in which a socket of ours still has a name that fits."""
@@ -32,23 +33,23 @@ class Desk:
     """Listens at a socket and hands what is said to `hear`."""
 
     def __init__(self, hear: Hear) -> None:
+        tmp = os.environ.get("TMPDIR") or _TMP
+        self.folder = Path(tmp if len(tmp.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
+        """Where the socket will be; known before it is made, so that it can be noted before anybody has to clear it."""
         self._hear = hear
-        self._folder: Path | None = None
         self._server: asyncio.Server | None = None
         self._speaking: dict[asyncio.Task[None], None] = {}
 
     @property
     def path(self) -> str:
-        """The socket's path, once it is open."""
-        return "" if self._folder is None else str(self._folder / "s")
+        """The socket's path; empty where there is none."""
+        return "" if self._server is None else str(self.folder / _NAME)
 
     async def open(self) -> None:
         """Begin to listen; `OSError` if that cannot be."""
-        place = os.environ.get("TMPDIR") or _TMP
-        folder = Path(place if len(place.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
-        os.mkdir(folder, 0o700)  # noqa: PTH102 - in memory, and at once
-        self._folder = folder
-        self._server = await asyncio.start_unix_server(self._greet, self.path, limit=LONGEST, backlog=_SPEAKERS)
+        os.mkdir(self.folder, 0o700)  # noqa: PTH102 - in memory, and at once
+        place = str(self.folder / _NAME)
+        self._server = await asyncio.start_unix_server(self._greet, place, limit=LONGEST, backlog=_SPEAKERS)
 
     async def close(self) -> None:
         """Hang up on everybody and take the socket away."""
@@ -57,7 +58,7 @@ class Desk:
         for speaker in self._speaking:
             speaker.cancel()
         await asyncio.gather(*self._speaking, return_exceptions=True)
-        remove(self._folder)
+        remove(self.folder)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         itself = asyncio.current_task()
@@ -109,10 +110,10 @@ def error_reply(error: AllswellError) -> Reply:
     return Reply(error=kind, message=str(error))
 
 
-def remove(folder: Path | None) -> None:
+def remove(folder: Path) -> None:
     """Take a socket's folder away, if it is one."""
-    if folder is not None and folder.name.startswith("allswell-"):
+    if folder.name.startswith("allswell-"):
         with contextlib.suppress(OSError):
-            (folder / "s").unlink()
+            (folder / _NAME).unlink()
         with contextlib.suppress(OSError):
             folder.rmdir()

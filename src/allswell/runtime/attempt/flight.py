@@ -43,6 +43,7 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stdout: str | None = None
     stderr: str | None = None
     socket: str | None = None
+    """The folder of its socket."""
     resume: tuple[str, ...] = ()
 
 

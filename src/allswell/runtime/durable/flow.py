@@ -100,7 +100,7 @@ class DurableFlow(LimitedScope):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave_flow()
+        self._leave_flow(error)
         try:
             await super().__aexit__(kind, error, trace)
         except BaseException as raised:
@@ -146,7 +146,7 @@ class DurableFlow(LimitedScope):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave_flow()
+        self._leave_flow(error)
         try:
             super().__exit__(kind, error, trace)
         except BaseException as raised:
@@ -227,7 +227,7 @@ class DurableFlow(LimitedScope):
         self._before = in_flow.get()
         in_flow.set(self._steps)
 
-    def _leave_flow(self) -> None:
+    def _leave_flow(self, error: BaseException | None) -> None:
         in_flow.set(self._before)
         if self._steps is not None:
-            self._steps.close()
+            self._steps.close(finished=error is None)

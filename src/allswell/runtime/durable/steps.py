@@ -37,10 +37,10 @@ class Steps:
         self._loop = asyncio.get_running_loop()
         self._over = False
 
-    def close(self) -> None:
-        """Record nothing more; say which results nobody asked for, as arguments that change from run to run do that."""
+    def close(self, *, finished: bool) -> None:
+        """Record nothing more; in a flow that came to its end, say how many results nobody asked for."""
         self._over = True
-        if self._known and self.found and self.hold.lease is not None:
+        if finished and self._known and self.hold.lease is not None:
             log.warning(
                 "flow %r (%s): %d recorded results were not asked for again; if a step ran twice, what it is called "
                 "with differs from run to run, and key= should say what tells its calls apart",

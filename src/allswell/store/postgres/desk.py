@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from allswell.errors import Refused, Unavailable
 from allswell.store.postgres.connection import Address, Line
-from allswell.store.thread import Job, WorkThread
+from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
 
@@ -65,11 +65,6 @@ class Desk:
             raise Refused("forked", "a store does not survive a fork: open a new one in the child process")
         self._asked += 1
         return await self._thread.call(lambda: self._work(job), timeout=timeout, what=what)
-
-    def post(self, job: Callable[[Line], T]) -> Job[T]:
-        """The job, on its way; for callers that are threads themselves."""
-        self._asked += 1
-        return self._thread.post(lambda: self._work(job))
 
     @property
     def queued(self) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -69,6 +71,10 @@ class PostgresStore(PostgresViews):
         self._numbers = itertools.count(1)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._closed = False
+        self._visitor: Line | None = None
+        """The connection of threads that record steps themselves."""
+        self._visiting = threading.Lock()
+        self._process = os.getpid()
         self._herald = self._new_herald()
         self._broom = Broom(self._vacuum, self._settings.vacuum_every)
 
@@ -96,6 +102,10 @@ class PostgresStore(PostgresViews):
     async def close(self) -> None:
         """Let everything go; work under way gets `close_timeout` to finish."""
         self._closed = True
+        visitor, self._visitor = self._visitor, None
+        if visitor is not None:
+            visitor.cut()  # whoever is there is woken by it
+            visitor.close()
         desks, self._desks = list(self._desks.values()), {}
         timeout = self._settings.close_timeout
         await asyncio.gather(
@@ -168,13 +178,23 @@ class PostgresStore(PostgresViews):
         return await desk.call(job, timeout=self._settings.transact_timeout, what="a step (transact_timeout)")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
-        """The short way for a thread that has no loop: by a desk that is there already."""
-        desk = self._desks.get(_DECISIONS[0])
-        changes = None if desk is None or desk.stuck else decide(believed, self._clock.guess())
-        if desk is None or changes is None:
+        """The short way for a thread that has no loop: by a connection for such threads, one after the other.
+
+        The caller does the sending itself: to hand it to another thread and to be woken again costs as much as the
+        commit. It is bounded by what every connection carries so that a dead peer is noticed.
+        """
+        changes = None if os.getpid() != self._process else decide(believed, self._clock.guess())
+        if changes is None or self._closed or not self._visiting.acquire(timeout=patience):
             return False
-        job = desk.post(self._short_way(short_record(believed.task, believed.token, changes)))
-        return job.wait(patience) and job.result()
+        try:
+            line = self._visitor
+            if line is None or not line.usable():
+                if line is not None:
+                    line.close()
+                line = self._visitor = Line(self._connect())
+            return self._short_way(short_record(believed.task, believed.token, changes))(line)
+        finally:
+            self._visiting.release()
 
     def _short_way(self, statement: Statement) -> Callable[[Line], bool]:
         def job(line: Line) -> bool:

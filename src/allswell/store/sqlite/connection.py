@@ -14,10 +14,14 @@ _WAL_KEPT = 64 * 1024 * 1024
 """A WAL that a long reader made grow is cut back to this many bytes afterwards."""
 
 
-def connect(database: Path, busy_timeout: int) -> sqlite3.Connection:
-    """A connection for one thread; transactions are begun and ended by hand."""
+def connect(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sqlite3.Connection:
+    """A connection for one thread, or for one at a time; transactions are begun and ended by hand."""
     connection = sqlite3.connect(
-        database, timeout=busy_timeout / 1_000, isolation_level=None, cached_statements=_STATEMENTS
+        database,
+        timeout=busy_timeout / 1_000,
+        isolation_level=None,
+        cached_statements=_STATEMENTS,
+        check_same_thread=one_thread,
     )
     try:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -30,9 +34,9 @@ def connect(database: Path, busy_timeout: int) -> sqlite3.Connection:
     return connection
 
 
-def connect_writer(database: Path, busy_timeout: int) -> sqlite3.Connection:
+def connect_writer(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sqlite3.Connection:
     """The connection that writes; the database is made, and put into WAL mode, if need be."""
-    connection = connect(database, busy_timeout)
+    connection = connect(database, busy_timeout, one_thread=one_thread)
     try:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchall()

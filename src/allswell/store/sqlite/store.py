@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -72,6 +73,9 @@ class SqliteStore:
         self._answer_timeout = answer_timeout / 1_000
         self._backup_timeout = backup_timeout / 1_000
         self._writer = Writer(self.path, self._clock, turn_timeout=turn_timeout, busy_timeout=busy_timeout)
+        self._turn_timeout = turn_timeout
+        self._visitor: Writer | None = None
+        self._visiting = threading.Lock()
         self._reader: sqlite3.Connection | None = None
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
@@ -102,6 +106,11 @@ class SqliteStore:
         if threads is None:
             return
         writing, reading = threads
+        if self._visiting.acquire(timeout=self._answer_timeout):  # else its disk hangs, and so does whoever is there
+            visitor, self._visitor = self._visitor, None
+            self._visiting.release()
+            if visitor is not None:
+                visitor.close()
         try:
             if herald is not None:
                 await herald.close(_LAST_CALL)
@@ -164,10 +173,24 @@ class SqliteStore:
         return await self._call(self._running()[0], lambda: writer.record(flow, decide), "a step")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
-        """The short way for a thread that has no loop."""
-        thread, flow, writer = self._running()[0], believed.task, self._writer
-        job = thread.post(lambda: writer.record(flow, decide))
-        return job.wait(patience) and job.result()
+        """The short way for a thread that has no loop: by a connection for such threads, one after the other.
+
+        The caller does the writing itself: to hand it to another thread and to be woken again costs as much as the
+        commit. It is bounded by the turnstile's and SQLite's own timeouts; a disk that hangs, hangs its caller.
+        """
+        self._running()
+        if not self._visiting.acquire(timeout=patience):
+            return False
+        try:
+            if self._visitor is None:
+                visitor = Writer(
+                    self.path, self._clock, turn_timeout=self._turn_timeout, busy_timeout=self._busy_timeout
+                )
+                visitor.join()
+                self._visitor = visitor
+            return self._visitor.record(believed.task, decide)
+        finally:
+            self._visiting.release()
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place whose commit hung; waits until the disk has answered.

@@ -99,6 +99,14 @@ class Writer:
         finally:
             self._turnstile.leave()
 
+    def join(self) -> None:
+        """Connect to a database that is open already, for whichever thread it is that calls; one at a time."""
+        self._turnstile.open()
+        with translated(self._database, self._busy_timeout):
+            self._connection = connect_writer(self._database, self._busy_timeout, one_thread=False)
+            self._connection.execute("PRAGMA synchronous = FULL")
+        self._full = True
+
     def close(self) -> None:
         """Close the connection and the lock files."""
         try:
