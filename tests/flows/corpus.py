@@ -140,6 +140,9 @@ SENSELESS = {
         "steps:\n" + "".join(f"- {{id: s{n}, run: x, matrix: {{a: [" + ",".join(map(str, range(200))) + "], b: ["
                              + ",".join(map(str, range(90))) + "]}}\n" for n in range(2)),
         "f.yaml:3:3: With step 's1' the flow comes to more than 20,000 steps."),
+    "members that write one file": (
+        "steps: [{id: a, run: x, matrix: {a: [1], b: [2]}, outputs: ['o-{{ matrix.a }}']}]",
+        "several members of the matrix would write 'o-{{ matrix.a }}'. Name every axis in it, such as {{ matrix.b }}."),
     "a bomb": ("a: &a [x, x]\nb: &b [*a, *a]\nsteps: [*b]", "f.yaml:1:4: An anchor (&a) is not taken"),
     "a tab": ("steps:\n\t- id: a", "f.yaml:2:1: A tab indents this line, and YAML takes only spaces"),
     "a key twice": ("name: a\nname: b", "f.yaml:2:1: The key 'name' is given twice, first on line 1"),

@@ -41,6 +41,7 @@ class Parts:
         outputs = self._outputs(given["outputs"], path) if "outputs" in given else ()
         audit = self._audit(given["audit"], f"{path}.audit") if "audit" in given else None
         matrix = self._matrix(given["matrix"], path) if "matrix" in given else {}
+        self._check_apart(given, outputs, matrix, path)
         if work is None:
             return None
         override = None if timed.override is None else timed.override.length
@@ -178,6 +179,17 @@ class Parts:
         if double := next((one for place, one in enumerate(paths) if one in paths[:place]), None):
             self.said.wrong(entry, f"{path}.outputs has {double!r} twice.", "Keep one.")
         return tuple(found)
+
+    def _check_apart(
+        self, given: Mapping[str, Entry], outputs: tuple[Output, ...], matrix: Mapping[str, object], path: str
+    ) -> None:
+        """Members of a matrix leave files of their own, or each would find another's."""
+        for output in outputs:
+            missing = [axis for axis in matrix if f"matrix.{axis}" not in output.path]
+            if missing:
+                says = f"{path}.outputs: several members of the matrix would write {output.path!r}."
+                fix = f"Name every axis in it, such as {{{{ matrix.{missing[0]} }}}}."
+                self.said.wrong(given["outputs"], says, fix)
 
     def _path(self, node: Node, path: str) -> str:
         value = node.value

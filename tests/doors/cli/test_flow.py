@@ -193,6 +193,17 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
     assert git(tmp_path, "show", f"{ref}:out.txt") == "half"
 
 
+@pytest.mark.realtime
+@pytest.mark.row("F13", "F9")
+def test_time_that_runs_out_in_the_audit_is_told_with_its_phase(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
+    write(tmp_path, "timeouts: {step: 2s}\nsteps: [{id: a, run: 'true', audit: sleep 61}]")
+    assert run("run", "flow.yaml", "--json", cwd=tmp_path).code == 3
+    capture = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-timeout.json").read_text())
+    validate("timeout", capture)
+    assert capture["last_known_state"]["phase"] == "finalize"
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -397,6 +408,14 @@ def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(t
     assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
 
 
+def test_a_run_that_is_done_has_nothing_left_to_do(cli: Console) -> None:
+    cli.ok("run", write(cli.folder, "steps: [{id: a, python: 'os:getcwd'}]"))
+    name = base_of(cli.folder).name
+    said = cli("resume", name)
+    assert (said.code, "flow is done (1 done)" in said.out) == (0, True)
+    assert len(cli.ok("runs", "--json").json["runs"]) == 1
+
+
 def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
     (tmp_path / "first.txt").write_text("two\n")
@@ -406,6 +425,21 @@ def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path)
     assert "first.txt is gone" in run("resume", name, "--choose", "retry_step", cwd=tmp_path).err
     (tmp_path / "first.txt").write_text("one\n")
     assert run("resume", name, "--choose", "retry_step", cwd=tmp_path).code == 0
+
+
+def test_a_file_that_a_later_step_went_over_is_compared_with_what_that_one_left(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "steps:\n"
+        "- {id: make, run: [sh, -c, 'echo one > x.txt'], outputs: [x.txt]}\n"
+        "- {id: mend, needs: make, run: [sh, -c, 'echo two >> x.txt'], outputs: [x.txt]}\n"
+        "- {id: last, needs: mend, run: test -e go}\n",
+    )
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    (tmp_path / "go").touch()
+    ran = run("resume", base_of(tmp_path).name, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "x.txt").read_text() == "one\ntwo\n"
 
 
 def test_somebody_at_a_terminal_is_asked(tmp_path: Path) -> None:
@@ -445,7 +479,10 @@ def _typed(folder: Path, text: str, *args: str) -> Ran:
 def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path, columns: int) -> None:
     write(
         tmp_path,
-        "steps:\n- {id: slow, run: sleep 1.3}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
+        "steps:\n"
+        "- {id: slow, run: [sh, -c, '$PYTHON -m allswell checkin halfway; sleep 1.5'], env: {PYTHON: "
+        + sys.executable
+        + "}}\n- {id: m, run: 'true', matrix: {a: [1, 2, 3]}}\n"
         "- {id: last, needs: slow, run: 'true'}\n",
     )
     ran = at_terminal("run", "flow.yaml", cwd=tmp_path, columns=columns)
@@ -453,4 +490,45 @@ def test_a_tree_is_drawn_at_a_terminal_and_taken_away_at_the_end(tmp_path: Path,
     assert "slow" in ran.out
     assert "left" in ran.out
     assert "m ×3" in ran.out
+    assert "“halfway”" in ran.out
     assert "All's well:" in ran.out.split("left")[-1]
+
+
+# --- by several -------------------------------------------------------------------------------------------------------
+
+
+def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str) -> None:
+    """Two folders, as on two machines, and one store."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    script = 'touch "$1"; while ! test -e ../go; do sleep 0.05; done; pwd'
+    values = "matrix: {n: [1, 2, 3, 4]}"
+    write(here, f"steps:\n- {{id: a, run: [sh, -c, '{script}', sh, 'begun-{{{{ matrix.n }}}}'], {values}}}\n")
+    first = _start("run", "flow.yaml", "-j", "2", "--json", "--store", pg_url, cwd=here)
+    until(here / ".allswell" / "runs")
+    _until_two(here)
+    name = base_of(here).name
+    second = _start("work", "--run", name, "--slots", "2", "--json", "--store", pg_url, cwd=there)
+    _until_two(there)
+    (tmp_path / "go").touch()
+    assert (first.wait(60), second.wait(60)) == (0, 0)
+    for folder in (here, there):
+        receipts = list((folder / ".allswell" / "runs" / name / "flow" / "receipts").glob("*.json"))
+        assert [json.loads(path.read_text())["status"] for path in receipts] == ["done", "done"]
+    shown = json.loads(run("show", name, "--json", "--store", pg_url, cwd=here).out)
+    assert shown["tasks"] == {"done": 4}
+
+
+def _until_two(folder: Path) -> None:
+    """Wait until two steps have begun in a folder."""
+    end = time.monotonic() + 30
+    while len(list(folder.glob("begun-*"))) < 2:
+        assert time.monotonic() < end, f"nobody works in {folder}"
+        time.sleep(0.02)
+
+
+def test_only_a_flows_run_can_be_joined(cli: Console) -> None:
+    cli.ok("submit", "a", "--run", "night")
+    assert "has no steps of a flow" in cli("work", "--run", "night").err
+    assert "give no COMMAND" in cli("work", "--run", "night", "--", "true").err

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,12 +42,17 @@ class Disk(Files):
         self.written: list[tuple[str, object]] = []
         self.cut_at = cut_at
 
-    def replace(self, path: Path, content: bytes) -> None:
+    def replace_all(self, files: Sequence[tuple[Path, bytes]]) -> None:
+        """One after the other, so that each can be cut at."""
+        for path, content in files:
+            self._replace(path, content)
+
+    def _replace(self, path: Path, content: bytes) -> None:
         """Write as always, unless it is the write to be cut at: then half of a draft is all that is there."""
         if self._is_cut():
             path.with_name(f".{path.name}.cut.tmp").write_bytes(content[: len(content) // 2])
             raise CutHere
-        super().replace(path, content)
+        super().replace_all([(path, content)])
         self.written.append((path.name, json.loads(content) if path.suffix == ".json" else content))
 
     def append(self, path: Path, *lines: bytes) -> None:

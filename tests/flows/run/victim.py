@@ -58,9 +58,9 @@ def main(flow: str, where: str) -> int:
         case "begin":
             cut(StepAttempt, "_begin", step, lambda self, _: str(self.job.id), after=False)
         case "finalize":
-            cut(RunBase, "keep_receipt", step, lambda _, args: str(args[0].step_id), after=False)
+            cut(RunBase, "keep_receipts", step, lambda _, args: str(args[0][0].step_id), after=False)
         case "receipt":
-            cut(RunBase, "keep_receipt", step, lambda _, args: str(args[0].step_id), after=True)
+            cut(RunBase, "keep_receipts", step, lambda _, args: str(args[0][0].step_id), after=True)
         case "route":
             cut(Lease, "complete", step, lambda self, _: str(self.name), after=False)
         case "boundary":

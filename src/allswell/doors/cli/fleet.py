@@ -47,6 +47,7 @@ def add_to(app: Commands) -> None:
         epilog=examples(
             "allswell work --agent ada -- claude -p {prompt}",
             "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
+            "allswell work --run r_… --slots 4              steps of a flow, beside who started it",
         ),
     )(work)
     app.command("agents", rich_help_panel=LOOKING, epilog=examples("allswell agents", "allswell agents --json"))(agents)
@@ -87,6 +88,9 @@ def work(
         list[str] | None, Option("--pass", metavar="VAR", help="A variable it gets too (ANTHROPIC_*); repeatable.")
     ] = None,
     drain: Drain = False,
+    run: Annotated[
+        str | None, Option("--run", metavar="RUN", help="Take steps of this flow's run instead, in this folder.")
+    ] = None,
     store: Store = None,
     json: Json = False,
     command: Annotated[list[str] | None, Rest(metavar="-- COMMAND…", help="What is run for each task.")] = None,
@@ -99,6 +103,13 @@ def work(
     from allswell.domain.fleet import PLACES, AgentSpec, Fleet, wrong_with
 
     frame = Frame(store, json=json)
+    if run is not None:
+        from allswell.doors.cli.flowrun import join_flow
+
+        if command:
+            raise Refused("usage", "--run does what a flow's steps say; give no COMMAND", where="--run")
+        join_flow(frame, run, slots)
+        return
     if not command:
         raise Refused("no_command", "which command? allswell work [OPTIONS] -- COMMAND…", where="COMMAND")
     words = tuple(command)
@@ -207,6 +218,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
             float(settings.value("context_threshold") or 0),
             float(settings.value("session_threshold") or 0),
             number("session_margin"),
+            number("usage_limit_pause"),
         ),
         park_limits=settings.value("usage_limits") == "park",
         limit_pause=number("usage_limit_pause"),

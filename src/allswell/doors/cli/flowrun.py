@@ -20,6 +20,7 @@ from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from allswell.domain.arithmetic.finding import Finding
+    from allswell.domain.names import RunId
     from allswell.engine.watch import Watch
     from allswell.flows.run.base import RunBase
     from allswell.flows.run.runner import Runner, Summary
@@ -62,7 +63,9 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
             site = await make_site(watch, base, run)
             site.agents = frame.settings.fleet.agents
             site.tell("flow_started", run=run, announced=list(announced))
-            return await _ran(frame, Runner(site, run, jobs=jobs), flow)
+            summary = await _ran(frame, Runner(site, run, jobs=jobs), flow)
+            await _end(watch, run, summary)
+            return summary
 
     finish(frame, frame.run(work, making=True))
 
@@ -108,7 +111,7 @@ async def _resumed(
     from allswell.domain.capture import Choice
     from allswell.flows.run import resume as going
     from allswell.flows.run.discard import discard
-    from allswell.flows.run.runner import Runner
+    from allswell.flows.run.runner import Runner, Summary, Verdict
     from allswell.flows.run.site import in_thread
     from allswell.flows.run.standing import check_outputs, cut_off, look
     from allswell.flows.run.start import make_site
@@ -120,6 +123,11 @@ async def _resumed(
     diff = going.changes_in_file(base, source)
     _tell_standing(frame, base, flow, standing, diff)
     await check_outputs(watch, base, standing)
+    members = [member.id for step in flow.steps for member in step.members()]
+    if all(name in standing.done for name in members):
+        shown = base.shown(base.path)
+        states = dict.fromkeys(members, "done")
+        return Summary(base.record.run, flow.name, shown, Verdict.DONE, states, {}, (), 0)
     cut: CutOff | None = await in_thread(lambda: cut_off(base, standing))
     chosen = None if cut is None else chosen_for(frame, cut, choose)
     if cut is not None and chosen is None:
@@ -139,7 +147,33 @@ async def _resumed(
     choice = None if chosen is None else chosen.value
     site.tell("flow_resumed", run=run, done=len(standing.done), choice=choice, kept=None if kept is None else kept.name)
     before = dict.fromkeys(standing.done, "done") | dict.fromkeys(standing.skipped, "skipped")
-    return await _ran(frame, Runner(site, run, jobs=jobs, before=before), flow)
+    summary = await _ran(frame, Runner(site, run, jobs=jobs, before=before), flow)
+    await _end(watch, run, summary)
+    return summary
+
+
+def join_flow(frame: Frame, run: str, jobs: int) -> None:
+    """Take steps of a run that another process has started, for as long as there are any."""
+    from allswell.timing.clock import SystemClock
+
+    async def work(watch: Watch) -> Summary:
+        from allswell.doors.cli.ids import find_run
+        from allswell.flows.run.join import join
+        from allswell.flows.run.runner import Runner
+        from allswell.flows.run.start import make_site, this_runner
+
+        id_ = await find_run(watch.engine.store, run)
+        base = await join(watch, id_, frame.home, Path.cwd(), SystemClock().wall())
+        site = await make_site(watch, base, id_)
+        site.agent, site.agents = this_runner("join"), frame.settings.fleet.agents
+        return await _ran(frame, Runner(site, id_, jobs=jobs), None)
+
+    summary = frame.run(work)
+    how = summary.verdict.value.replace("_", " ")
+    words = f"{summary.flow} ({summary.run}): {how}; {summary.ran:,} steps were done here"
+    frame.say({"run": summary.run, "verdict": summary.verdict, "ran": summary.ran}, words)
+    if summary.verdict == "interrupted":
+        frame.leave(Exit.INTERRUPTED)
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -160,7 +194,7 @@ def _loaded(frame: Frame, file: str, source: bytes) -> tuple[Flow, list[Finding]
     return flow, found
 
 
-async def _ran(frame: Frame, runner: Runner, flow: Flow) -> Summary:
+async def _ran(frame: Frame, runner: Runner, flow: Flow | None) -> Summary:
     """Run it to its end, shown as it goes; signals stop it, with everything that belongs to it (F13)."""
     import asyncio
 
@@ -181,7 +215,6 @@ async def _ran(frame: Frame, runner: Runner, flow: Flow) -> Summary:
             loop.remove_signal_handler(number)
     runner.site.tell("flow_stopped", verdict=summary.verdict)
     await runner.site.written()
-    await _end(runner, summary)
     return summary
 
 
@@ -192,14 +225,13 @@ def _stopped(frame: Frame, runner: Runner, number: signal.Signals) -> None:
         remark(f"stopping {len(runner.active)} steps, with what they have kept; again to stop at once")
 
 
-async def _end(runner: Runner, summary: Summary) -> None:
+async def _end(watch: Watch, run: RunId, summary: Summary) -> None:
     """A run that has come to its end is closed in the store; one that waits or was interrupted stays open."""
     from allswell.domain.command import EndRun
 
     if summary.verdict in ("done", "failed"):
-        watch = runner.site.watch
         with contextlib.suppress(Refused):  # its deadline was quicker
-            await watch.engine.do(EndRun(watch.new_command(), runner.run_id, summary.verdict.value))
+            await watch.engine.do(EndRun(watch.new_command(), run, summary.verdict.value))
 
 
 def _inputs(given: Sequence[str]) -> dict[str, str]:

@@ -32,9 +32,9 @@ _MARKS = {
 _STYLES = {"held": "held", "done": "done", "failed": "failed", "asked": "waiting", "delayed": "waiting"}
 
 
-async def watch_flow(runner: Runner, flow: Flow) -> None:
-    """Show a flow for as long as it runs; cancelled when it is over."""
-    if at_a_terminal():
+async def watch_flow(runner: Runner, flow: Flow | None) -> None:
+    """Show a flow for as long as it runs; cancelled when it is over. Who only takes steps of one has lines, no tree."""
+    if flow is not None and at_a_terminal():
         await _draw(runner, flow)
     else:
         runner.site.heard = _line
@@ -121,7 +121,9 @@ def _at_work(attempt: StepAttempt) -> str:
     again = f"attempt {attempt.lease.attempt}, " if attempt.lease.attempt > 1 else ""
     phase = "" if attempt.phase == "work" else f"{attempt.phase}, "
     left = show(attempt.lease.until_limit // 1000 * 1000)
-    return f"{again}{phase}{show(attempt.elapsed() // 1000 * 1000)}, {left} left"
+    took = show(attempt.elapsed() // 1000 * 1000) if attempt.elapsed() >= 1000 else "0s"
+    said = plain(attempt.progress())
+    return f"{again}{phase}{took}, {left} left" + (f"  {said}" if said else "")
 
 
 def _word(state: str) -> str:

@@ -23,7 +23,7 @@ from allswell.domain.question import ESCALATION_OPTIONS
 from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.errors import LeaseLost, Refused
 from allswell.flows.run.agents import find_agent, order_of_agent
 from allswell.flows.run.artifacts import collect
 from allswell.flows.run.auditing import AUDITS_MOST, audit
@@ -76,6 +76,10 @@ class StepAttempt:
         """How long it has been at it, in milliseconds."""
         return self.site.clock.monotonic() - self._began_at
 
+    def progress(self) -> str:
+        """The last proof of progress, in words."""
+        return "" if self._doing is None else self._doing.progress()
+
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
         self._stopped = (reason, at_once)
@@ -92,8 +96,8 @@ class StepAttempt:
         try:
             self.job = await self._begin()
             came = await self._work()
-        except AllswellError as error:  # a value that is not there, an agent that is not known: it was never begun
-            came = failed(str(error))
+        except Refused as error:  # a value that is not there, a path that leads outside: it was never begun
+            came = failed(error.message)
         came = await self._finalize(came)
         status = await self._route(came)
         data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
@@ -193,12 +197,12 @@ class StepAttempt:
         return came
 
     async def _keep_receipt(self, came: Came) -> None:
-        def keep() -> StepReceipt:
-            made = self._made(came)
-            self.site.base.keep_receipt(made)
-            return made
-
-        self.receipt = await self.site.aside(keep)
+        if came.status is StepStatus.DONE and isinstance(self.job.work, Function):
+            made = self._made(came)  # nothing has to be looked for
+        else:
+            made = await self.site.aside(lambda: self._made(came))
+        await self.site.keep(made)
+        self.receipt = made
 
     def _made(self, came: Came) -> StepReceipt:
         job, site = self.job, self.site

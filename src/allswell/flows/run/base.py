@@ -65,6 +65,10 @@ class FlowEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     data: dict[str, Any] = {}
 
 
+def _written(content: msgspec.Struct) -> bytes:
+    return msgspec.json.format(_ENCODE.encode(content), indent=2) + b"\n"
+
+
 def stamp(wall: int) -> str:
     """A moment of the wall clock, in milliseconds, as ISO 8601 has it."""
     return datetime.fromtimestamp(wall / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -115,11 +119,13 @@ class RunBase:
         """The file of an attempt's receipt."""
         return self.receipts / f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
 
-    def keep_receipt(self, receipt: StepReceipt) -> Path:
+    def keep_receipt(self, receipt: StepReceipt) -> None:
         """Write an attempt's receipt."""
-        path = self.receipt_path(receipt)
-        self._replace(path, receipt)
-        return path
+        self._replace(self.receipt_path(receipt), receipt)
+
+    def keep_receipts(self, receipts: Sequence[StepReceipt]) -> None:
+        """Write receipts of several attempts."""
+        self.files.replace_all([(self.receipt_path(one), _written(one)) for one in receipts])
 
     def capture_path(self, step: str) -> Path:
         """The file of a step's latest timeout."""
@@ -161,7 +167,7 @@ class RunBase:
         return read_lines(self.events, FlowEvent)
 
     def _replace(self, path: Path, content: msgspec.Struct) -> None:
-        self.files.replace(path, msgspec.json.format(_ENCODE.encode(content), indent=2) + b"\n")
+        self.files.replace(path, _written(content))
 
     # --- who runs it --------------------------------------------------------------------------------------------------
 

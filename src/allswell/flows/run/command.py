@@ -97,6 +97,11 @@ class CommandWork:
         if self._attempt is not None:
             self._attempt.stop(reason, grace=0 if at_once else None)
 
+    def progress(self) -> str:
+        """The last proof of progress: what it said in a check-in, or what its protocol showed."""
+        last = None if self._attempt is None else self._attempt.standing.progress
+        return "" if last is None else last.what
+
     def _came(self, outcome: Outcome) -> Came:
         status = _STATUS.get(outcome.end, StepStatus.FAILED)
         streams = self._named()

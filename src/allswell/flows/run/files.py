@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,20 +26,28 @@ class Files:
 
     def replace(self, path: Path, content: bytes) -> None:
         """Give a file new content, wholly or not at all; `Unavailable` if the disk does not take it."""
-        draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+        self.replace_all([(path, content)])
+
+    def replace_all(self, files: Sequence[tuple[Path, bytes]]) -> None:
+        """Give files new content, each wholly or not at all; their folders are flushed once for all of them."""
+        drafts = [path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp") for path, _ in files]
+        path = files[0][0]
         try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "wb") as into:
-                into.write(content)
-                into.flush()
-                os.fsync(into.fileno())
-            draft.replace(path)
-            _flush_folder(path.parent)
+            for (path, content), draft in zip(files, drafts, strict=True):
+                handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                with os.fdopen(handle, "wb") as into:
+                    into.write(content)
+                    into.flush()
+                    os.fsync(into.fileno())
+                draft.replace(path)
+            for folder in dict.fromkeys(path.parent for path, _ in files):
+                _flush_folder(folder)
         except OSError as error:
             raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
         finally:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
+            for draft in drafts:
+                with contextlib.suppress(OSError):
+                    draft.unlink(missing_ok=True)
 
     def append(self, path: Path, *lines: bytes) -> None:
         """Add lines, each with its end; `Unavailable` if the disk does not take them."""

@@ -101,6 +101,10 @@ class FunctionWork:
             if at_once and not self._over.done():
                 self._over.set_result(None)
 
+    def progress(self) -> str:
+        """Nothing: a function says what it has to say by returning."""
+        return ""
+
     def _returned(self, result: object) -> Came:
         try:
             to_json(result, f"what {self._job.id} returned")

@@ -150,7 +150,10 @@ class Runner:
         return row.task.id == task_for_key(f"{self.run_id}/{row.task.name}")
 
     def _begin(self, lease: Lease) -> None:
-        attempt = StepAttempt(self.site, lease, msgspec.convert(lease.payload, Job))
+        base = self.site.base
+        given = msgspec.convert(lease.payload, Job)
+        job = msgspec.structs.replace(given, home=str(base.home), folder=base.record.folder)  # those of this machine
+        attempt = StepAttempt(self.site, lease, job)
         self.active[lease.task] = attempt
         if self._interrupted is not None:
             attempt.stop(self._interrupted)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.fleet import AgentSpec
+from allswell.domain.step_receipt import StepReceipt
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.flows.run.base import FlowEvent, RunBase, stamp
@@ -53,6 +54,8 @@ class Site:
     """Is told of every line of the log as it is written."""
     _lines: list[FlowEvent] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
+    _receipts: list[tuple[StepReceipt, asyncio.Future[None]]] = field(default_factory=list)
+    _keeping: asyncio.Future[None] | None = None
 
     def last_good(self) -> str | None:
         """The last step that ended well."""
@@ -78,6 +81,26 @@ class Site:
         while self._lines:
             lines, self._lines = self._lines, []
             await self.aside(partial(self.base.keep_events, lines))
+
+    async def keep(self, receipt: StepReceipt) -> None:
+        """Write a receipt, together with others that come while the last are written; durable when this returns."""
+        kept = asyncio.get_running_loop().create_future()
+        self._receipts.append((receipt, kept))
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.ensure_future(self._keep_all())
+        await kept
+
+    async def _keep_all(self) -> None:
+        while self._receipts:
+            some, self._receipts = self._receipts, []
+            error: BaseException | None = None
+            try:
+                await self.aside(partial(self.base.keep_receipts, [receipt for receipt, _ in some]))
+            except BaseException as raised:  # noqa: BLE001 - it goes to all who wait for it
+                error = raised
+            for _, kept in some:
+                if not kept.done():
+                    kept.set_result(None) if error is None else kept.set_exception(error)
 
     async def written(self) -> None:
         """Wait until all that was told is on the disk."""

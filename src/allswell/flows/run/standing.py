@@ -9,7 +9,7 @@ import msgspec
 from allswell.domain.capture import ContextForResume, Offer, offered
 from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId
 from allswell.domain.run import Run
-from allswell.domain.step_receipt import StepReceipt, StepStatus
+from allswell.domain.step_receipt import Artifact, StepReceipt, StepStatus
 from allswell.domain.task import OPEN, State
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
@@ -86,17 +86,18 @@ async def tasks_of(watch: Watch, run: RunId) -> list[TaskRow]:
 
 async def check_outputs(watch: Watch, base: RunBase, standing: Standing) -> None:
     """Refuse to go on where a file is not what a finished step left: it will not be run again to make it anew."""
-    wrong = []
-    for name, task in standing.done.items():
+    last: dict[str, tuple[str, Artifact]] = {}
+    for name in sorted(standing.done, key=lambda one: standing.rows[one].task.ended_at or 0):
         try:
-            given = msgspec.convert(await watch.result(task), StepResult)
+            given = msgspec.convert(await watch.result(standing.done[name]), StepResult)
         except msgspec.ValidationError:
             continue
-        wrong += [
-            f"step {name}: {why}"
-            for artifact in given.artifacts
-            if (why := changed(Path(base.record.folder), artifact)) is not None
-        ]
+        last |= {artifact.path: (name, artifact) for artifact in given.artifacts}  # a later step may have gone over it
+    wrong = [
+        f"step {name}: {why}"
+        for name, artifact in last.values()
+        if (why := changed(Path(base.record.folder), artifact)) is not None
+    ]
     if wrong:
         more = f" ({len(wrong) - 1} more)" if len(wrong) > 1 else ""
         text = f"{wrong[0]}{more}; bring it back as it was, or run the flow anew"

@@ -41,9 +41,9 @@ class Beginning(msgspec.Struct, frozen=True):
     announced: tuple[str, ...] = ()
 
 
-def this_runner() -> str:
-    """Who holds the leases of the steps that this process runs."""
-    return f"flow-{socket.gethostname()}-{os.getpid()}"[:200]
+def this_runner(kind: str = "flow") -> str:
+    """Who holds the leases of the steps that this process runs; one that joined another's run is of kind `join`."""
+    return f"{kind}-{socket.gethostname()}-{os.getpid()}"[:200]
 
 
 def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None = None) -> RunBase:

@@ -45,6 +45,10 @@ class Doing(Protocol):
         """Order the stop; what there is is kept first."""
         ...
 
+    def progress(self) -> str:
+        """The last proof of progress, in words; empty where there was none."""
+        ...
+
 
 def failed(error: str, kind: ErrorClass = ErrorClass.VALIDATION) -> Came:
     """Work that cannot be done."""
