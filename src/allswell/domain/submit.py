@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 
 import msgspec
 
@@ -145,6 +144,8 @@ def digest(new: NewTask) -> str:
     """A short print of a submission, to tell a repetition from another task under the same key."""
     if not new.keyed:
         return ""
+    from hashlib import blake2b  # most tasks have no key, and who only looks has none at all
+
     # Not what follows from settings or from the moment: the same words said again are the same task.
     said = (new.name, new.run, new.role, new.services, new.priority, new.payload, new.critical, new.if_need_fails)
     return blake2b(msgspec.json.encode(said), digest_size=8).hexdigest()

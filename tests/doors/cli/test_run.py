@@ -329,6 +329,26 @@ def test_a_worktree_of_its_own(shell: Shell) -> None:
     assert unused["task"] not in git("branch", cwd=shell.folder)
 
 
+def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(shell: Shell) -> None:
+    (shell.folder / ".git").rename(shell.folder.parent / "git")
+    assert "is in no git repository" in shell("run", "--worktree", "--", "true", code=2).stderr
+    assert shell.json("tasks", "--all")["tasks"] == []
+    assert list((shell.folder / ".allswell" / "attempts").glob("*")) == []
+
+
+def test_a_resumed_task_takes_what_is_asked_for_now(shell: Shell) -> None:
+    ran = shell.run_json("--timeout", "700ms", "--grace", "100ms", "--", "sh", "-c", "exec sleep 600", code=124)
+    refused = shell("run", "--resume", ran["task"], "--timeout", "1s", code=2)
+    assert "keeps its limit of 700ms as long as it is open" in refused.stderr
+    again = shell.run_json("--resume", ran["task"], "--retries", "1", code=124)
+    assert again["attempts"] == 2
+    shell("answer", ran["task"], "skip")
+    (shell.folder / "sleep").write_text("#!/bin/sh\n")
+    anew = shell.run_json("--resume", ran["task"], "--timeout", "800ms", code=124)
+    assert anew["task"] != ran["task"]
+    assert "its limit of 800ms" in anew["reason"]
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_at_a_terminal_a_line_says_how_it_stands(shell: Shell, columns: int) -> None:
     script = "echo first; sleep 2.5; echo last"
@@ -353,6 +373,18 @@ def test_a_reader_that_goes_away_ends_the_command_as_a_pipe_does(shell: Shell) -
     done = shell.sh(script)
     assert done.stdout == "y\n"
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_takes_nothing_cannot_keep_us_from_stopping(shell: Shell) -> None:
+    writer = "import os; os.write(1, b'x' * 300_000); open('printed', 'w').close()"
+    running = shell.start("--", sys.executable, "-c", writer)
+    until((shell.folder / "printed").exists)
+    time.sleep(0.2)  # it has ended, and its output stands in our pipe
+    assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(20) == 0, "the command had ended well"
+    assert running.stdout is not None
+    running.communicate()
 
 
 @pytest.mark.realtime

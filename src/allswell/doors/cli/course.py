@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allswell.app import make_watch, store_for
-from allswell.domain.command import Keep, Release, Submit
-from allswell.domain.duration import parse
+from allswell.domain.command import Submit
+from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.receipt import End, told
@@ -31,15 +31,15 @@ from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
 from allswell.engine.watch import Watch
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.errors import AllswellError, Refused
 from allswell.runtime.attempt import (
     AttemptLimits,
     Flight,
     Home,
     Order,
     Outcome,
-    Settled,
     Tries,
+    give_back,
     order_for,
     settle,
     take_off,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from allswell.runtime.worktree import Worktree
 
 ROLE = "run"
+GRACE = 10_000
 IDLE = 300_000
 """Milliseconds without proof of progress after which a command is ended, where neither flag nor setting says so."""
 AGENTS_OWN = ("ANTHROPIC_*", "CLAUDE_*", "OPENAI_*", "CODEX_*", "GEMINI_*", "SSH_AUTH_SOCK")
@@ -98,7 +99,7 @@ class Course:
         timeout: str | None,
         idle: str | None,
         retries: int | None,
-        grace: str,
+        grace: str | None,
         name: str | None,
         worktree: bool,
         hand_on: Sequence[str],
@@ -112,6 +113,9 @@ class Course:
         self._screen = Screen(silent=frame.json)
         self._clock = SystemClock()
         self._signal: int | None = None
+        self._tree: Worktree | None = None
+        given = {"timeout": timeout, "idle": idle, "retries": retries, "grace": grace}
+        self._flags = [name for name, value in given.items() if value is not None]
         policies = frame.settings.policies()
         self._policy = policies.get(ROLE, policies.get("", Policy()))
         limit = self._policy.timeout if timeout is None else parse(timeout, where="--timeout")
@@ -122,7 +126,7 @@ class Course:
             str(Path.cwd()) if resume is None else "",
             limit,
             self._idle(idle, limit),
-            parse(grace, where="--grace"),
+            GRACE if grace is None else parse(grace, where="--grace"),
             retries or 0,
             names,
         )
@@ -177,13 +181,7 @@ class Course:
         async with make_watch(store, pace=settings.pace(), policies=settings.policies()) as watch:
             await self._settle(watch)
             task, order, note = await (self._submit(watch) if self._resume is None else self._again(watch))
-            ran = Ran(Exit.FINE, task)
-            if self._worktree:
-                from allswell.runtime.worktree import make_worktree
-
-                tree = await asyncio.to_thread(make_worktree, Path(order.cwd), self._home.worktrees, task)
-                ran.worktree = tree
-                order = self._order(self._asked, tree.inside(Path(order.cwd)))
+            ran = Ran(Exit.FINE, task, worktree=self._tree)
             resume = (f"allswell run --resume {task}" + (" --worktree" if self._worktree else ""),)
             await self._try(watch, task, replace(order, resume=resume), note, ran)
             if ran.untold is None:
@@ -198,9 +196,20 @@ class Course:
         (new,) = watch.new_tasks(
             [{"name": self._task_name(asked), "role": ROLE, "payload": {"run": asked}, "policy": self._limits(asked)}]
         )
+        order = await self._placed(new.id, order)
         note = self._note(new.id, new.name, order)
         await watch.engine.do(Submit(watch.new_command(), (new,)))
         return new.id, order, note
+
+    async def _placed(self, task: TaskId, order: Order) -> Order:
+        """The order in a worktree of the task's own, if that is wanted: made before the task is, or refused with it."""
+        if not self._worktree:
+            return order
+        from allswell.runtime.worktree import make_worktree
+
+        place = Path(order.cwd)
+        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees, task)
+        return self._order(self._asked, self._tree.inside(place))
 
     def _limits(self, asked: Asked) -> Policy:
         """The task's policy: its limit is ours, and nobody is asked for check-ins who cannot give any."""
@@ -256,7 +265,7 @@ class Course:
             asked = msgspec.json.decode(payload or "null", type=dict[str, Asked])["run"]
         except (msgspec.DecodeError, KeyError):
             raise Refused("not_a_run", f"{task} was not made by `allswell run`", where="--resume") from None
-        self._asked = asked
+        self._asked = asked = self._with_flags(asked)
         order = self._checked = self._order(asked)
         if row is None or row.task.state != OPEN:
             self._name = self._name or (None if row is None else row.task.name)
@@ -264,7 +273,18 @@ class Course:
         if row.waits:
             text = f"{row.task.name} waits for a human; `allswell why {task}` tells for what"
             raise Refused("not_ready", text, where="--resume")
-        return task, order, None
+        if asked.timeout != row.task.timeout:
+            if "timeout" in self._flags:
+                text = f"{row.task.name} keeps its limit of {show(row.task.timeout)} as long as it is open"
+                raise Refused("usage", f"--timeout: {text}; leave it out, or cancel the task first", where="--timeout")
+            self._asked = asked = msgspec.structs.replace(asked, timeout=row.task.timeout)  # a human has raised it
+            order = self._order(asked)
+        return task, await self._placed(task, order), None
+
+    def _with_flags(self, asked: Asked) -> Asked:
+        """What was asked for then, with what is asked for now."""
+        now = {name: getattr(self._asked, name) for name in self._flags}
+        return msgspec.structs.replace(asked, **now, env=(*asked.env, *self._asked.env))
 
     async def _try(self, watch: Watch, task: TaskId, order: Order, note: FlightFile | None, ran: Ran) -> None:
         tries = Tries(watch, self._home, agent=self._agent, retries=self._asked.retries)
@@ -317,26 +337,10 @@ class Course:
         if not self._home.attempts.is_dir() or not any(self._home.attempts.iterdir()):
             return
         for left in await asyncio.to_thread(settle, self._home):
-            if await self._release(watch, left):
+            if await give_back(watch, left):
                 remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
             elif left.path is not None:
                 left.path.unlink(missing_ok=True)
-
-    async def _release(self, watch: Watch, left: Settled) -> bool:
-        """Give back what a dead supervisor held, and note the receipt; whether there was an attempt at all."""
-        flight = left.flight
-        gone = Release(watch.new_command(), flight.task, flight.token, flight.agent, left.receipt.reason)
-        try:
-            await watch.engine.do(gone)
-        except LeaseLost:
-            if all(past.token != flight.token for past in await watch.attempts(flight.task)):
-                return False  # it was killed before it had the lease
-        except Refused:
-            return False  # it was killed before the task was there
-        told_of = (left.receipt.id, left.receipt.status.value, str(left.path or ""))
-        with contextlib.suppress(LeaseLost, Refused):
-            await watch.engine.do(Keep(watch.new_command(), flight.task, flight.token, flight.agent, *told_of))
-        return True
 
     # --- telling ------------------------------------------------------------------------------------------------------
 

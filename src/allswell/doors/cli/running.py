@@ -52,7 +52,9 @@ def run(
     retries: Annotated[
         int | None, Option("--retries", metavar="N", min=0, max=1_000, help="Try so often again.")
     ] = None,
-    grace: Annotated[str, Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL.")] = "10s",
+    grace: Annotated[
+        str | None, Option("--grace", metavar="TIME", help="Between SIGTERM and SIGKILL. Default: 10s.")
+    ] = None,
     name: Annotated[str | None, Option("--name", metavar="NAME", help="The task's name. Default: the command.")] = None,
     worktree: Annotated[bool, Option("--worktree", help="Run it in a git worktree of its own.")] = False,
     hand_on: Annotated[

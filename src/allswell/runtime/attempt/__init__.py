@@ -20,7 +20,7 @@ from allswell.runtime.attempt.attempt import Attempt
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.attempt.flight import Flight, take_off
 from allswell.runtime.attempt.order import AttemptLimits, Order, Outcome, order_for
-from allswell.runtime.attempt.settle import Settled, settle
+from allswell.runtime.attempt.settle import Settled, give_back, settle
 from allswell.runtime.attempt.tries import Tries
 from allswell.runtime.receipts import Home, Receipts
 
@@ -38,6 +38,7 @@ __all__ = [
     "Settled",
     "Sign",
     "Tries",
+    "give_back",
     "order_for",
     "report",
     "settle",

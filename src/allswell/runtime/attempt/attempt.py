@@ -51,6 +51,8 @@ _TELL_EVERY = 15_000
 """Milliseconds between two tellings to the store that the agent's protocol shows progress."""
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
+_TAKEN = 0.5
+"""Seconds for a watcher to take what is left of the output, once we were told to stop."""
 _BEYOND = 10.0
 """Seconds after the grace in which a reaper must have answered."""
 
@@ -320,9 +322,7 @@ class Attempt:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         elif keeping.receipt is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
-        if self._streams is not None:
-            stopped = ended.result is not None and ended.result.ending is not Ending.EXITED
-            await self._streams.drained(_BEYOND if stopped else None)
+        await self._drain(ended)
         return Outcome(
             ended.end,
             ended.reason,
@@ -333,6 +333,21 @@ class Attempt:
             warnings=keeping.warnings,
             transcript=self._transcript(ended),
         )
+
+    async def _drain(self, ended: Ended) -> None:
+        """Let whoever watches take what is left: as long as that takes, unless somebody was told to stop."""
+        loop = asyncio.get_running_loop()
+        stopped = ended.result is not None and ended.result.ending is not Ending.EXITED
+        until = loop.time() + _BEYOND if stopped else None
+
+        def given_up() -> bool:
+            nonlocal until
+            if until is None and self._stopping.done():
+                until = loop.time() + _TAKEN
+            return until is not None and loop.time() >= until
+
+        if self._streams is not None:
+            await self._streams.drained(given_up)
 
     def _transcript(self, ended: Ended) -> tuple[Path | None, Path | None]:
         if (

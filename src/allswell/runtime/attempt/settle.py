@@ -2,17 +2,22 @@
 
 Reapers end their trees when the supervisor dies, within the grace; whoever comes sooner than that helps
 (`end_left_over` ends only what is certainly of the tree). Then the snapshot is taken and the receipt written, as the
-dead one would have. What follows for the task is the caller's to say: its lease may still live, or be somebody else's.
+dead one would have. What follows for the task is the caller's to say: its lease may still live, or be somebody else's;
+`give_back` says what is usually meant.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from allswell.domain.command import Keep, Release
 from allswell.domain.receipt import End, Receipt
 from allswell.domain.snapshot import Limits
+from allswell.engine.watch import Watch
+from allswell.errors import LeaseLost, Refused
 from allswell.runtime.attempt.desk import remove
 from allswell.runtime.attempt.flight import Flight, unwatched
 from allswell.runtime.attempt.keeping import Ended, Keeping
@@ -59,3 +64,23 @@ def _settle(flight: Flight, home: Home, clock: Clock) -> Settled:
     ended = Ended(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
     receipt = keeping.write(ended, partial=bool(survivors or doubts))
     return Settled(flight, receipt, keeping.path, doubts)
+
+
+async def give_back(watch: Watch, left: Settled) -> bool:
+    """Give back what a dead supervisor held, and let the journal know of the receipt.
+
+    Whether there was an attempt at all: who was killed before it had the lease has left a note and nothing else.
+    """
+    flight, receipt = left.flight, left.receipt
+    held = (flight.task, flight.token, flight.agent)
+    try:
+        await watch.engine.do(Release(watch.new_command(), *held, receipt.reason))
+    except LeaseLost:
+        if all(past.token != flight.token for past in await watch.attempts(flight.task)):
+            return False
+    except Refused:
+        return False  # the task itself was never there
+    told = (receipt.id, receipt.status.value, str(left.path or ""))
+    with suppress(LeaseLost, Refused):
+        await watch.engine.do(Keep(watch.new_command(), *held, *told))
+    return True

@@ -15,6 +15,8 @@ from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump
 
 _NAMES = ("stdout", "stderr")
+_SOON, _LATER = 0.001, 0.05
+"""Seconds between two looks at whether everything has passed, at first and at most."""
 _ROOM = 1 << 19
 """Bytes in a pipe between the reaper and us: each turn of one of three processes costs time."""
 
@@ -79,12 +81,14 @@ class Streams:
             os.close(into)
         self.into = []
 
-    async def drained(self, seconds: float | None) -> None:
-        """Wait until all that was printed has been handed on; with a bound, where somebody may not take it."""
+    async def drained(self, given_up: Callable[[], bool]) -> None:
+        """Wait until all that was printed has been handed on, or until it is given up: somebody may not take it."""
         self.let_go()
-        loop = asyncio.get_running_loop()
-        for pump in self._pumps:
-            await loop.run_in_executor(None, pump.join, seconds)
+        pause = _SOON
+        # Polled, not joined in a thread of the loop's: whoever ends the loop would wait for that thread for ever.
+        while not all(pump.join(0) for pump in self._pumps) and not given_up():
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LATER)
 
     def close(self, *, keep: bool = True) -> None:
         """Give everything back; without `keep`, the files are gone."""
