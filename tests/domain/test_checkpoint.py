@@ -96,3 +96,16 @@ def test_a_check_in_with_such_a_text_says_how_far_the_work_is_and_goes_to_the_ne
     handover = life.case.task.record.handover
     assert handover is not None
     assert (handover.note, handover.progress) == (SECOND, 0.9)
+
+
+def test_a_hostile_text_costs_no_more_than_reading_it() -> None:
+    """Each took minutes with a pattern that may go back; pytest's own limit is the judge."""
+    for text in (
+        "\n" * 16_000 + "checkpoint",
+        "CHECKPOINT: x\nProgress: " + "1" * 16_000,
+        "CHECKPOINT: x\nStatus: " + "- * " * 4_000,
+        "CHECKPOINT:\n" * 1_300,
+        "CHECKPOINT: x\n" + "Completed:\n" * 1_300,
+    ):
+        for _ in range(20):
+            read(text)

@@ -39,12 +39,15 @@ def test_at_ten_percent_of_the_session_it_pauses_until_five_minutes_after_the_re
 
 
 @pytest.mark.row("O6")
-def test_a_session_that_does_not_say_when_it_is_reset_is_looked_at_until_it_has_room() -> None:
+def test_a_session_that_does_not_say_when_it_is_reset_is_waited_for_until_it_has_room_and_not_for_ever() -> None:
     level, acts = judge(Level(), Usage(session=2.0), TEN, NOON)
-    assert (acts, level.until) == (("pause",), None)
-    assert tick(level, Millis(NOON + 10**9))[1] == ()
+    assert (acts, level.until) == (("pause",), NOON + 15 * MINUTE)
     assert judge(level, Usage(session=10.0), TEN, NOON)[1] == ()
     assert judge(level, Usage(session=90.0), TEN, NOON) == (Level(), ("resume",))
+    assert tick(level, Millis(NOON + 15 * MINUTE)) == (Level(), ("resume",))
+    told, _ = judge(level, Usage(session=2.0, resets_at=Millis(NOON + 60 * MINUTE)), TEN, NOON)
+    assert (told.until, told.told) == (NOON + 65 * MINUTE, True)
+    assert judge(told, Usage(session=90.0), TEN, NOON)[1] == (), "what it was told, it waits for"
 
 
 def test_what_a_source_may_say() -> None:

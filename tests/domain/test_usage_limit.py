@@ -18,6 +18,8 @@ def test_claudes_own_event_says_when_it_ends() -> None:
     assert found is not None
     assert (found.at, found.sure) == (AT * 1_000, True)
     assert "five_hour" in found.said
+    for more in ({"isUsingOverage": True}, {"overageStatus": "allowed"}):
+        assert read(line(type="rate_limit_event", rate_limit_info={**info, **more})) is None, "paid for, it goes on"
     for status in ("allowed", "allowed_warning"):
         assert read(line(type="rate_limit_event", rate_limit_info={**info, "status": status})) is None
 
@@ -85,3 +87,14 @@ def test_codex_with_the_answer_inside() -> None:
 )
 def test_what_is_none(printed: bytes) -> None:
     assert read(printed) is None
+
+
+def test_a_hostile_line_costs_no_more_than_reading_it() -> None:
+    for printed in (
+        b"You've hit your usage limit. Try again in " + b"1 d " * 12_000,
+        b"You've hit your usage limit. Try again in " + b"1 and " * 9_000,
+        b"error: " * 9_000 + b"usage limit reached",
+        b"usage limit reached " + b"9" * 60_000,
+    ):
+        for _ in range(20):
+            read(printed)

@@ -21,7 +21,7 @@ import re
 
 import msgspec
 
-_HEAD = re.compile(r"^[\s>#*_`-]*CHECKPOINT\b[*_`]*\s*:[*_`]*[ \t]*(?P<task>[^\n]*)$", re.IGNORECASE | re.MULTILINE)
+_HEAD = re.compile(r"^[ \t>#*_`-]*CHECKPOINT\b[*_`]*\s*:[*_`]*[ \t]*(?P<task>[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _LABELS = {
     "status": "status",
     "completed": "completed",
@@ -43,6 +43,8 @@ _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|\[[ xX]\])\s+")
 _PERCENT = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:%|percent\b)", re.IGNORECASE)
 _PARTS = re.compile(r"(\d+)\s*(?:/|of|out of)\s*(\d+)", re.IGNORECASE)
 _SHARE = re.compile(r"\s*([01](?:\.\d+)?|\.\d+)\s*")
+_SHOWN = 200
+"""Characters in which a share must stand: what an agent writes is searched, so it is bounded."""
 _NOTHING = frozenset(("", "none", "n/a", "na", "-", "nothing", "no", "no blockers"))
 
 
@@ -121,6 +123,7 @@ def _listed(lines: list[str]) -> tuple[str, ...]:
 
 
 def _share(words: str) -> float | None:
+    words = words[:_SHOWN]
     if percent := _PERCENT.search(words):
         share = float(percent[1].replace(",", ".")) / 100
     elif (parts := _PARTS.search(words)) and int(parts[2]):

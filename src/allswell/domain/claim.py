@@ -14,6 +14,8 @@ from allswell.errors import Refused
 
 STEP_ROLE = "step"
 """The role of a flow's steps, which need what only their runner has: the flow's folder, its agents, its values."""
+RUN_ROLE = "run"
+"""The role of commands under watch, which run where they were started; whoever started one can resume it."""
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
 
@@ -30,10 +32,13 @@ def check_claim(claim: Claim) -> None:
 
 
 def fits(claim: Claim, role: str) -> bool:
-    """Whether a claim asks for tasks of a role; who takes any role is not meant to take steps out of a flow."""
+    """Whether a claim asks for tasks of a role.
+
+    Who takes any role is not meant to take steps out of a flow, or a command that was stopped and waits to be resumed.
+    """
     if claim.roles is not None:
         return role in claim.roles
-    return role != STEP_ROLE or claim.task is not None
+    return role not in {STEP_ROLE, RUN_ROLE} or claim.task is not None
 
 
 def grant(case: Case, claim: Claim, now: Millis) -> Outcome:

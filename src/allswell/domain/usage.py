@@ -2,7 +2,8 @@
 
 At the context threshold check-ins are collected and compaction is triggered, once, until there is more room again. At
 the session threshold nothing new is dispatched until the session has been reset and `session_margin` has passed; then
-the fleet goes on by itself. A session that does not say when it is reset is looked at again until it has room.
+the fleet goes on by itself. Where nobody says when that is, it waits for `usage_limit_pause`, or until there is room if
+it hears so before: a pause always has an end.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Thresholds(msgspec.Struct, frozen=True, gc=False):
     context: float = 10.0
     session: float = 10.0
     margin: int = SESSION_MARGIN
+    otherwise: int = USAGE_LIMIT_PAUSE
+    """How long a pause lasts whose end nobody has told."""
 
 
 class Level(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -47,7 +50,9 @@ class Level(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Compaction was triggered, and there has been no more room since."""
     paused: bool = False
     until: Millis | None = None
-    """When a pause ends by itself; None if the session did not say."""
+    """When a pause ends by itself."""
+    told: bool = False
+    """Whether the session has said so, or it is our own guess."""
 
 
 Act = Literal["compact", "pause", "resume"]
@@ -96,18 +101,19 @@ def judge(level: Level, usage: Usage, limits: Thresholds, now: Millis) -> tuple[
         reset = None if usage.resets_at is None else Millis(usage.resets_at + limits.margin)
         if little and not level.paused and (reset is None or reset > now):
             acts.append("pause")
-            level = replace(level, paused=True, until=reset)
-        elif level.paused and level.until is None:
+            until = Millis(now + limits.otherwise) if reset is None else reset
+            level = replace(level, paused=True, until=until, told=reset is not None)
+        elif level.paused and not level.told:
             if not little:
                 acts.append("resume")
-                level = replace(level, paused=False)
+                level = Level(level.low_context)
             elif reset is not None:
-                level = replace(level, until=reset)
+                level = replace(level, until=reset, told=True)
     return level, tuple(acts)
 
 
 def tick(level: Level, now: Millis) -> tuple[Level, tuple[Act, ...]]:
-    """What time alone does: a pause whose end was known is over."""
+    """What time alone does: a pause is over."""
     if level.paused and level.until is not None and level.until <= now:
-        return replace(level, paused=False, until=None), ("resume",)
+        return Level(level.low_context), ("resume",)
     return level, ()

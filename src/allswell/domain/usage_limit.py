@@ -23,6 +23,8 @@ import msgspec
 from allswell.domain.names import Millis
 
 LONGEST = 65_536
+_SEARCHED = 2_000
+"""Characters of a message that are searched: what an agent prints must not cost us more than it costs itself."""
 
 
 class Wall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -77,6 +79,7 @@ def read(line: bytes) -> UsageLimit | None:
         return None
     text = line.decode("utf-8", "replace").strip()
     if not text.startswith("{"):
+        text = text[:_SEARCHED]
         found = _AT_START.match(text)
         start = 0 if found is None else found.end()
         words = _WORDS.search(text, start)
@@ -93,7 +96,8 @@ def _event(said: dict[str, Any]) -> UsageLimit | None:
     if kind == "rate_limit_event":
         info = said.get("rate_limit_info")
         info = info if isinstance(info, Mapping) else said
-        if info.get("status") != "rejected":
+        paid = info.get("isUsingOverage") or info.get("overageStatus") in ("allowed", "allowed_warning")
+        if info.get("status") != "rejected" or paid:  # what is paid for beyond the quota goes on
             return None
         resets = info.get("resetsAt")
         which = info.get("rateLimitType") or "usage"
@@ -113,6 +117,7 @@ def _event(said: dict[str, Any]) -> UsageLimit | None:
 
 
 def _told(text: str, *, sure: bool = True) -> UsageLimit:
+    text = text[:_SEARCHED]
     said = text[:300]
     if found := _EPOCH.search(text):
         number = int(found[1] or found[2])

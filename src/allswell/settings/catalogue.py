@@ -226,7 +226,7 @@ _ALL = (
         "usage_limit_pause",
         Kind.DURATION,
         USAGE_LIMIT_PAUSE,
-        "How long an account is parked whose usage limit does not say when it ends.",
+        "How long an account is parked, or a session left alone, that does not say when it can be used again.",
     ),
     Setting(
         "pause_on_question",

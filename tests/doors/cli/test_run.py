@@ -149,6 +149,9 @@ def test_a_limit_is_124_and_the_task_goes_back_to_the_pool(shell: Shell) -> None
     assert task["state"] == "ready"
     kinds = shell.kinds()
     assert kinds.index("agent_timeout") < kinds.index("receipt_written")
+    shell("claim", "--agent", "ada", code=5)  # it runs where it was started: not for whoever takes anything
+    (need,) = shell.json(code=3)["needs"]
+    assert (need["kind"], need["command"]) == ("stopped", f"allswell run --resume {ran['task']}")
     again = shell("run", "--resume", ran["task"], code=124)
     assert "was stopped after" in again.stderr
     assert [one["attempt"] for one in shell.json("receipts")["receipts"]] == [1, 2]

@@ -49,13 +49,10 @@ class Place:
         return result
 
 
-def test_every_example_is_tried() -> None:
-    assert {folder.name for folder in EXAMPLES.iterdir() if (folder / "allswell.toml").is_file()} == {
-        "claude-code",
-        "codex",
-        "shell",
-        "function",
-    }
+def test_every_fleet_is_tried() -> None:
+    fleets = {folder.name for folder in EXAMPLES.iterdir() if (folder / "allswell.toml").is_file()}
+    flows = {folder.name for folder in EXAMPLES.iterdir() if list(folder.glob("*.yaml"))}
+    assert fleets - flows == {"claude-code", "codex", "shell", "function"}
 
 
 def test_claude_code(tmp_path: Path) -> None:

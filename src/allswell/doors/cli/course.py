@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allswell.app import make_watch, store_for
+from allswell.domain.claim import RUN_ROLE
 from allswell.domain.command import Submit
 from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
@@ -50,7 +51,6 @@ from allswell.timing.clock import SystemClock
 if TYPE_CHECKING:
     from allswell.runtime.worktree import Worktree
 
-ROLE = "run"
 GRACE = 10_000
 IDLE = 300_000
 """Milliseconds without proof of progress after which a command is ended, where neither flag nor setting says so."""
@@ -117,7 +117,7 @@ class Course:
         given = {"timeout": timeout, "idle": idle, "retries": retries, "grace": grace}
         self._flags = [name for name, value in given.items() if value is not None]
         policies = frame.settings.policies()
-        self._policy = policies.get(ROLE, policies.get("", Policy()))
+        self._policy = policies.get(RUN_ROLE, policies.get("", Policy()))
         limit = self._policy.timeout if timeout is None else parse(timeout, where="--timeout")
         names = tuple(one for one in hand_on if "=" not in one)
         self._given = {key: value for key, _, value in (one.partition("=") for one in hand_on if "=" in one)}
@@ -194,7 +194,14 @@ class Course:
         asked, order = self._asked, self._checked
         assert order is not None  # noqa: S101 - checked when this was made
         (new,) = watch.new_tasks(
-            [{"name": self._task_name(asked), "role": ROLE, "payload": {"run": asked}, "policy": self._limits(asked)}]
+            [
+                {
+                    "name": self._task_name(asked),
+                    "role": RUN_ROLE,
+                    "payload": {"run": asked},
+                    "policy": self._limits(asked),
+                }
+            ]
         )
         order = await self._placed(new.id, order)
         note = self._note(new.id, new.name, order)

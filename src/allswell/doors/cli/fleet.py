@@ -218,6 +218,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
             float(settings.value("context_threshold") or 0),
             float(settings.value("session_threshold") or 0),
             number("session_margin"),
+            number("usage_limit_pause"),
         ),
         park_limits=settings.value("usage_limits") == "park",
         limit_pause=number("usage_limit_pause"),

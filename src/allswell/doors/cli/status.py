@@ -28,8 +28,9 @@ _MORE = {
     "unaccounted": "allswell doctor",
     "stalled": "allswell agents",
     "overdue": "allswell doctor",
+    "stopped": "allswell tasks --role run",
 }
-_MARKS = {"question": ("?", "warn"), "overdue": ("!", "warn"), "stalled": ("!", "warn")}
+_MARKS = {"question": ("?", "warn"), "overdue": ("!", "warn"), "stalled": ("!", "warn"), "stopped": ("!", "warn")}
 
 
 def words(seen: Overview) -> str:

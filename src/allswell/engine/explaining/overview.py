@@ -1,7 +1,8 @@
 """The state of the whole watch at one look: whether all is well, and if not, what needs somebody first.
 
 In the order in which it matters: what nothing will ever move, questions only a person can answer, what is overdue
-because nobody sweeps, agents that do not answer, and what has failed since yesterday.
+because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands that were stopped and
+wait for somebody to resume them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.checkin import Agent
+from allswell.domain.claim import RUN_ROLE
 from allswell.domain.names import Millis
 from allswell.domain.question import Question
 from allswell.domain.task import State
-from allswell.engine.explaining.standing import LATE
+from allswell.engine.explaining.standing import LATE, outcome, resume_command
 from allswell.engine.explaining.words import ago, clean, many, quoted, typed
 from allswell.store.port import TaskFilter, TaskRow, Views
 
@@ -23,7 +25,7 @@ RECENT = 24 * 3_600_000
 FAILED_MOST = 5_000
 PAGE = 1_000
 
-Concern = Literal["unaccounted", "question", "overdue", "stalled", "failed"]
+Concern = Literal["unaccounted", "question", "overdue", "stalled", "failed", "stopped"]
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -55,12 +57,14 @@ async def look(store: Views) -> Overview:
     agents = [agent for agent in await store.view_agents() if agent.stalled]
     stuck = [row for id_ in await store.view_unaccounted() if (row := await store.view_task(id_)) is not None]
     failed = await _failed(store, agenda.now) if counts.get(State.FAILED) else []
+    stopped = await _to_resume(store) if counts.get(State.READY) else []
     needs = (
         *(_stuck(row) for row in stuck),
         *(_question(question, agenda.now) for question in questions),
         *_overdue(agenda.next_due, agenda.now),
         *(_stalled(agent, agenda.now) for agent in agents),
         *(_failure(row, agenda.now) for row in failed),
+        *(_stopped(row) for row in stopped),
     )
     return Overview(agenda.now, not needs, counts, agenda.next_due, needs)
 
@@ -76,6 +80,12 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
             break
         after = page[-1].task.id
     return sorted(found, key=lambda row: -(row.task.ended_at or 0))
+
+
+async def _to_resume(store: Views) -> list[TaskRow]:
+    """Commands under watch that nobody runs any more: no agent takes them by itself."""
+    which = TaskFilter(open=True, role=RUN_ROLE, states=(State.READY.value,), limit=PAGE)
+    return [row for row in await store.view_tasks(which) if row.task.record.handover is not None]
 
 
 def _stuck(row: TaskRow) -> Need:
@@ -107,3 +117,10 @@ def _failure(row: TaskRow, now: int) -> Need:
     task = row.task
     what = f"{quoted(task.name, 60)} failed {ago(task.ended_at or now, now)}: {clean(task.record.reason)}"
     return Need("failed", task.id, what, typed("why", task.id), task.ended_at)
+
+
+def _stopped(row: TaskRow) -> Need:
+    task = row.task
+    handover = task.record.handover
+    how = "" if handover is None else f": the last attempt {outcome(handover.reason, handover.message)}"
+    return Need("stopped", task.id, f"{quoted(task.name, 60)} is not finished{how}", resume_command(task.id))

@@ -5,6 +5,7 @@ Whatever is due and has not happened is called overdue: then nobody sweeps, and 
 
 from __future__ import annotations
 
+from allswell.domain.claim import RUN_ROLE
 from allswell.domain.flow import FLOW_LEFT
 from allswell.domain.lease import (
     Lease,
@@ -210,10 +211,19 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
         trouble = ASKING if closed.asking else PARKED
         todo = (*closed.todo, cancel)
         return Standing(State.READY, _some(says_closed, before), trouble, since, (*opens, *ahead), todo)
+    if task.role == RUN_ROLE and task.record.handover is not None:
+        says_stopped = f"{quoted(task.name)} was stopped before it was done, and waits to be resumed."
+        todo_again = (Todo("Run its command again", resume_command(task.id)), cancel)
+        return Standing(State.READY, _some(says_stopped, before), IDLE, since, ahead, todo_again)
     stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
     says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
     todo = (Todo("Start an agent, or take it yourself", claim), cancel)
     return Standing(State.READY, _some(says_ready, before, _turn(facts)), IDLE, since, ahead, todo)
+
+
+def resume_command(task: TaskId) -> str:
+    """What to type to have a command under watch run once more."""
+    return typed("run", "--resume", task)
 
 
 def _turn(facts: Facts) -> str:

@@ -65,7 +65,7 @@ class CommandRun:
         self._asked = ""
         self._asked_at = 0
         self._input: int | None = None
-        self._began = Standing(0)
+        self._began = Standing(SystemClock().monotonic())
         self._tail = bytearray()
 
     @property

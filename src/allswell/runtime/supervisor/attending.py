@@ -51,7 +51,7 @@ _AGAIN = 30_000
 class Attendance:
     """An attempt that is under way in a slot."""
 
-    def __init__(self, watch: Watch, plan: Plan, slot: Slot, lease: Lease, report: Callable[[Usage], None]) -> None:
+    def __init__(self, watch: Watch, plan: Plan, slot: Slot, lease: Lease, gauged: Callable[[Usage], None]) -> None:
         self.slot = slot
         self.lease = lease
         self.verdict = Verdict(Condition.SPAWNING, "it is being started")
@@ -60,14 +60,13 @@ class Attendance:
         """The last check-in, in the agent's words."""
         self._watch = watch
         self._plan = plan
-        self._report = report
+        self._gauged = gauged
         self._clock = SystemClock()
         self._run: Running | None = None
         self._stop: tuple[str, End, int | None] | None = None
         self._limit: UsageLimit | None = None
         self._nudged = False
         self._checked_in_at: int | None = None
-        self._asked_at: int | None = None
         self._filed = False
         """Whether the journal knows of the receipt."""
         self._told: set[asyncio.Task[Any]] = set()
@@ -93,6 +92,10 @@ class Attendance:
             await self._say(outcome)
         except AllswellError as error:
             self._plan.tell(f"{name}: the end of {lease.name!r} could not be told: {error}")
+            with contextlib.suppress(AllswellError):
+                await lease.release("supervisor_failed")
+        finally:
+            lease.over = True  # its agent is gone, so nobody renews it: what could not be told lapses
         await self._file(outcome)
         if self._told:
             await asyncio.wait(self._told, timeout=5.0)
@@ -185,11 +188,11 @@ class Attendance:
 
     def ask(self, words: str, kind: str) -> int:
         """Ask for a check-in in every way that the agent can hear; the moment, to see later whether it has answered."""
-        self._asked_at = self._clock.monotonic()
+        moment = self._clock.monotonic()
         if self._run is not None:
             ways = ", ".join(self._run.ask(words))
             self._tell(self._notice(kind, heard_by=ways, evidence=self._judged().evidence))
-        return self._asked_at
+        return moment
 
     @property
     def is_over(self) -> bool:
@@ -215,12 +218,12 @@ class Attendance:
 
     def _hear_limit(self, limit: UsageLimit) -> None:
         self._limit = limit
-        self.known = msgspec.structs.replace(self.known, for_limit=limit.said)
         if limit.sure and self._plan.park_limits:
+            self.known = msgspec.structs.replace(self.known, for_limit=limit.said)
             self.stop(f"usage limit: {limit.said}", End.INTERRUPTED)
 
     def _hear_usage(self, left: float, resets_at: Millis | None) -> None:
-        self._report(Usage(None, left, resets_at))
+        self._gauged(Usage(None, left, resets_at))
 
     # --- from the supervisor ------------------------------------------------------------------------------------------
 

@@ -11,17 +11,21 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from allswell.domain.command import Release
 from allswell.domain.fleet import AgentSpec
+from allswell.domain.names import NO_COMMAND
 from allswell.domain.service import lets_in, shut
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.supervisor.plan import Slot
+from allswell.store.port import TaskFilter
 
 _WAIT = 5.0
 """Seconds after which a waiting claim looks up: a slot may be free, an account parked."""
 _MOMENT = 0.5
+_PAGE = 1_000
 
 
 class Dispatch:
@@ -105,22 +109,18 @@ class Dispatch:
         return await self._watch.claim(agent=slot.holder, roles=self.spec.roles(), wait=wait, lease=self._lease)
 
 
-async def give_back(watch: Watch, holders: Sequence[str], *, but: Callable[[str], bool]) -> int:
-    """Release what is held under these names and not known to us: what an earlier owner of the names has left."""
-    from allswell.domain.command import Release
-    from allswell.domain.names import NO_COMMAND
-    from allswell.store.port import TaskFilter
-
+async def give_back(watch: Watch, holders: Sequence[str]) -> int:
+    """Release what is held under these names: what an earlier owner of them has left."""
     mine, after, count = set(holders), "", 0
     while True:
-        page = await watch.tasks(TaskFilter(states=("held",), after=after, limit=1_000))
+        page = await watch.tasks(TaskFilter(states=("held",), after=after, limit=_PAGE))
         for row in page:
             lease = row.lease
-            if lease is not None and lease.agent in mine and not but(lease.task):
+            if lease is not None and lease.agent in mine:
                 with contextlib.suppress(AllswellError):
                     gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "supervisor_died")
                     await watch.engine.do(gone)
                     count += 1
-        if len(page) < 1_000:
+        if len(page) < _PAGE:
             return count
         after = page[-1].task.id

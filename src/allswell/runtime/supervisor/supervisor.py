@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from allswell.domain.command import Notice
+from allswell.domain.command import Keep, Notice, Release
 from allswell.domain.condition import Condition
 from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, holders
@@ -29,6 +29,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import find_function
 from allswell.runtime.attempt import settle
+from allswell.runtime.attempt.settle import Settled
 from allswell.runtime.supervisor.asking import collecting
 from allswell.runtime.supervisor.attending import Attendance
 from allswell.runtime.supervisor.dispatch import Dispatch, give_back
@@ -147,11 +148,22 @@ class Supervisor:
             self._plan.tell(f"settled what was left of {one.flight.name!r}: {one.receipt.id}")
             for doubt in one.doubts:
                 self._plan.tell(f"left alone: {doubt}")
-        names = [name for spec in self._plan.fleet.agents.values() for name in holders(spec, self._plan.name)]
-        remote = {name for spec in self._remote for name in holders(spec, self._plan.name)}
-        ours = [name for name in (*names, *(one.flight.agent for one in settled)) if name not in remote]
-        given = await give_back(self._watch, ours, but=self._attended.__contains__)
-        return max(given, len(settled))
+            await self._file(one)
+        # Nobody else can hold under the names of our slots, so whatever is held under them was an earlier owner's.
+        names = [slot.holder for dispatcher in self._dispatchers for slot in dispatcher.slots]
+        return await give_back(self._watch, names) + len(settled)
+
+    async def _file(self, one: Settled) -> None:
+        """Let the journal know of a receipt, and give its lease back, if that is still there."""
+        flight, watch = one.flight, self._watch
+        about = flight.task, flight.token, flight.agent
+        path = str(one.path or "")
+        for said in (
+            Keep(watch.new_command(), *about, one.receipt.id, one.receipt.status.value, path),
+            Release(watch.new_command(), *about, "supervisor_died"),
+        ):
+            with contextlib.suppress(AllswellError):
+                await watch.engine.do(said)
 
     async def _until_stopped(self, working: Sequence[asyncio.Future[None]]) -> None:
         """Until an order comes, nothing is left to do, or one of our own duties fails, which must not happen."""
