@@ -31,9 +31,9 @@ def add_to(app: Commands) -> None:
         "recover",
         rich_help_panel=DECIDING,
         epilog=examples(
-            "allswell recover t_…                       what there is, and what would happen",
-            "allswell recover t_… --into ../rescued     all of it, into another folder",
-            "allswell recover t_… --apply               back to where it was; what differs is put beside",
+            "allswell recover t_…                     what would happen",
+            "allswell recover t_… --into ../rescued   all of it, into another folder",
+            "allswell recover t_… --apply             back to where it was",
         ),
     )(recover)
 
