@@ -47,7 +47,7 @@ def add_to(app: Commands) -> None:
         epilog=examples(
             "allswell work --agent ada -- claude -p {prompt}",
             "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
-            "allswell work --run r_… --slots 4              steps of a flow, beside who started it",
+            "allswell work --run r_… --slots 4    steps of a flow that runs elsewhere",
         ),
     )(work)
     app.command("agents", rich_help_panel=LOOKING, epilog=examples("allswell agents", "allswell agents --json"))(agents)

@@ -34,8 +34,8 @@ def add_to(app: Commands) -> None:
         "resume",
         rich_help_panel=RUNNING,
         epilog=examples(
-            "allswell resume r_…                               go on with what is not done",
-            "allswell resume r_… --choose discard_and_retry    put the files of a step that was cut off back first",
+            "allswell resume r_…    go on with what is not done",
+            "allswell resume r_… --choose discard_and_retry    put its files back first",
         ),
     )(resume)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Frame
@@ -30,9 +31,9 @@ def add_to(app: Commands) -> None:
         "recover",
         rich_help_panel=DECIDING,
         epilog=examples(
-            "allswell recover t_…                       what there is, and what would happen",
-            "allswell recover t_… --into ../rescued     all of it, into another folder",
-            "allswell recover t_… --apply               back to where it was; what differs is put beside",
+            "allswell recover t_…                     what would happen",
+            "allswell recover t_… --into ../rescued   all of it, into another folder",
+            "allswell recover t_… --apply             back to where it was",
         ),
     )(recover)
 
@@ -76,6 +77,13 @@ def _kept(frame: Frame) -> Receipts:
     from allswell.runtime.receipts import Receipts
 
     return Receipts(frame.home / "receipts")
+
+
+def left_by(frame: Frame, task: str, attempts: Iterable[int]) -> list[str]:
+    """The ids of the receipts that these attempts at a task have left here."""
+    folder = frame.home / "receipts"
+    ids = [f"rc_{task.removeprefix('t_')}.{attempt}" for attempt in attempts]
+    return [id_ for id_ in ids if (folder / f"{id_}.json").is_file()]
 
 
 def _plain(receipt: Receipt) -> dict[str, object]:

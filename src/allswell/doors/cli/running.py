@@ -27,8 +27,8 @@ def add_to(app: Commands) -> None:
             "allswell run -- claude -p 'fix it' --output-format stream-json --verbose",
             "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
             "allswell run --worktree --name nightly -- codex exec --json 'update docs'",
-            "allswell run flow.yaml -i branch=main      a flow, step by step",
-            "allswell run --resume t_…                  the same command again, as its next attempt",
+            "allswell run flow.yaml -i branch=main    a flow, step by step",
+            "allswell run --resume t_…                the same command once more",
         ),
     )(run)
 
