@@ -339,9 +339,9 @@ def test_a_worktree_for_each_task(tmp_path: Path) -> None:
 
 def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
     async def scene(night: Night) -> None:
-        await night.watch.submit("somebody's own command", role="run")  # not for a fleet, whatever roles it takes
-        for number in range(3):
-            await night.watch.submit(f"n{number}", payload="claude")
+        tasks = [{"name": f"n{number}", "payload": "claude"} for number in range(3)]
+        # One of them is somebody's own command: not for a fleet, whatever roles it takes.
+        await night.watch.submit_many([*tasks, {"name": "run", "role": "run"}])
         await night.event("supervisor_stopped")
         assert (await night.watch.counts()) == {"done": 3, "ready": 1}
 
