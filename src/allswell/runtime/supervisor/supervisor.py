@@ -179,9 +179,7 @@ class Supervisor:
 
     async def _anything_to_do(self) -> bool:
         """Whether there is a task that one of our agents could take, now or soon."""
-        claims = [
-            Claim(NO_COMMAND, slot.holder, slot.spec.roles()) for one in self._dispatchers for slot in one.slots[:1]
-        ]
+        claims = [Claim(NO_COMMAND, one.slots[0].holder, one.spec.roles()) for one in self._dispatchers]
         after = ""
         while page := await self._watch.tasks(TaskFilter(states=("ready", "held", "delayed"), after=after)):
             if any(fits(claim, row.task.role) for claim in claims for row in page):
