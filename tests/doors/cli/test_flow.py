@@ -191,6 +191,10 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
         os.kill(int((tmp_path / "child").read_text()), 0)
     (ref,) = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
     assert git(tmp_path, "show", f"{ref}:out.txt") == "half"
+    again = run("resume", base_of(tmp_path).name, "--json", cwd=tmp_path)
+    told = json.loads(again.out)
+    assert (again.code, told["verdict"]) == (3, "needs_human"), "a human was asked already, and is not asked twice"
+    assert len(told["questions"]) == 1
 
 
 @pytest.mark.realtime
