@@ -43,9 +43,9 @@ class Bench:
             for name, command in agents.items()
         )
         (folder / "allswell.toml").write_text(text)
-        log = (folder / "up.log").open("wb")
         command = [sys.executable, "-m", "allswell", "up"]
-        self.up = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        with (folder / "up.log").open("wb") as log:
+            self.up = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
 
     def cpu(self) -> float:
         """Seconds of processor time that the supervisor itself has used."""

@@ -50,10 +50,21 @@ def test_a_python_recipe_runs(script: str, tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_readme_run(tmp_path: Path) -> None:
-    watching, guarding = found(README, "python")
+    lasting, watching, guarding = found(README, "python")
     run(sys.executable, "-W", "error", "-c", watching, folder=tmp_path, ALLSWELL_STORE="memory:")
     assert run(sys.executable, "-W", "error", "-c", guarding, folder=tmp_path) == "ALL IS WELL\n"
     assert list(tmp_path.iterdir()) == []
+    for _ in ("first", "again"):
+        assert run(sys.executable, "-W", "error", "-c", lasting, folder=tmp_path) == "['A', 'B', 'C']\n"
+
+
+def test_the_files_of_the_readme_are_right(tmp_path: Path) -> None:
+    (flow,) = found(README, "yaml")
+    (settings,) = found(README, "toml")
+    (tmp_path / "release.yaml").write_text(flow, encoding="utf-8")
+    (tmp_path / "allswell.toml").write_text(settings, encoding="utf-8")
+    assert "All's well" in run("allswell", "check", "release.yaml", folder=tmp_path)
+    assert "claude" in run("allswell", "agents", folder=tmp_path, ALLSWELL_STORE="memory:")
 
 
 def test_the_readme_in_the_shell(tmp_path: Path) -> None:

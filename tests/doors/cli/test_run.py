@@ -117,6 +117,8 @@ def test_a_bad_end_is_told_in_one_paragraph_and_its_work_can_be_recovered(shell:
     assert shell.json("show", receipt["id"])["receipt"]["exit_code"] == 7
     assert shell.json("show", receipt["path"])["receipt"]["id"] == receipt["id"]
     assert "night failed after" in shell("show", receipt["id"]).stdout
+    assert f"allswell show {receipt['id']}" in shell("show", "night").stdout
+    assert shell.json("show", "night")["receipts"] == [receipt["id"]]
     assert "receipt_written" in shell.kinds()
     shell("recover", "night", "--into", "../back")
     assert (shell.folder.parent / "back" / "kept").read_text() == "as it was\nchanged\n"

@@ -96,6 +96,29 @@ def test_the_package_gives_its_names_when_they_are_asked_for() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_only_in_front_of_a_command_does_asyncio_do_without_tls(tmp_path: Path) -> None:
+    """A flow's functions run in our own process, and may call whom they like."""
+    script = (
+        "import sys\n"
+        "from allswell.doors import cli\n"
+        "sys.argv = ['allswell', *sys.argv[1:]]\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "import asyncio.base_events as loops\n"
+        "print('without' if loops.ssl is None else 'with')\n"
+    )
+    for words, said in ((["run", "--", "true"], "without"), (["run", "--resume", "t_nothing"], "with")):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split()[-1] == said
+
+
 # --- measured ---------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ def main() -> None:
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
             sys.stdout.write(page.read())
         return
-    running = sys.argv[1:2] == ["run"]
+    running = sys.argv[1:2] == ["run"] and "--" in sys.argv  # a command, which runs in processes of its own
     if running:
         import gc
 

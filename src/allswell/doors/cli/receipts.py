@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Frame
@@ -76,6 +77,13 @@ def _kept(frame: Frame) -> Receipts:
     from allswell.runtime.receipts import Receipts
 
     return Receipts(frame.home / "receipts")
+
+
+def left_by(frame: Frame, task: str, attempts: Iterable[int]) -> list[str]:
+    """The ids of the receipts that these attempts at a task have left here."""
+    folder = frame.home / "receipts"
+    ids = [f"rc_{task.removeprefix('t_')}.{attempt}" for attempt in attempts]
+    return [id_ for id_ in ids if (folder / f"{id_}.json").is_file()]
 
 
 def _plain(receipt: Receipt) -> dict[str, object]:

@@ -51,16 +51,17 @@ def show(
             return await _question(views, QuestionId(id_), now)
         if id_.startswith("r_"):
             return await _run(views, RunId(id_), now, frame)
-        return await _task(views, TaskId(id_), now)
+        return await _task(views, TaskId(id_), now, frame)
 
     frame.say(*frame.look(work))
 
 
-async def _task(views: Views, id_: TaskId, now: int) -> tuple[dict[str, object], str]:
+async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict[str, object], str]:
     import msgspec
 
     from allswell.domain.names import question_id
     from allswell.doors.cli import shapes
+    from allswell.doors.cli.receipts import left_by
 
     row = await views.view_task(id_)
     assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
@@ -101,6 +102,9 @@ async def _task(views: Views, id_: TaskId, now: int) -> tuple[dict[str, object],
             for ended in attempts
         ]
         parts.append(table(columns, rows))
+    told["receipts"] = left = left_by(frame, id_, [ended.token for ended in attempts])
+    if left:
+        parts.append(f"{paint('receipts', 'dim')}\n" + "\n".join(f"  allswell show {receipt}" for receipt in left))
     from allswell.doors.cli.people import told_question
 
     parts += [told_question(question, row.task.name, now) for question in asked if question is not None]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from pathlib import Path
 
 from allswell.errors import Refused, Unavailable
@@ -30,13 +32,19 @@ HANDED_ON = (
 DEFAULT_CAP = 16 * 1024 * 1024
 
 
+@lru_cache(maxsize=64)
+def _listed(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One pattern for all: a supervisor asks for every agent that it starts."""
+    return re.compile("|".join(map(translate, patterns)))
+
+
 def allowed_environment(
     added: Mapping[str, str] | None = None, *, environ: Mapping[str, str] | None = None, more: Sequence[str] = ()
 ) -> dict[str, str]:
     """The host's variables that are on the list (or match `more`: "ANTHROPIC_*"), and those that are added."""
     source = os.environ if environ is None else environ
-    patterns = (*HANDED_ON, *more)
-    kept = {name: value for name, value in source.items() if any(fnmatchcase(name, one) for one in patterns)}
+    listed = _listed((*HANDED_ON, *more))
+    kept = {name: value for name, value in source.items() if listed.match(name)}
     for name, value in (added or {}).items():
         given: tuple[object, object] = name, value
         is_text = all(isinstance(one, str) for one in given)
