@@ -191,6 +191,10 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
         os.kill(int((tmp_path / "child").read_text()), 0)
     (ref,) = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
     assert git(tmp_path, "show", f"{ref}:out.txt") == "half"
+    again = run("resume", base_of(tmp_path).name, "--json", cwd=tmp_path)
+    told = json.loads(again.out)
+    assert (again.code, told["verdict"]) == (3, "needs_human"), "a human was asked already, and is not asked twice"
+    assert len(told["questions"]) == 1
 
 
 @pytest.mark.realtime
@@ -312,6 +316,9 @@ def test_a_signal_leaves_a_receipt_and_a_run_that_resumes(tmp_path: Path, number
     validate("receipt", receipt)
     assert (receipt["status"], receipt["error"]) == ("interrupted", number.name)
     assert receipt["context_for_resume"]["uncommitted_changes"] == ["kept.txt", "new.txt"]
+    overview = run(cwd=tmp_path)
+    assert (overview.code, f"allswell resume {name}" in overview.out) == (3, True), overview.out
+    assert f"allswell resume {name}" in run("why", "slow", cwd=tmp_path).out
     ran = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
     assert (ran.code, "flow is done (3 done)" in ran.out) == (0, True), ran.err
     assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]

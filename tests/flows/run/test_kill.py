@@ -17,7 +17,7 @@ from allswell.flows.run.files import read
 from tests.doors.cli.upkeep import environment, run
 
 STEPS = 20
-PLACES = ("begin", "work", "finalize", "receipt", "route", "boundary")
+PLACES = ("begin", "work", "everything", "finalize", "receipt", "route", "boundary")
 EIGHT = (
     "s01:begin",
     "s01:boundary",
@@ -25,7 +25,7 @@ EIGHT = (
     "s08:finalize",
     "s11:receipt",
     "s14:route",
-    "s17:work",
+    "s17:everything",
     "s20:boundary",
 )
 CUTS = (
@@ -35,12 +35,21 @@ CUTS = (
 )
 SCRIPT = """\
 echo "$1" >> ran.txt
-if [ "$(cat cut 2>/dev/null)" = "$1:work" ]; then
+case "$(cat cut 2>/dev/null)" in
+"$1:work")
     echo half > "$1.txt"
     rm cut
     kill -9 "$(cat victim.pid)"
     sleep 30
-fi
+    ;;
+"$1:everything")  # the runner, the warden and this step's reaper: nobody is left to end it
+    echo half > "$1.txt"
+    rm cut
+    echo $$ > left.pid
+    kill -9 "$(cut -d ' ' -f 4 /proc/$PPID/stat)" $PPID "$(cat victim.pid)"
+    sleep 60
+    ;;
+esac
 { cat "$2"; echo "$1 got $3"; } > "$1.txt"
 echo "$1-$3" | cut -c 1-40
 """
@@ -101,9 +110,20 @@ def test_killed_anywhere_and_resumed_it_comes_to_the_same_and_repeats_nothing(
     told = json.loads(went_on.out)
     assert (told["verdict"], set(told["steps"].values())) == ("done", {"done"})
     assert result(folder) == uncut
+    if place == "everything":
+        number = (folder / "left.pid").read_text().strip()
+        assert _has_ended(number), "what nobody watched any more was ended before the step was done again"
     ran = (folder / "ran.txt").read_text().split()
     again = [] if place in ("begin", "boundary") else [step]
     assert sorted(ran) == sorted([f"s{number:02}" for number in range(1, STEPS + 1)] + again)
     receipts = list((folder / ".allswell" / "runs" / name / "chain" / "receipts").glob("*.json"))
     assert len(receipts) >= STEPS
     assert [path.name for path in receipts if read(path, StepReceipt) is None] == []
+
+
+def _has_ended(number: str) -> bool:
+    """Whether a process is gone, or only waits for somebody to look at its end."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

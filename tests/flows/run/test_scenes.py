@@ -9,7 +9,8 @@ import pytest
 from allswell.domain.capture import FinalAction
 from allswell.domain.names import RunId
 from allswell.domain.step_receipt import StepStatus
-from allswell.flows.run.runner import Verdict
+from allswell.flows.run import plan
+from allswell.flows.run.runner import Runner, Verdict
 from tests.flows.run.stage import HERE, Disk, Play, flow, run, seen
 from tests.flows.run.test_files import validate
 
@@ -69,6 +70,25 @@ def test_whoever_claims_any_role_is_not_given_a_step_out_of_a_flow(tmp_path: Pat
         assert lease.name == "a"
 
     flow(tmp_path, "steps:\n" + step("a", "note"), scene)
+
+
+def test_gates_stand_between_a_step_and_too_many_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "NEEDS_MAX", 10)
+    text = (
+        "steps:\n"
+        + step("many", "note", ", matrix: {n: [" + ", ".join(map(str, range(25))) + "]}", n="{{ matrix.n }}")
+        + step("last", "note", ", needs: many", of="{{ steps.many.result }}")
+    )
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert (summary.verdict, summary.ran) == (Verdict.DONE, 29)
+        assert sorted(name for name in summary.states if "+" in name) == ["last+1", "last+2", "last+3"]
+        assert seen[-1] == {"of": [{"n": number} for number in range(25)]}
+        rows = {row.task.name: row.task.spec.needs for row in await Runner(played.site, played.run).rows()}
+        assert [len(rows[name]) for name in ("last+1", "last+2", "last+3", "last")] == [10, 10, 5, 3]
+
+    flow(tmp_path, text, scene)
 
 
 def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) -> None:

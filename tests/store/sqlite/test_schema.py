@@ -89,6 +89,7 @@ SCANS_ALLOWED = {
     "view_runs",
     "view_agents",
     "view_cursors",  # a handful of followers
+    "view_kept",  # a few words of the watch about itself
     "view_questions",
     "view_open_questions",
     "view_agenda",

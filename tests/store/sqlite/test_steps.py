@@ -55,8 +55,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         taken[0] += 1
         return 0
 
-    def connect(database: Path, busy_timeout: int) -> sqlite3.Connection:
-        made = plain(database, busy_timeout)
+    def connect(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sqlite3.Connection:
+        made = plain(database, busy_timeout, one_thread=one_thread)
         made.set_progress_handler(count, EVERY)
         return made
 

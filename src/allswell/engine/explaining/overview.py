@@ -1,8 +1,8 @@
 """The state of the whole watch at one look: whether all is well, and if not, what needs somebody first.
 
 In the order in which it matters: what nothing will ever move, questions only a person can answer, what is overdue
-because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands that were stopped and
-wait for somebody to resume them.
+because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands and flows that were
+stopped and wait for somebody to resume them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.checkin import Agent
-from allswell.domain.claim import RUN_ROLE
-from allswell.domain.names import Millis
+from allswell.domain.claim import RUN_ROLE, STEP_ROLE
+from allswell.domain.names import Millis, RunId
 from allswell.domain.question import Question
 from allswell.domain.task import State
-from allswell.engine.explaining.standing import LATE, outcome, resume_command
+from allswell.engine.explaining.standing import LATE, outcome, resume_command, resume_flow
 from allswell.engine.explaining.words import ago, clean, many, quoted, typed
 from allswell.store.port import TaskFilter, TaskRow, Views
 
@@ -58,6 +58,7 @@ async def look(store: Views) -> Overview:
     stuck = [row for id_ in await store.view_unaccounted() if (row := await store.view_task(id_)) is not None]
     failed = await _failed(store, agenda.now) if counts.get(State.FAILED) else []
     stopped = await _to_resume(store) if counts.get(State.READY) else []
+    flows = await _flows_to_resume(store) if counts.get(State.READY) else []
     needs = (
         *(_stuck(row) for row in stuck),
         *(_question(question, agenda.now) for question in questions),
@@ -65,6 +66,7 @@ async def look(store: Views) -> Overview:
         *(_stalled(agent, agenda.now) for agent in agents),
         *(_failure(row, agenda.now) for row in failed),
         *(_stopped(row) for row in stopped),
+        *(_stopped_flow(row) for row in flows),
     )
     return Overview(agenda.now, not needs, counts, agenda.next_due, needs)
 
@@ -86,6 +88,14 @@ async def _to_resume(store: Views) -> list[TaskRow]:
     """Commands under watch that nobody runs any more: no agent takes them by itself."""
     which = TaskFilter(open=True, role=RUN_ROLE, states=(State.READY.value,), limit=PAGE)
     return [row for row in await store.view_tasks(which) if row.task.record.handover is not None]
+
+
+async def _flows_to_resume(store: Views) -> list[TaskRow]:
+    """For each flow that was cut off and that nobody runs any more: a step that waits to be done again."""
+    which = TaskFilter(open=True, role=STEP_ROLE, states=(State.READY.value,), limit=PAGE)
+    rows = {row.task.run: row for row in await store.view_tasks(which) if row.task.record.handover is not None}
+    held = [await store.view_tasks(TaskFilter(run=run, states=(State.HELD.value,), limit=1)) for run in rows]
+    return [row for row, others in zip(rows.values(), held, strict=True) if not others]
 
 
 def _stuck(row: TaskRow) -> Need:
@@ -124,3 +134,11 @@ def _stopped(row: TaskRow) -> Need:
     handover = task.record.handover
     how = "" if handover is None else f": the last attempt {outcome(handover.reason, handover.message)}"
     return Need("stopped", task.id, f"{quoted(task.name, 60)} is not finished{how}", resume_command(task.id))
+
+
+def _stopped_flow(row: TaskRow) -> Need:
+    task = row.task
+    handover = task.record.handover
+    run, name = RunId(task.run or ""), quoted(task.name, 40)
+    how = "" if handover is None else f": the last attempt at {name} {outcome(handover.reason, handover.message)}"
+    return Need("stopped", run, f"The flow of {run} is not finished{how}", resume_flow(run))

@@ -5,7 +5,7 @@ Whatever is due and has not happened is called overdue: then nobody sweeps, and 
 
 from __future__ import annotations
 
-from allswell.domain.claim import RUN_ROLE
+from allswell.domain.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.flow import FLOW_LEFT
 from allswell.domain.lease import (
     Lease,
@@ -18,7 +18,7 @@ from allswell.domain.lease import (
     lapses_at,
     recovered_at,
 )
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Act, Option, Question
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
 from allswell.engine.explaining.facts import Facts
@@ -216,6 +216,10 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
         todo_again = (Todo("Run its command again", resume_command(task.id)), cancel)
         return Standing(State.READY, _some(says_stopped, before), IDLE, since, ahead, todo_again)
     stands = "is ready" if since is None else f"has been ready for {rough(now - since)}"
+    if task.role == STEP_ROLE and task.run is not None:
+        says_step = f"{quoted(task.name)} {stands}: it is a step of a flow, and waits for whoever runs that."
+        todo_go_on = (Todo("Go on with the flow, if nobody runs it", resume_flow(task.run)), cancel)
+        return Standing(State.READY, _some(says_step, before), IDLE, since, ahead, todo_go_on)
     says_ready = f"{quoted(task.name)} {stands}: any agent that asks{role} can have it."
     todo = (Todo("Start an agent, or take it yourself", claim), cancel)
     return Standing(State.READY, _some(says_ready, before, _turn(facts)), IDLE, since, ahead, todo)
@@ -224,6 +228,11 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
 def resume_command(task: TaskId) -> str:
     """What to type to have a command under watch run once more."""
     return typed("run", "--resume", task)
+
+
+def resume_flow(run: RunId) -> str:
+    """What to type to go on with a flow that nobody runs any more."""
+    return typed("resume", run)
 
 
 def _turn(facts: Facts) -> str:

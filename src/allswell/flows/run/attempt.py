@@ -112,7 +112,7 @@ class StepAttempt:
             if isinstance(tasks, str):
                 results[name] = await self._result(name, tasks)
             else:
-                results[name] = tuple([await self._result(name, task) for task in tasks])
+                results[name] = tuple(await asyncio.gather(*(self._result(name, task) for task in tasks)))
         given: Results = results
         return filled(self.job, lookup(self.job, self.site.base, given))
 

@@ -1,4 +1,8 @@
-"""The tasks of a flow: one for each member of each step, with ids that follow from the run and the member."""
+"""The tasks of a flow: one for each member of each step, with ids that follow from the run and the member.
+
+A task may need only so many others, and a matrix that needs a matrix would make a need of every pair. Where there would
+be too many, gates stand between: tasks of their own (`report+1`) that need a part of them each, and do nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,11 @@ from allswell.errors import Refused
 from allswell.flows.loading import Scalar
 from allswell.flows.run.base import RunBase
 from allswell.flows.run.job import Job
-from allswell.flows.spec import Command, Flow, Input, Member, Step
+from allswell.flows.spec import Command, Flow, Function, Input, Member, Step
 from allswell.flows.values import used_steps
+
+_PAIRS_MOST = 5_000
+"""So many needs between the members of a step and of those it needs are written down one by one."""
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -93,9 +100,10 @@ def plan(
     made: list[NewTask] = []
     for step in flow.steps:
         needs = tuple(ids[one.id] for need in step.needs for one in members[need] if one.id not in done)
-        if len(needs) > NEEDS_MAX:
-            text = f"step {step.id!r} needs {len(needs):,} steps, members of matrices counted; at most {NEEDS_MAX:,}"
-            raise Refused("too_many_needs", f"{text}; let steps between them gather", where=step.id)
+        if len(needs) > NEEDS_MAX or (len(needs) > 1 and len(needs) * len(members[step.id]) > _PAIRS_MOST):
+            gates = _gates(flow, step, base, run, policy, needs)
+            made += gates
+            needs = tuple(gate.id for gate in gates)
         uses = {name: _tasks(members[name], ids, matrix=bool(_step(flow, name).matrix)) for name in used_steps(step)}
         made += [
             _task(flow, step, member, base, run, policy, needs, uses, ids, carried.get(member.id))
@@ -103,6 +111,23 @@ def plan(
             if member.id not in done
         ]
     return Planned(tuple(made), ids)
+
+
+def _gates(
+    flow: Flow, step: Step, base: RunBase, run: RunId, policy: Policy, needs: tuple[TaskId, ...]
+) -> list[NewTask]:
+    """Tasks that stand between a step and too many others."""
+    made = []
+    for number, start in enumerate(range(0, len(needs), NEEDS_MAX), 1):
+        gate = Step(f"{step.id}+{number}", Function(__name__, gathered.__name__))
+        ids = {gate.id: task_for_key(f"{run}/{gate.id}")}
+        part = needs[start : start + NEEDS_MAX]
+        made.append(_task(flow, gate, Member(gate.id, {}), base, run, policy, part, {}, ids, None))
+    return made
+
+
+async def gathered() -> None:
+    """What a gate does: nothing; all that it needs has ended well."""
 
 
 def _step(flow: Flow, id_: str) -> Step:

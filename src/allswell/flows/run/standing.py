@@ -111,6 +111,8 @@ def cut_off(base: RunBase, standing: Standing) -> CutOff | None:
         context = receipt.context_for_resume
         if row is None or row.task.state == State.DONE or context is None or receipt.status not in _CUT_OFF:
             continue
+        if any(wait.kind == "question" for wait in row.waits):
+            continue  # a human has been asked already
         now = set(still_there(base, receipt, row.task.id)) if context.uncommitted_changes else set()
         left = tuple(path for path in context.uncommitted_changes if path in now)
         offer = offered(msgspec.structs.replace(context, uncommitted_changes=left))

@@ -130,7 +130,7 @@ ORDER BY rank, task LIMIT ?;
 -- As `pick_for`, without the tasks of these runs; an agent without a name is barred from nothing.
 SELECT rank, task FROM ready
 WHERE lane = ? AND NOT EXISTS (SELECT 1 FROM bar WHERE bar.task = ready.task AND bar.agent = ?)
-  AND NOT EXISTS (SELECT 1 FROM task JOIN json_each(?) AS run ON run.value = task.run WHERE task.id = ready.task)
+  AND NOT EXISTS (SELECT 1 FROM task JOIN json_each(?) AS given ON given.value = task.run WHERE task.id = ready.task)
 ORDER BY rank, task LIMIT ?;
 
 -- name: find_due
