@@ -8,7 +8,7 @@ import pytest
 from allswell import LeaseLost, Policy, make_watch
 from allswell.domain.fleet import CompactionSpec, UsageSpec
 from allswell.domain.names import Millis
-from allswell.domain.request import DELEGATION_TIMEOUT
+from allswell.domain.policy import DELEGATION_TIMEOUT
 from allswell.domain.usage import Act, Level, Thresholds, Usage
 from allswell.engine.explaining.tracking import Tracking, track
 from allswell.runtime.supervisor.gauge import Gauge

@@ -100,8 +100,8 @@ class Fleet(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def wrong_with(spec: AgentSpec) -> list[tuple[str, str]]:
     """Every rule that an agent breaks: the field, and what to do about it."""
-    found = [("", text) for text in [_kind_of(spec)] if text]
-    found += [("concurrency", text) for text in [_number_of(spec)] if text]
+    about = {"": _kind_of(spec), "concurrency": _number_of(spec)}
+    found = [(field, text) for field, text in about.items() if text]
     words = {"command": spec.command, "prompt": (spec.prompt,), "cwd": (spec.cwd,), "env": tuple(spec.env.values())}
     for field, texts in words.items():
         found += [(field, text) for one in texts for text in _strange_places(one, _places_of(field))]
@@ -119,20 +119,14 @@ def wrong_with(spec: AgentSpec) -> list[tuple[str, str]]:
 
 
 def _kind_of(spec: AgentSpec) -> str:
-    kinds = [
-        name
-        for name, given in (("command", spec.command), ("function", spec.function), ("remote", spec.remote))
-        if given
-    ]
-    if len(kinds) == 1:
-        return "" if not spec.remote or not spec.worktree else "a remote agent has its own folders: leave worktree out"
-    said = "which of them?" if kinds else "it says neither"
-    listed = " and ".join(kinds) if kinds else "command, function nor remote = true"
-    return (
-        f"an agent is a command, a function or remote, and this one has {listed}: {said}"
-        if kinds
-        else ("an agent is a command, a function or remote = true, and this one is none of them")
-    )
+    """What is wrong with what it is, if anything."""
+    given = {"command": spec.command, "function": spec.function, "remote": spec.remote}
+    kinds = [name for name, value in given.items() if value]
+    if not kinds:
+        return "an agent is a command, a function or remote = true, and this one is none of them"
+    if len(kinds) > 1:
+        return f"an agent is a command, a function or remote, and this one has {' and '.join(kinds)}: which of them?"
+    return "a remote agent has its own folders: leave worktree out" if spec.remote and spec.worktree else ""
 
 
 def _number_of(spec: AgentSpec) -> str:

@@ -73,3 +73,5 @@ def broken_rules(policy: Policy) -> tuple[str, ...]:
 
 
 DEFAULT = Policy()
+DELEGATION_TIMEOUT = 600_000
+"""How long work may take that an agent hands to an expert (O5)."""

@@ -26,7 +26,6 @@ from allswell.domain.task import Origin
 from allswell.errors import Refused
 
 DELEGATION = "delegation"
-DELEGATION_TIMEOUT = 600_000
 EXPIRED = "delegation_timeout"
 """The reason of a request that nobody answered in time."""
 

@@ -15,8 +15,10 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.fleet import MAIN
 from allswell.domain.lease import ends_at
 from allswell.domain.names import Millis, question_id
+from allswell.domain.presence import PREFIX, Presence, is_alive
 from allswell.domain.service import ServiceRow, open_question, shut
 from allswell.domain.task import Lane
 from allswell.engine.explaining.services import in_short
@@ -105,6 +107,7 @@ async def _look(patient: Patient, agenda: Agenda) -> list[Finding]:
         await _sweeper(patient, agenda),
         _leases(held, counts.get("held", 0), agenda.now, patient.tolerance),
         await _agents(store),
+        *await _supervisors(store, agenda.now),
         await _clocks(patient),
         await _pool(patient, held, counts.get("ready", 0), agenda.now),
         await _services(patient, agenda.now),
@@ -189,7 +192,24 @@ async def _agents(store: Store) -> Finding:
     if not stalled:
         return Finding("agents", "ok", "no agent is stalled")
     says = f"{many(len(stalled), 'agent')} stopped answering: {_some(stalled)}; end what still runs of them"
-    return Finding("agents", "warn", says, typed("tasks", "--state", "held"), {"stalled": stalled})
+    return Finding("agents", "warn", says, "allswell agents", {"stalled": stalled})
+
+
+async def _supervisors(store: Store, now: Millis) -> list[Finding]:
+    """One finding where there are any: whether each is heard of that has not said good-bye."""
+    known = [msgspec.json.decode(text, type=Presence) for text in (await store.view_kept(PREFIX)).values()]
+    here = [one for one in known if not one.gone]
+    silent = [one for one in here if not is_alive(one, now)]
+    if not here:
+        return []
+    if not silent:
+        return [
+            Finding("supervisors", "ok", f"{many(len(here), 'supervisor')} watching: {_some([p.name for p in here])}")
+        ]
+    first = silent[0]
+    says = f"supervisor {clean(first.name, 40)} on {clean(first.host, 40)} was last heard {ago(first.beaten_at, now)}"
+    command = "allswell up" if first.name == MAIN else typed("up", "--name", first.name)
+    return [Finding("supervisors", "warn", says, command, {"silent": [one.name for one in silent]})]
 
 
 async def _clocks(patient: Patient) -> Finding:

@@ -17,9 +17,8 @@ from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, F
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
-from allswell.domain.policy import DEFAULT, Policy
+from allswell.domain.policy import DEFAULT, DELEGATION_TIMEOUT, Policy
 from allswell.domain.question import Option, Question
-from allswell.domain.request import DELEGATION_TIMEOUT
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import OPEN, Handover
 from allswell.engine.claims import Granted

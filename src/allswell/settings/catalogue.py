@@ -15,7 +15,7 @@ from allswell.domain.breaker import DEFAULT as BREAKER
 from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.policy import DEFAULT as POLICY
-from allswell.domain.request import DELEGATION_TIMEOUT
+from allswell.domain.policy import DELEGATION_TIMEOUT
 from allswell.domain.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE

@@ -6,8 +6,11 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from allswell.domain.names import Millis
+from allswell.domain.presence import Presence
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.engine.watch import Watch
 from allswell.store.port import Position
@@ -169,6 +172,17 @@ def test_a_lease_that_ran_out_unnoticed_is_stale(tmp_path: Path) -> None:
     assert (report.code, report.amiss()) == (3, {"leases", "sweeper"})
     assert re.search(rf"1 lease ran out and nobody has said so, the first 59m ago: {task}", report.says("leases"))
     assert report.findings["leases"]["next"] == f"allswell why {task}"
+
+
+def test_a_supervisor_that_was_killed_is_named(tmp_path: Path) -> None:
+    asyncio.run(submit(tmp_path, "fetch"))
+    said = Presence("night", "m", "ship", 42, "b", "ns", 7, Millis(1), Millis(1))
+    word = msgspec.json.encode(said).decode()
+    change(tmp_path, f"INSERT INTO meta VALUES ('kept.supervisor.night', '{word}')")  # noqa: S608 - words of ours
+    report = Report(tmp_path)
+    assert (report.code, report.amiss()) == (3, {"supervisors"})
+    assert "supervisor night on ship was last heard" in report.says("supervisors")
+    assert report.findings["supervisors"]["next"] == "allswell up --name night"
 
 
 def test_a_stalled_agent_is_named(tmp_path: Path) -> None:

@@ -147,6 +147,17 @@ def listen(seconds: str = "5") -> None:
         )
 
 
+def read(seconds: str = "5") -> None:
+    """Looks into the file that names its orders, and answers each new one with a checkpoint."""
+    place, seen = Path(sys.argv[2]), ""
+    end = time.monotonic() + float(seconds)
+    while time.monotonic() < end:
+        if place.exists() and (text := place.read_text()) != seen and text:
+            seen = text
+            out(f"CHECKPOINT: {os.environ['ALLSWELL_TASK']}\nStatus: read it\nEstimated Progress: 30%\n")
+        time.sleep(0.05)
+
+
 def obey(seconds: str = "5") -> None:
     """Asks for its orders again and again, and checks in when one is asked for."""
     end = time.monotonic() + float(seconds)
@@ -172,7 +183,7 @@ PARTS = {
     function.__name__: function
     for function in (
         *(claude, codex, plain, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
-        *(checkin, listen, obey, ask, request),
+        *(checkin, listen, read, obey, ask, request),
     )
 }
 

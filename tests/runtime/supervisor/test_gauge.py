@@ -106,6 +106,22 @@ def test_what_agents_say_of_themselves_is_a_source_too(tmp_path: Path) -> None:
     night(tmp_path, scene, standin())
 
 
+def hangs() -> object:
+    """A usage source that never comes back."""
+    time.sleep(3_600)
+    return {}
+
+
+def test_a_function_that_hangs_is_given_up_each_time(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        await asyncio.sleep(2.0)
+        id_ = await night.watch.submit("works on", payload="claude")
+        assert (await night.ended(id_)).state == "done"
+        assert sum("did not answer within 100ms" in line for line in night.lines) == 1
+
+    night(tmp_path, scene, standin(), usage=UsageSpec(function=f"{__name__}:hangs", every=100, timeout=100))
+
+
 @pytest.mark.parametrize(
     "script, says",
     [

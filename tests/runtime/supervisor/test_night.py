@@ -108,7 +108,11 @@ def test_a_silent_agent_is_asked_found_stalled_ended_and_its_task_taken_back(tmp
 @pytest.mark.row("O2")
 @pytest.mark.parametrize(
     "hears, part, way",
-    [("socket", "obey:60", "socket"), ("stdin", "listen:60", "socket, stdin")],
+    [
+        ("socket", "obey:60", "socket"),
+        ("stdin", "listen:60", "socket, stdin"),
+        ("file", "read:60", "socket, file"),
+    ],
 )
 def test_who_hears_and_answers_is_never_missed(tmp_path: Path, hears: str, part: str, way: str) -> None:
     policy = Policy(checkpoint_interval=1_500, checkpoint_timeout=1_000, stall_threshold=1)
@@ -127,7 +131,8 @@ def test_who_hears_and_answers_is_never_missed(tmp_path: Path, hears: str, part:
         assert row.lease.progress in (0.3, 0.4)
         await night.watch.cancel(id_)
 
-    night(tmp_path, scene, standin(hears=hears), policies={"": policy})
+    agent = standin(hears=hears, command=(*STANDIN, "{orders_file}"))
+    night(tmp_path, scene, agent, policies={"": policy})
 
 
 @pytest.mark.row("O2")
@@ -202,6 +207,28 @@ def test_who_waits_is_told_from_who_is_silent(tmp_path: Path, part: str, state: 
         await night.watch.cancel(id_)
 
     night(tmp_path, scene, standin(role=""), policies={"": policy})
+
+
+def test_who_becomes_quiet_is_nudged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from allswell.domain import condition
+
+    monkeypatch.setattr(condition, "SPAWNING", 500)
+
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("quiet", payload="spin")
+        nudged = await night.event("agent_nudged")
+        assert (nudged.task, nudged.data["heard_by"]) == (id_, "socket")
+        assert "no proof of progress in" in nudged.data["evidence"]
+        states = [event.data["state"] for event in await night.told("agent_state")]
+        assert states[-1] == "quiet"
+        await asyncio.sleep(1.5)
+        assert len(await night.told("agent_nudged")) == 1, "and neither ended nor nudged again"
+        row = await night.watch.task(id_)
+        assert row is not None
+        assert row.lease is not None
+        await night.watch.cancel(id_)
+
+    night(tmp_path, scene, standin())
 
 
 def test_on_postgresql(tmp_path: Path, pg_url: str) -> None:
@@ -312,10 +339,11 @@ def test_a_worktree_for_each_task(tmp_path: Path) -> None:
 
 def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
     async def scene(night: Night) -> None:
+        await night.watch.submit("somebody's own command", role="run")  # not for a fleet, whatever roles it takes
         for number in range(3):
             await night.watch.submit(f"n{number}", payload="claude")
         await night.event("supervisor_stopped")
-        assert (await night.watch.counts()) == {"done": 3}
+        assert (await night.watch.counts()) == {"done": 3, "ready": 1}
 
     night(tmp_path, scene, standin(), drain=True)
 

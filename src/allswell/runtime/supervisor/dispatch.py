@@ -62,9 +62,7 @@ class Dispatch:
                 if not free:
                     await either(news, _MOMENT if self.waits else _WAIT)
                     continue
-                for slot, lease in await self._claim(free):
-                    self._busy[slot.holder] = None
-                    self._take(slot, lease)
+                await self._fill(free)
             except Unavailable:
                 await asyncio.sleep(_MOMENT)  # the store is away; it is asked again
 
@@ -94,19 +92,19 @@ class Dispatch:
             self.waits = f"{account.id} is {'parked' if closed is None else closed.stand}"
         return let_in
 
-    async def _claim(self, free: Sequence[Slot]) -> list[tuple[Slot, Lease]]:
+    async def _fill(self, free: Sequence[Slot]) -> None:
         first, *others = free
-        lease = await self._one(first, _WAIT)
-        if lease is None:
-            return []
-        got = [(first, lease)]
-        if others:
-            answers = await asyncio.gather(*(self._one(slot, 0.0) for slot in others), return_exceptions=True)
-            got += [(slot, answer) for slot, answer in zip(others, answers, strict=True) if isinstance(answer, Lease)]
-        return got
+        if await self._claim(first, _WAIT) and others:
+            await asyncio.gather(*(self._claim(slot, 0.0) for slot in others), return_exceptions=True)
 
-    async def _one(self, slot: Slot, wait: float) -> Lease | None:
-        return await self._watch.claim(agent=slot.holder, roles=self.spec.roles(), wait=wait, lease=self._lease)
+    async def _claim(self, slot: Slot, wait: float) -> bool:
+        """Whether a slot has got a task. Nothing is awaited between the two: no cancel can come between them."""
+        lease = await self._watch.claim(agent=slot.holder, roles=self.spec.roles(), wait=wait, lease=self._lease)
+        if lease is None:
+            return False
+        self._busy[slot.holder] = None
+        self._take(slot, lease)
+        return True
 
 
 async def give_back(watch: Watch, holders: Sequence[str]) -> int:

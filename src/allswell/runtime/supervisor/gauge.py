@@ -19,8 +19,11 @@ from allswell.domain.names import Millis
 from allswell.domain.usage import Act, Level, Thresholds, Usage, judge, read, tick
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.function import load_function
+from allswell.runtime.calling import run_in_thread
 from allswell.runtime.run_tool import run_tool
+from allswell.timing.scope import Scope, run
 
+_GRACE = 1_000
 Collected = Mapping[str, Any]
 """Check-ins, by agent: the task, its name, and what was said."""
 
@@ -64,7 +67,7 @@ class Gauge:
                 usage = await self._read()
                 if usage is not None:
                     await self._take(usage)
-            await self._tick()
+            await self._take(None)
             wait = min(due - loop.time(), 1.0) if has_source else 1.0
             try:
                 async with asyncio.timeout(max(wait, 0.01)):
@@ -73,16 +76,17 @@ class Gauge:
                 continue
             await self._take(reported)
 
-    async def _take(self, usage: Usage) -> None:
-        self.level, acts = judge(self.level, usage, self._limits, await self._now())
-        for act in acts:
-            await self._act(act, usage)
-
-    async def _tick(self) -> None:
-        if self.level.paused and self.level.until is not None:
-            self.level, acts = tick(self.level, await self._now())
+    async def _take(self, usage: Usage | None) -> None:
+        """Do what follows from a reading, or from time alone; a store that is away is asked again with the next one."""
+        if usage is None and not self.level.paused:
+            return
+        try:
+            now = await self._now()
+            self.level, acts = tick(self.level, now) if usage is None else judge(self.level, usage, self._limits, now)
             for act in acts:
-                await self._act(act, Usage())
+                await self._act(act, usage or Usage())
+        except AllswellError as error:
+            self._complain(f"what follows from the usage could not be told: {error}")
 
     async def _read(self) -> Usage | None:
         try:
@@ -104,8 +108,7 @@ class Gauge:
     async def _ask(self) -> object:
         if self._usage.command:
             return _decoded(await _printed(self._usage.command, self._usage.timeout))
-        async with asyncio.timeout(self._usage.timeout / 1_000):
-            return await _called(self._usage.function)
+        return await _called(self._usage.function, self._usage.timeout)
 
     def _complain(self, says: str) -> None:
         if says != self._complaint:
@@ -121,8 +124,7 @@ class Gauge:
             if spec.command:
                 said = await _printed(spec.command, spec.timeout, msgspec.json.encode({"checkpoints": list(collected)}))
                 return "done", said.decode("utf-8", "replace")[-1_000:]
-            async with asyncio.timeout(spec.timeout / 1_000):
-                return "done", str(await _called(spec.function, list(collected)))[:1_000]
+            return "done", str(await _called(spec.function, spec.timeout, list(collected)))[:1_000]
         except TimeoutError:
             return "timeout", f"it did not end within {show(spec.timeout)}"
         except AllswellError as error:
@@ -140,12 +142,13 @@ async def _printed(argv: Sequence[str], timeout: int, given: bytes | None = None
     return result.stdout.encode()
 
 
-async def _called(path: str, *given: object) -> object:
+async def _called(path: str, timeout: int, *given: object) -> object:
     """What a function gives; a sync one is called in a thread, which is given up if it hangs."""
     function = load_function(path)
+    scope = Scope(timeout, kind="tool", name=path, grace_ms=_GRACE)
     if inspect.iscoroutinefunction(function):
-        return await function(*given)
-    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*given))
+        return await run(scope, function, *given)
+    return await run_in_thread(scope, lambda: function(*given))
 
 
 def _decoded(text: bytes) -> object:

@@ -16,11 +16,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from allswell.domain.command import Keep, Notice, Release
+from allswell.domain.claim import fits
+from allswell.domain.command import Claim, Keep, Notice, Release
 from allswell.domain.condition import Condition
 from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, holders
-from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.names import NO_COMMAND, AgentId, Millis, TaskId
 from allswell.domain.presence import PACE, Post
 from allswell.domain.usage import Act, Level, Usage
 from allswell.engine.handle import Lease
@@ -177,11 +178,15 @@ class Supervisor:
             await either(news, 0.2 if self._plan.drain else _LOOK)
 
     async def _anything_to_do(self) -> bool:
-        roles = {dispatcher.spec.role for dispatcher in self._dispatchers}
-        for role in roles:
-            which = TaskFilter(states=("ready", "held", "delayed"), role=role, limit=1)
-            if await self._watch.tasks(which):
+        """Whether there is a task that one of our agents could take, now or soon."""
+        claims = [
+            Claim(NO_COMMAND, slot.holder, slot.spec.roles()) for one in self._dispatchers for slot in one.slots[:1]
+        ]
+        after = ""
+        while page := await self._watch.tasks(TaskFilter(states=("ready", "held", "delayed"), after=after)):
+            if any(fits(claim, row.task.role) for claim in claims for row in page):
                 return True
+            after = page[-1].task.id
         return False
 
     async def _let_finish(self) -> None:

@@ -1,7 +1,7 @@
 """The working tree of each task that wants one: made for its first attempt, found again by the next.
 
-It is removed when its task is done, after whatever was not committed has been kept in a snapshot; the branch stays. At
-any other end it stays too: the next attempt goes on there, or somebody wants to look.
+It is removed when its task is done, after whatever was not committed has been kept in a snapshot, whole; the branch
+stays. At any other end it stays too: the next attempt goes on there, or somebody wants to look.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def worktree_for(task: str, cwd: str, home: Home) -> str:
 def put_away(task: str, attempt: int, home: Home) -> None:
     """Remove the working tree of a task that is done; what was not committed is kept first. It blocks."""
     folder = home.worktrees.absolute() / task
-    if (folder / ".git").exists():
-        take(folder, task, attempt, reason="its task is done, and its worktree is put away")
+    if not (folder / ".git").exists():
+        return
+    kept = take(folder, task, attempt, reason="its task is done, and its worktree is put away")
+    if kept.whole:  # else something in it is nowhere else: it stays
         remove_worktree(folder)
