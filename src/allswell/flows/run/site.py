@@ -19,6 +19,10 @@ from allswell.flows.run.timeouts import Cut
 from allswell.timing.clock import Clock
 
 T = TypeVar("T")
+_KEEPERS = 4
+"""How many threads write receipts at once: a disk flushes files of several in hardly more time than one."""
+_TOGETHER = 16
+"""How many receipts one of them writes before it flushes their folder."""
 GRACE = 10_000
 """Milliseconds between SIGTERM and SIGKILL."""
 
@@ -55,7 +59,7 @@ class Site:
     _lines: list[FlowEvent] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
     _receipts: list[tuple[StepReceipt, asyncio.Future[None]]] = field(default_factory=list)
-    _keeping: asyncio.Future[None] | None = None
+    _keepers: dict[asyncio.Future[None], None] = field(default_factory=dict)
 
     def last_good(self) -> str | None:
         """The last step that ended well."""
@@ -86,13 +90,15 @@ class Site:
         """Write a receipt, together with others that come while the last are written; durable when this returns."""
         kept = asyncio.get_running_loop().create_future()
         self._receipts.append((receipt, kept))
-        if self._keeping is None or self._keeping.done():
-            self._keeping = asyncio.ensure_future(self._keep_all())
+        if len(self._keepers) < _KEEPERS:
+            keeper = asyncio.ensure_future(self._keep_all())
+            self._keepers[keeper] = None
+            keeper.add_done_callback(self._keepers.pop)
         await kept
 
     async def _keep_all(self) -> None:
         while self._receipts:
-            some, self._receipts = self._receipts, []
+            some, self._receipts = self._receipts[:_TOGETHER], self._receipts[_TOGETHER:]
             error: BaseException | None = None
             try:
                 await self.aside(partial(self.base.keep_receipts, [receipt for receipt, _ in some]))
