@@ -1,6 +1,9 @@
 -- Every statement of the PostgreSQL store.
 -- Lists of ids are one text[] parameter, rows to write are one JSON parameter: one statement per table, whatever the
 -- number of rows. Names are qualified, so that nothing depends on a session's search_path.
+-- A vacuum that finds a table empty tells the planner that it holds one row, and until the next one a plain join may walk
+-- all that has come since, for every row given. Where a table comes and goes, no other plan than a look-up by key is left:
+-- LATERAL with OFFSET 0 keeps what is given on the outside; `= ANY (ARRAY[…])` on one column offers no order to join by.
 
 -- name: begin
 -- Whatever the server's default is, each statement sees what was committed before it.
@@ -169,9 +172,11 @@ CROSS JOIN LATERAL (SELECT FROM allswell.ready WHERE lane = l.lane ORDER BY rank
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
        r.lane, r.rank, coalesce(m.due_at, l.due_at)
 FROM allswell.task AS t
-LEFT JOIN allswell.ready AS r ON r.lane = t.lane AND r.rank = t.rank AND r.task = t.id
-LEFT JOIN allswell.timer AS m ON m.owner = t.id
-LEFT JOIN allswell.lease AS l ON l.task = t.id
+LEFT JOIN LATERAL (
+    SELECT lane, rank FROM allswell.ready WHERE lane = t.lane AND rank = t.rank AND task = t.id OFFSET 0
+) AS r ON true
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0) AS m ON true
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.lease WHERE task = t.id OFFSET 0) AS l ON true
 WHERE t.id = ANY($1::text[])
 
 -- name: read_waits
@@ -193,7 +198,7 @@ SELECT id, attempt FROM allswell.task WHERE id = ANY($1::text[]) AND attempt IS 
 
 -- name: read_awaited
 SELECT x.target FROM unnest($1::text[]) AS x(target)
-WHERE EXISTS (SELECT FROM allswell.waits AS w WHERE w.target = x.target)
+WHERE EXISTS (SELECT FROM allswell.waits AS w WHERE w.target = x.target OFFSET 0)
 
 -- name: read_payloads
 SELECT id, payload FROM allswell.task WHERE id = ANY($1::text[])
@@ -232,7 +237,7 @@ FROM (
     SELECT m.owner, l.agent, m.due_at
     FROM (SELECT owner, due_at FROM allswell.timer WHERE due_at <= $1::bigint
           ORDER BY due_at, owner LIMIT $2::integer) AS m
-    LEFT JOIN allswell.lease AS l ON l.task = m.owner
+    LEFT JOIN LATERAL (SELECT agent FROM allswell.lease WHERE task = m.owner OFFSET 0) AS l ON true
     UNION ALL
     (SELECT task, agent, due_at FROM allswell.lease WHERE due_at <= $1::bigint ORDER BY due_at, task LIMIT $2::integer)
 ) AS d
@@ -251,7 +256,7 @@ SELECT id FROM allswell.task WHERE run = $1::text AND ended_at IS NULL ORDER BY 
 SELECT id FROM allswell.question WHERE task = $1::text AND closed_at IS NULL ORDER BY id
 
 -- name: find_claimed
-SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' ORDER BY task
+SELECT task FROM (SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' OFFSET 0) AS l ORDER BY task
 
 -- name: find_leases
 SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::integer
@@ -361,9 +366,12 @@ INSERT INTO allswell.ready (task, lane, rank)
 SELECT task, lane, rank FROM json_to_recordset($1::json) AS x(task text, lane integer, rank bigint)
 
 -- name: delete_ready
-DELETE FROM allswell.ready AS r
-USING unnest($1::integer[], $2::bigint[], $3::text[]) AS x(lane, rank, task)
-WHERE r.lane = x.lane AND r.rank = x.rank AND r.task = x.task
+-- By their places, which nobody changes: a ready row belongs to whoever holds its task's lock.
+DELETE FROM allswell.ready WHERE ctid = ANY (ARRAY(
+    SELECT r.place FROM unnest($1::integer[], $2::bigint[], $3::text[]) AS x(lane, rank, task)
+    CROSS JOIN LATERAL (
+        SELECT ctid FROM allswell.ready WHERE lane = x.lane AND rank = x.rank AND task = x.task OFFSET 0
+    ) AS r(place)))
 
 -- name: put_timers
 INSERT INTO allswell.timer (owner, due_at)
@@ -378,9 +386,12 @@ INSERT INTO allswell.waits (task, kind, target)
 SELECT task, kind, target FROM json_to_recordset($1::json) AS x(task text, kind text, target text)
 
 -- name: delete_waits
-DELETE FROM allswell.waits AS w
-USING json_to_recordset($1::json) AS x(task text, kind text, target text)
-WHERE w.task = x.task AND w.kind = x.kind AND w.target = x.target
+-- By their places: waits belong to whoever holds their task's lock.
+DELETE FROM allswell.waits WHERE ctid = ANY (ARRAY(
+    SELECT w.place FROM json_to_recordset($1::json) AS x(task text, kind text, target text)
+    CROSS JOIN LATERAL (
+        SELECT ctid FROM allswell.waits WHERE task = x.task AND kind = x.kind AND target = x.target OFFSET 0
+    ) AS w(place)))
 
 -- name: insert_bars
 INSERT INTO allswell.bar (task, agent)
@@ -409,13 +420,13 @@ SET deadline = x.deadline, judged = coalesce(x.judged, 0), stalled_at = x.stalle
     note = coalesce(x.note, '')
 FROM json_to_recordset($1::json) AS x(task text, token bigint, deadline bigint, judged bigint, stalled_at bigint,
                                       renewed_at bigint, checkin_at bigint, progress double precision, note text)
-WHERE l.task = x.task AND l.token = x.token
+WHERE l.task = ANY (ARRAY[x.task]) AND l.token = x.token
 
 -- name: delete_leases
 -- Fenced by the token.
 DELETE FROM allswell.lease AS l
 USING unnest($1::text[], $2::bigint[]) AS x(task, token)
-WHERE l.task = x.task AND l.token = x.token
+WHERE l.task = ANY (ARRAY[x.task]) AND l.token = x.token
 
 -- name: take_timers
 -- The timers of these leases are by themselves from now on, or gone.
