@@ -167,7 +167,7 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         if not drain:
-            plan.tell(f"watching {supervisor.slots} slots as {name!r}; Ctrl-C stops in good order")
+            plan.tell(f"watching {many(supervisor.slots, 'slot')} as {name!r}; Ctrl-C stops in good order")
         await supervisor.run()
         if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
             flush()
@@ -277,7 +277,7 @@ def _supervision(crew: Crew) -> str:
                 until = "" if one.level.until is None else f" until {when(one.level.until, crew.now)}"
                 paused = f", paused{until}: little of the session is left"
             state = "stopping" if one.stopping else "watches"
-            told.append(f"{one.name} {state} {len(one.posts)} slots from {one.host}{paused}")
+            told.append(f"{one.name} {state} {many(len(one.posts), 'slot')} from {one.host}{paused}")
         elif not one.gone:
             told.append(f"{one.name} was last heard {when(one.beaten_at, crew.now)}, on {one.host}: start it again")
     return paint(plain("; ".join(told)) if told else "No supervisor is running.", "dim")
