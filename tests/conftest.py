@@ -1,4 +1,4 @@
-"""Fixtures for all tests, and the check of `row` marks."""
+"""Fixtures for all tests, the check of `row` marks, and what is begun first."""
 
 import re
 from collections.abc import Iterator
@@ -8,10 +8,15 @@ import pytest
 from allswell.testing.postgres import Cluster
 
 _ROW = re.compile(r"[OFMWC][0-9]+")
+_LONGEST = "test_every_promise_holds_for_a_thousand_hours_and_everything_was_met"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a `row` mark that names no row of the mission: a typo would leave the row without its proof."""
+    """Refuse a `row` mark that names no row of the mission: a typo would leave the row without its proof.
+
+    What takes longest is begun first, or all processes but one would wait for it at the end.
+    """
+    items.sort(key=lambda item: item.name != _LONGEST)
     for item in items:
         for mark in item.iter_markers("row"):
             wrong = [row for row in mark.args if not (isinstance(row, str) and _ROW.fullmatch(row))]
