@@ -6,14 +6,13 @@ import asyncio
 import json
 
 import psycopg
-import pytest
 
 from allswell.app import make_watch
 from allswell.errors import Unavailable
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.broom import Broom
 
-_TASKS, _BATCH = 15_000, 1_500
+_TASKS, _BATCH = 10_000, 1_000
 _PICK = "SELECT task, rank FROM allswell.ready WHERE lane = 1 ORDER BY rank, task LIMIT 20"
 
 
@@ -46,14 +45,13 @@ def without_the_servers_own(url: str) -> None:
         connection.execute("ALTER TABLE allswell.ready SET (autovacuum_enabled = false)")
 
 
-@pytest.mark.realtime
 def test_a_pick_walks_few_pages_however_many_tasks_went_before(pg_url: str) -> None:
     without_the_servers_own(pg_url)
     asyncio.run(churn(PostgresStore(pg_url, vacuum_every=2 * _BATCH)))
     swept = pages_walked(pg_url)
     asyncio.run(churn(PostgresStore(pg_url, vacuum_every=10**9)))
     left = pages_walked(pg_url)
-    assert left > 75, "this test shows nothing: nothing is left behind without a broom either"
+    assert left > 50, "this test shows nothing: nothing is left behind without a broom either"
     assert swept < left / 3
 
 
