@@ -1,5 +1,6 @@
 """The files of a run: the seed's shapes to the letter, and nothing unreadable whatever a crash leaves."""
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from allswell.domain.capture import Capture, Choice, ContextForResume, TimeoutLine, offered
 from allswell.errors import Refused, Unavailable
+from allswell.flows.run import files
 from allswell.flows.run.base import FlowEvent, RunBase, RunRecord, all_records, find_base, stamp, with_run
 from allswell.flows.run.files import Files, read, read_lines
 
@@ -124,6 +126,38 @@ def test_a_torn_last_line_is_ignored_and_cut_off_by_the_next(tmp_path: Path) -> 
     Files().append(path, msgspec.json.encode(FlowEvent("t", "two")))
     assert [line.event for line in read_lines(path, FlowEvent)] == ["one", "two"]
     assert path.read_bytes().count(b"\n") == 2
+
+
+def test_a_line_that_the_disk_took_only_a_part_of_is_said_to_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    write, room = os.write, [8]
+
+    def nearly_full(handle: int, data: bytes) -> int:
+        if not room:
+            raise OSError(28, "No space left on device")
+        return write(handle, data[: room.pop()])
+
+    monkeypatch.setattr(os, "write", nearly_full)
+    with pytest.raises(Unavailable, match="cannot be written: No space left"):
+        Files().append(path, b'{"timestamp":"t","event":"one"}')
+    monkeypatch.setattr(os, "write", write)
+    Files().append(path, msgspec.json.encode(FlowEvent("t", "two")))
+    assert [line.event for line in read_lines(path, FlowEvent)] == ["two"]
+
+
+def test_whoever_was_stopped_while_appending_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LOCK_PATIENCE", 0.02)
+    path = tmp_path / "events.jsonl"
+    with path.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Unavailable, match=r"events\.jsonl is held by another process"):
+            Files().append(path, b"{}")
+    Files().append(path, b"{}")
+    assert path.read_bytes() == b"{}\n"
 
 
 def test_a_file_is_replaced_as_a_whole_and_a_full_disk_leaves_the_old_one(

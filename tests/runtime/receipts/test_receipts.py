@@ -10,7 +10,8 @@ import pytest
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.receipt import End, Receipt, advise, receipt_id, task_of_receipt, told
 from allswell.errors import Refused
-from allswell.runtime.receipts import Home, Receipts, replace_file
+from allswell.runtime.atomic import replace_file
+from allswell.runtime.receipts import Home, Receipts
 
 
 def receipt(task: str = "t_a", attempt: int = 1, **changes: object) -> Receipt:

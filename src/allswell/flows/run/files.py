@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -16,9 +17,12 @@ from typing import TypeVar
 import msgspec
 
 from allswell.errors import Unavailable
+from allswell.runtime.atomic import flush_folder, put_in_place
 
 T = TypeVar("T")
 _LONGEST_LINE = 1 << 20
+_LOCK_PATIENCE, _LOCK_PACE = 10.0, 0.002
+"""Seconds: how long another who appends is waited for, and how often it is looked."""
 
 
 class Files:
@@ -30,24 +34,14 @@ class Files:
 
     def replace_all(self, files: Sequence[tuple[Path, bytes]]) -> None:
         """Give files new content, each wholly or not at all; their folders are flushed once for all of them."""
-        drafts = [path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp") for path, _ in files]
         path = files[0][0]
         try:
-            for (path, content), draft in zip(files, drafts, strict=True):
-                handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                with os.fdopen(handle, "wb") as into:
-                    into.write(content)
-                    into.flush()
-                    os.fsync(into.fileno())
-                draft.replace(path)
+            for path, content in files:
+                put_in_place(path, content)
             for folder in dict.fromkeys(path.parent for path, _ in files):
-                _flush_folder(folder)
+                flush_folder(folder)
         except OSError as error:
             raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
-        finally:
-            for draft in drafts:
-                with contextlib.suppress(OSError):
-                    draft.unlink(missing_ok=True)
 
     def append(self, path: Path, *lines: bytes) -> None:
         """Add lines, each with its end; `Unavailable` if the disk does not take them."""
@@ -55,16 +49,33 @@ class Files:
             new = not path.exists()
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                _lock(handle, path)
                 _cut_torn_line(handle)
-                os.write(handle, b"".join(line + b"\n" for line in lines))
+                left = b"".join(line + b"\n" for line in lines)
+                while left:  # a disk that is nearly full takes a part, and says why only when it is given the rest
+                    left = left[os.write(handle, left) :]
                 os.fsync(handle)
             finally:
                 os.close(handle)
             if new:
-                _flush_folder(path.parent)
+                flush_folder(path.parent)
         except OSError as error:
             raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _lock(handle: int, path: Path) -> None:
+    """Be the only one who appends; others take moments, unless they were stopped in the middle of it."""
+    until = time.monotonic() + _LOCK_PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                text = f"{path} is held by another process, and was for {_LOCK_PATIENCE:g} s; `fuser` shows which"
+                raise Unavailable(text) from None
+            time.sleep(_LOCK_PACE)
+        else:
+            return
 
 
 def _cut_torn_line(handle: int) -> None:
@@ -73,14 +84,6 @@ def _cut_torn_line(handle: int) -> None:
     if os.pread(handle, 1, max(size - 1, 0)) not in (b"", b"\n"):
         tail = os.pread(handle, min(size, _LONGEST_LINE), max(size - _LONGEST_LINE, 0))
         os.ftruncate(handle, size - len(tail) + tail.rfind(b"\n") + 1)
-
-
-def _flush_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def read(path: Path, shape: type[T]) -> T | None:

@@ -4,8 +4,7 @@ What a receipt says is `allswell.domain.receipt`; who writes one is `allswell.ru
 small file of ours is written, `home` what lies beside a store.
 """
 
-from allswell.runtime.receipts.atomic import replace_file
 from allswell.runtime.receipts.folder import Found, Receipts
 from allswell.runtime.receipts.home import Home
 
-__all__ = ["Found", "Home", "Receipts", "replace_file"]
+__all__ = ["Found", "Home", "Receipts"]

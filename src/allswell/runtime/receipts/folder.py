@@ -10,7 +10,7 @@ import msgspec
 
 from allswell.domain.receipt import Receipt
 from allswell.errors import Refused
-from allswell.runtime.receipts.atomic import replace_file
+from allswell.runtime.atomic import replace_file
 
 _BIGGEST = 4 << 20
 """Bytes; no receipt of ours is larger, so a larger file is none."""

@@ -28,6 +28,7 @@ import msgspec
 from allswell.domain.names import TaskId
 from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, ref_name, spell, unspell
 from allswell.errors import Unavailable
+from allswell.runtime.atomic import flush_folder, replace_file
 from allswell.runtime.snapshot.reading import LINK, in_use, open_file, open_here, refused
 from allswell.runtime.snapshot.survey import walk
 
@@ -103,9 +104,7 @@ def keep_baseline(folder: Path, order: Order) -> Manifest:
     place = place_of(folder, order.task, order.attempt)
     try:
         _make_own(folder, place)
-        _write(place / "baseline.tmp", msgspec.json.encode(made))
-        (place / "baseline.tmp").replace(place / "baseline.json")
-        _flush(place)
+        replace_file(place / "baseline.json", msgspec.json.encode(made))
     except OSError as error:
         raise Unavailable(f"no baseline could be kept in {place}: {error}", hint="is the disk full?") from error
     return made
@@ -132,9 +131,9 @@ def take_folder(
         if earlier is not None and (before := load(place / str(earlier))).digest() == made.digest():
             shutil.rmtree(draft)
             return to_snapshot(folder, order.task, order.attempt, earlier, before)
-        _write(draft / "manifest.json", msgspec.json.encode(made))
+        replace_file(draft / "manifest.json", msgspec.json.encode(made))
         for inner, _, _ in os.walk(draft):
-            _flush(Path(inner))
+            flush_folder(Path(inner))
         number = _number(draft, place, (earlier or 0) + 1)
     except OSError as error:
         raise Unavailable(f"no snapshot could be kept in {place}: {error}", hint="is the disk full?") from error
@@ -151,7 +150,7 @@ def _number(draft: Path, place: Path, number: int) -> int:
                 raise
             number += 1
             continue
-        _flush(place)
+        flush_folder(place)
         return number
 
 
@@ -334,18 +333,3 @@ def _make_own(folder: Path, place: Path) -> None:
     ignore = folder / ".allswell" / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as into:
-        into.write(data)
-        into.flush()
-        os.fsync(into.fileno())
-
-
-def _flush(folder: Path) -> None:
-    opened = _open(folder)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

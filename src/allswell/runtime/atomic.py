@@ -1,4 +1,4 @@
-"""Replacing a small file: whole or not at all, and still there after a crash of the machine."""
+"""Replacing small files: each whole or not at all, and still there after a crash of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file beside its name, flush it, give it the name, flush the folder; `OSError` leaves the old one."""
+    """Give a file new content and make its name durable; `OSError` leaves the old one."""
+    put_in_place(path, content)
+    flush_folder(path.parent)
+
+
+def put_in_place(path: Path, content: bytes) -> None:
+    """Write a file beside its name, flush it, and give it the name, which is durable once the folder is flushed."""
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -21,7 +27,6 @@ def replace_file(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise
-    flush_folder(path.parent)
 
 
 def flush_folder(folder: Path) -> None:
