@@ -47,11 +47,12 @@ def test_no_statement_walks_a_whole_table(pg_url: str, generic: str) -> None:
     assert walking == {}
 
 
-COMING_AND_GOING = ("ready", "timer", "waits", "lease")
+COMING_AND_GOING = ("ready", "timer", "waits", "lease", "bar")
 _FILL = """
 INSERT INTO allswell.ready SELECT 't' || n, 1, n FROM generate_series(1, 5000) AS n;
 INSERT INTO allswell.timer SELECT 't' || n, n FROM generate_series(1, 5000) AS n;
 INSERT INTO allswell.waits SELECT 't' || n, 'need', 'u' || n FROM generate_series(1, 5000) AS n;
+INSERT INTO allswell.bar SELECT 't' || n, 'a' FROM generate_series(1, 5000) AS n;
 INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, ask_every, ask_wait, grace, command, judged,
                             renewed_at, note, due_at)
 SELECT 't' || n, 1, 'a', 1, 1, 1, 1, 1, '', 0, 1, '', n FROM generate_series(1, 5000) AS n;

@@ -131,7 +131,7 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT task, rank FROM allswell.ready AS y
         WHERE lane = l.lane
-          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text)
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
         ORDER BY rank, task LIMIT $2::integer
     ) AS r
     ORDER BY r.rank, r.task LIMIT $2::integer
@@ -149,8 +149,8 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT task, rank FROM allswell.ready AS y
         WHERE lane = l.lane
-          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text)
-          AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]))
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
+          AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]) OFFSET 0)
         ORDER BY rank, task LIMIT $2::integer
     ) AS r
     ORDER BY r.rank, r.task LIMIT $2::integer
