@@ -1,9 +1,8 @@
-"""`allswell run FLOW.yaml` and `allswell resume`: what is shown, what it exits with, what is refused, what is kept."""
+"""`allswell run FLOW.yaml`: what is shown, what it exits with, what is refused, and who takes part."""
 
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,41 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.doors.cli.console import Console
-from tests.doors.cli.upkeep import Ran, at_terminal, environment, run
+from tests.doors.cli.flow_scene import base_of, git, repository, start, until, write
+from tests.doors.cli.upkeep import at_terminal, run
 from tests.flows.run.test_files import validate
-
-GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
-
-
-def write(folder: Path, text: str, name: str = "flow.yaml") -> str:
-    (folder / name).write_text(text)
-    return name
-
-
-def repository(folder: Path) -> None:
-    """A repository with one committed file."""
-    subprocess.run(["git", "init", "-q", str(folder)], check=True)
-    (folder / "kept.txt").write_text("as committed\n")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "first")
-
-
-def git(folder: Path, *args: str) -> str:
-    return subprocess.run([*GIT, "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout
-
-
-def base_of(folder: Path) -> Path:
-    (found,) = (folder / ".allswell" / "runs").iterdir()
-    return found
-
-
-def until(path: Path) -> None:
-    """Wait for a file that another process writes."""
-    end = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} never came"
-        time.sleep(0.02)
-
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
 
@@ -261,7 +228,7 @@ def test_what_only_shows_when_a_step_runs_fails_that_step_with_the_reason(tmp_pa
 
 def test_a_run_that_is_running_elsewhere_is_left_alone(tmp_path: Path) -> None:
     write(tmp_path, "steps: [{id: a, run: [sh, -c, 'touch begun; sleep 60']}]")
-    other = _start("run", "flow.yaml", cwd=tmp_path)
+    other = start("run", "flow.yaml", cwd=tmp_path)
     until(tmp_path / "begun")
     said = run("resume", base_of(tmp_path).name, cwd=tmp_path)
     assert (said.code, "is running already (process" in said.err) == (2, True)
@@ -278,208 +245,7 @@ def test_a_run_that_is_not_there_or_cannot_be_read_is_refused(cli: Console) -> N
     assert (said.code, "no record that can be read" in said.err.replace("\n  ", " ")) == (2, True)
 
 
-# --- going on ---------------------------------------------------------------------------------------------------------
-
-CUT_OFF = """\
-steps:
-- {id: first, run: [sh, -c, 'echo first >> ran; echo one > first.txt'], outputs: [first.txt]}
-- id: slow
-  needs: first
-  run: [sh, -c, 'echo slow >> ran; echo changed > kept.txt; echo new > new.txt; touch begun; test -e go || sleep 60']
-- {id: last, needs: slow, run: [sh, -c, 'echo last >> ran']}
-"""
-
-
-def _start(*args: str, cwd: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "allswell", *args]
-    return subprocess.Popen(command, cwd=cwd, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _cut_off(folder: Path, number: signal.Signals = signal.SIGINT) -> str:
-    """A repository in which a flow was interrupted at its slow step; its run."""
-    repository(folder)
-    (folder / ".gitignore").write_text("ran\nbegun\ngo\nfirst.txt\nflow.yaml\n.gitignore\n")
-    write(folder, CUT_OFF)
-    flow = _start("run", "flow.yaml", cwd=folder)
-    until(folder / "begun")
-    flow.send_signal(number)
-    assert flow.wait(30) == 130
-    (folder / "go").touch()
-    return base_of(folder).name
-
-
-@pytest.mark.row("F13")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_a_receipt_and_a_run_that_resumes(tmp_path: Path, number: signal.Signals) -> None:
-    name = _cut_off(tmp_path, number)
-    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "slow-run-1.json").read_text())
-    validate("receipt", receipt)
-    assert (receipt["status"], receipt["error"]) == ("interrupted", number.name)
-    assert receipt["context_for_resume"]["uncommitted_changes"] == ["kept.txt", "new.txt"]
-    overview = run(cwd=tmp_path)
-    assert (overview.code, f"allswell resume {name}" in overview.out) == (3, True), overview.out
-    assert f"allswell resume {name}" in run("why", "slow", cwd=tmp_path).out
-    ran = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
-    assert (ran.code, "flow is done (3 done)" in ran.out) == (0, True), ran.err
-    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
-
-
-@pytest.mark.realtime
-@pytest.mark.row("F13")
-def test_a_second_signal_is_immediate_and_still_leaves_a_receipt(tmp_path: Path) -> None:
-    write(tmp_path, "steps: [{id: a, run: [sh, -c, 'trap \"\" TERM; touch begun; sleep 60 & wait; sleep 60']}]")
-    command = [sys.executable, "-m", "allswell", "run", "flow.yaml"]
-    flow = subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    until(tmp_path / "begun")
-    began = time.monotonic()
-    flow.send_signal(signal.SIGINT)
-    assert flow.stderr is not None
-    assert "again to stop at once" in flow.stderr.readline()
-    flow.send_signal(signal.SIGINT)
-    assert flow.wait(30) == 130
-    flow.stderr.close()
-    assert time.monotonic() - began < 9, "the grace is ten seconds"
-    receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-run-1.json").read_text())
-    assert receipt["status"] == "interrupted"
-
-
-@pytest.mark.row("F11")
-def test_uncommitted_changes_are_offered_in_the_seeds_words(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    asked = run("resume", name, "--json", cwd=tmp_path)
-    told = json.loads(asked.out)
-    assert asked.code == 3
-    assert {key: told[key] for key in ("options", "recommendation", "reason")} == {
-        "options": ["retry_step", "discard_and_retry", "escalate"],
-        "recommendation": "retry_step",
-        "reason": "Partial work exists that may be salvageable",
-    }
-    assert (told["step"], told["changes"]) == ("slow", ["kept.txt", "new.txt"])
-    assert (tmp_path / "kept.txt").read_text() == "changed\n", "nothing was done before somebody chose"
-    in_words = run("resume", name, cwd=tmp_path)
-    assert (in_words.code, "2 discard_and_retry" in in_words.err) == (3, True)
-
-
-@pytest.mark.row("F11")
-def test_discarding_puts_the_files_back_and_keeps_them_on_a_recovery_ref_first(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    (tmp_path / "go").unlink()
-    write(tmp_path, CUT_OFF.replace("test -e go || sleep 60", "cat before.txt").replace("touch begun", "true"))
-    write(
-        tmp_path, (tmp_path / "flow.yaml").read_text().replace("echo changed", "cp kept.txt before.txt; echo changed")
-    )
-    ran = run("resume", name, "--choose", "discard_and_retry", cwd=tmp_path)
-    assert ran.code == 0, ran.err
-    assert (tmp_path / "before.txt").read_text() == "as committed\n", "the step began on what is committed"
-    assert "+" in ran.err, "the changed file is shown as a diff"
-    kept = [line.split()[1] for line in git(tmp_path, "for-each-ref", "--format=x %(refname)").splitlines()]
-    (ref,) = [one for one in kept if one.startswith("refs/allswell/")]
-    assert git(tmp_path, "show", f"{ref}:kept.txt") == "changed\n"
-    assert git(tmp_path, "show", f"{ref}:new.txt") == "new\n"
-    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
-
-
-@pytest.mark.row("F11")
-def test_escalating_asks_a_human_and_the_answer_goes_on(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    ran = run("resume", name, "--choose", "escalate", "--json", cwd=tmp_path)
-    (question,) = json.loads(ran.out)["questions"]
-    assert ran.code == 3
-    assert run("answer", question, "retry", cwd=tmp_path).code == 0
-    went_on = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
-    assert went_on.code == 0, went_on.out + went_on.err
-    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
-
-
-@pytest.mark.row("F11")
-def test_without_changes_it_simply_goes_on_after_the_last_good_step(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    git(tmp_path, "add", "kept.txt", "new.txt")
-    git(tmp_path, "commit", "-qm", "kept by hand")
-    ran = run("resume", name, cwd=tmp_path)
-    assert ran.code == 0, ran.err
-    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
-
-
-def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(tmp_path: Path) -> None:
-    write(tmp_path, "steps:\n- {id: ship, run: [sh, -c, 'echo try; test -e key']}\n")
-    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
-    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 1
-    (tmp_path / "key").touch()
-    assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 0
-    folder = base_of(tmp_path) / "flow"
-    receipts = {path.name: json.loads(path.read_text())["status"] for path in (folder / "receipts").iterdir()}
-    assert receipts == {"ship-run-1.json": "failed", "ship-run-2.json": "failed", "ship-run-3.json": "done"}
-    assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
-
-
-def test_a_run_that_is_done_has_nothing_left_to_do(cli: Console) -> None:
-    cli.ok("run", write(cli.folder, "steps: [{id: a, python: 'os:getcwd'}]"))
-    name = base_of(cli.folder).name
-    said = cli("resume", name)
-    assert (said.code, "flow is done (1 done)" in said.out) == (0, True)
-    assert len(cli.ok("runs", "--json").json["runs"]) == 1
-
-
-def test_a_file_that_is_not_what_a_finished_step_left_is_refused(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    (tmp_path / "first.txt").write_text("two\n")
-    said = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
-    assert (said.code, "step first: first.txt is not what it was" in said.err) == (2, True)
-    (tmp_path / "first.txt").unlink()
-    assert "first.txt is gone" in run("resume", name, "--choose", "retry_step", cwd=tmp_path).err
-    (tmp_path / "first.txt").write_text("one\n")
-    assert run("resume", name, "--choose", "retry_step", cwd=tmp_path).code == 0
-
-
-def test_a_file_that_a_later_step_went_over_is_compared_with_what_that_one_left(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        "steps:\n"
-        "- {id: make, run: [sh, -c, 'echo one > x.txt'], outputs: [x.txt]}\n"
-        "- {id: mend, needs: make, run: [sh, -c, 'echo two >> x.txt'], outputs: [x.txt]}\n"
-        "- {id: last, needs: mend, run: test -e go}\n",
-    )
-    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
-    (tmp_path / "go").touch()
-    ran = run("resume", base_of(tmp_path).name, cwd=tmp_path)
-    assert ran.code == 0, ran.err
-    assert (tmp_path / "x.txt").read_text() == "one\ntwo\n"
-
-
-def test_somebody_at_a_terminal_is_asked(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    ran = _typed(tmp_path, "discard\n", "resume", name)
-    assert "(recommended: Partial work exists that may be salvageable)" in ran.out
-    assert "are kept in refs/allswell/" in ran.out.replace("\n  ", " ")
-    assert ran.code == 0, ran.out
-
-
-def _typed(folder: Path, text: str, *args: str) -> Ran:
-    """Run a command at a terminal at which somebody types."""
-    import pty
-
-    ours, theirs = pty.openpty()
-    os.write(ours, text.encode())
-    child = subprocess.Popen(
-        [sys.executable, "-m", "allswell", *args],
-        cwd=folder,
-        env={"TERM": "xterm-256color", **environment()},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    said = b""
-    try:
-        while chunk := os.read(ours, 65_536):
-            said += chunk
-    except OSError:
-        pass  # the other end is closed: the command has ended
-    os.close(ours)
-    return Ran(child.wait(), said.decode().replace("\r\n", "\n"))
+# --- at a terminal ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -512,11 +278,11 @@ def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str
     script = 'touch "$1"; while ! test -e ../go; do sleep 0.05; done; pwd'
     values = "matrix: {n: [1, 2, 3, 4]}"
     write(here, f"steps:\n- {{id: a, run: [sh, -c, '{script}', sh, 'begun-{{{{ matrix.n }}}}'], {values}}}\n")
-    first = _start("run", "flow.yaml", "-j", "2", "--json", "--store", pg_url, cwd=here)
+    first = start("run", "flow.yaml", "-j", "2", "--json", "--store", pg_url, cwd=here)
     until(here / ".allswell" / "runs")
     _until_two(here)
     name = base_of(here).name
-    second = _start("work", "--run", name, "--slots", "2", "--json", "--store", pg_url, cwd=there)
+    second = start("work", "--run", name, "--slots", "2", "--json", "--store", pg_url, cwd=there)
     _until_two(there)
     (tmp_path / "go").touch()
     assert (first.wait(60), second.wait(60)) == (0, 0)

@@ -9,83 +9,17 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
+from tests.doors.cli.shell import ALLSWELL, Shell
 from tests.doors.cli.upkeep import at_terminal
 from tests.runtime.attempt.stage import git
-from tests.runtime.warden.stage import peak_kb, tagged, until
+from tests.runtime.warden.stage import peak_kb, until
 
-ALLSWELL = [sys.executable, "-m", "allswell"]
 STUBBORN = "echo x > new; trap '' TERM; while :; do sleep 600; done"
-
-
-@dataclass
-class Shell:
-    """Somebody in a repository, who types."""
-
-    folder: Path
-    tag: str
-
-    @property
-    def env(self) -> dict[str, str]:
-        names = ("PATH", "HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
-        kept = {name: os.environ[name] for name in names if name in os.environ}
-        here = str(Path(sys.executable).parent)
-        return {**kept, "PATH": f"{here}:{kept['PATH']}", "TAG": self.tag, "USER": "grace"}
-
-    def __call__(self, *args: str, code: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
-        done = subprocess.run(
-            [*ALLSWELL, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False, **more
-        )
-        assert done.returncode == code, done
-        assert "Traceback" not in done.stderr, done
-        return done
-
-    def sh(self, script: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", "-c", script], env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
-        )
-
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        words = [*ALLSWELL, "run", "--env", "TAG", *args]
-        return subprocess.Popen(words, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
-
-    def json(self, *args: str, code: int = 0) -> Any:  # noqa: ANN401 - whatever it is
-        return msgspec.json.decode(self(*args, "--json", code=code).stdout)
-
-    def run_json(self, *args: str, code: int = 0) -> Any:  # noqa: ANN401 - whatever it is
-        return msgspec.json.decode(self("run", "--json", *args, code=code).stdout)
-
-    def kinds(self) -> list[str]:
-        lines = self("events", "--json", "--limit", "1000").stdout.splitlines()
-        return [msgspec.json.decode(line)["kind"] for line in lines]
-
-    def living(self) -> list[int]:
-        return tagged(self.tag)
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    (folder / "kept").write_text("as it was\n")
-    git("init", "-q", "-b", "main", cwd=folder)
-    git("add", "-A", cwd=folder)
-    git("commit", "-q", "-m", "first", cwd=folder)
-    made = Shell(folder, os.urandom(8).hex())
-    yield made
-    until(lambda: made.living() == [])
 
 
 def test_output_and_exit_code_are_the_command_s_own(shell: Shell) -> None:

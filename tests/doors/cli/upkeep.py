@@ -52,9 +52,10 @@ def run(*args: str, cwd: Path, **env: str) -> Ran:
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def at_terminal(*args: str, cwd: Path, columns: int, **env: str) -> Ran:
-    """Run the real command at a terminal of that width."""
+def at_terminal(*args: str, cwd: Path, columns: int, typed: str = "", **env: str) -> Ran:
+    """Run the real command at a terminal of that width, at which somebody types."""
     ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     child = subprocess.Popen(
         [sys.executable, "-m", "allswell", *args],

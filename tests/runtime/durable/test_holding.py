@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,34 +11,7 @@ import pytest
 import allswell
 from allswell.errors import LeaseLost, Refused
 from allswell.store.port import TaskFilter
-
-ran: list[object] = []
-
-
-@pytest.fixture(autouse=True)
-def nothing_ran() -> None:
-    ran.clear()
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'watch.db'}"
-
-
-def on(url: str, scene: Callable[[allswell.Watch], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with allswell.open(url) as watch:
-            await scene(watch)
-            assert await watch.unaccounted() == []
-
-    asyncio.run(main())
-
-
-@allswell.step("add")
-async def add(left: int, right: int) -> int:
-    ran.append((left, right))
-    return left + right
-
+from tests.runtime.durable.scene import add, on, ran
 
 # --- who holds it ---------------------------------------------------------------------------------------------------
 
