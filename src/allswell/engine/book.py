@@ -53,6 +53,7 @@ class Book:
         self.cases: dict[TaskId, Case] = {}
         self.agents: dict[AgentId, Agent | None] = dict(rows.agents)
         self.changes = Changes(at=now)
+        self._nothing = Changes(at=now)
         self.news = News()
         self._before: dict[TaskId, Case | None] = {}
         self._payloads: dict[TaskId, str] = {}
@@ -171,12 +172,14 @@ class Book:
 
     async def write(self, tx: Transaction) -> None:
         """Write what differs; what is decided later is compared with the rows as they then are."""
-        changes = self._flush()
-        if changes != Changes(at=self.now):
+        self._flush()
+        changes = self.changes
+        if changes != self._nothing:
+            self.changes = Changes(at=self.now)
             self.news.add(changes)
             await tx.write(changes)
 
-    def _flush(self) -> Changes:
+    def _flush(self) -> None:
         changes = self.changes
         for id_, after in self.cases.items():
             before = self._before[id_]
@@ -210,8 +213,6 @@ class Book:
             changes.new_tasks.sort(key=_by_id)
         if len(changes.new_agents) > 1:
             changes.new_agents.sort(key=_by_name)
-        self.changes = Changes(at=self.now)
-        return changes
 
     def _flush_place(self, before: Case, after: Case) -> None:
         changes = self.changes

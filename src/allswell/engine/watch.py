@@ -381,10 +381,18 @@ class Watch:
         loop = asyncio.get_running_loop()
         while True:
             news = self._holding.listen()
-            self._held = {key: lease for key, lease in self._held.items() if not lease.over and lease.lost is None}
-            moments = {key: lease.renew_at for key, lease in self._held.items()}
             now = loop.time()
-            due = [self._held[key] for key, moment in moments.items() if moment is not None and moment <= now]
+            due: list[Lease] = []
+            soonest: float | None = None
+            for key, lease in [*self._held.items()]:
+                if lease.over or lease.lost is not None:
+                    del self._held[key]
+                    continue
+                moment = lease.renew_at
+                if moment is not None and moment <= now:
+                    due.append(lease)
+                elif moment is not None and (soonest is None or moment < soonest):
+                    soonest = moment
             if due:
                 try:
                     answers = await self._say_many(due, proof=False)
@@ -393,5 +401,4 @@ class Watch:
                 if not any(isinstance(answer, Orders) for answer in answers):
                     await asyncio.sleep(self.engine.pace.retry_first)
                 continue
-            soonest = min((moment for moment in moments.values() if moment is not None), default=now + 60)
-            await either(news, soonest - now)
+            await either(news, 60 if soonest is None else soonest - now)
