@@ -1,5 +1,6 @@
 """One attempt in a slot, from the claim to what is said about it.
 
+    alone      when nothing is left of an earlier attempt at the task
     brief      the prompt, what came before, where it works
     run        the agent, whatever kind it is
     say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -51,13 +52,24 @@ _AGAIN = 30_000
 class Attendance:
     """An attempt that is under way in a slot."""
 
-    def __init__(self, watch: Watch, plan: Plan, slot: Slot, lease: Lease, gauged: Callable[[Usage], None]) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        plan: Plan,
+        slot: Slot,
+        lease: Lease,
+        gauged: Callable[[Usage], None],
+        earlier: Sequence[asyncio.Event] = (),
+    ) -> None:
         self.slot = slot
         self.lease = lease
         self.verdict = Verdict(Condition.SPAWNING, "it is being started")
         self.known = Known()
         self.note = ""
         """The last check-in, in the agent's words."""
+        self.gone = asyncio.Event()
+        """Set when nothing of it runs any more, and its receipt is written."""
+        self._earlier = earlier
         self._watch = watch
         self._plan = plan
         self._gauged = gauged
@@ -78,6 +90,7 @@ class Attendance:
         lease, name = self.lease, self.slot.holder
         self._plan.tell(f"{name} takes {lease.name!r} (attempt {lease.attempt})")
         try:
+            await self._alone()
             run = await self._brief()
             asking_ = asyncio.ensure_future(self._ask_in_time())
             try:
@@ -87,6 +100,8 @@ class Attendance:
                 await asyncio.gather(asking_, return_exceptions=True)
         except (AllswellError, OSError) as error:
             outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
+        finally:
+            self.gone.set()
         self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
         try:
             await self._say(outcome)
@@ -99,6 +114,16 @@ class Attendance:
         await self._file(outcome)
         if self._told:
             await asyncio.wait(self._told, timeout=5.0)
+
+    async def _alone(self) -> None:
+        """Until nothing is left of earlier attempts at this task here: two at once would work in one folder.
+
+        The store gives a task back at its limit, while its agent is still being ended; that takes no longer than its
+        grace and a snapshot. The receipt is there then, for this one to read.
+        """
+        for gone in self._earlier:
+            self.verdict = Verdict(Condition.SPAWNING, "the last attempt is still being ended")
+            await gone.wait()
 
     async def _brief(self) -> Running:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home

@@ -55,7 +55,9 @@ class Supervisor:
     def __init__(self, watch: Watch, plan: Plan) -> None:
         self._watch = watch
         self._plan = plan
-        self._attended: dict[TaskId, Attendance] = {}
+        self._attended: dict[Attendance, None] = {}
+        """In the order in which they were taken. A task can be there twice: what its last attempt ran is still being
+        ended while the next one holds it."""
         self._remote = [spec for spec in plan.fleet.agents.values() if spec.kind == "remote"]
         self._dispatchers = [self._dispatcher(spec) for spec in plan.fleet.agents.values() if spec.kind != "remote"]
         self._level = Level()
@@ -74,7 +76,7 @@ class Supervisor:
         self._stops += 1
         self._plan.tell("stopping: agents may finish" if self._stops == 1 else "stopping at once")
         if self._stops > 1:
-            for attended in self._attended.values():
+            for attended in self._attended:
                 attended.stop("its supervisor was told to stop at once", grace=0)
         self._stopping.fire()
 
@@ -133,7 +135,7 @@ class Supervisor:
                     await self._let_finish()
                 finally:
                     await _cancelled([*dispatching, *looking])
-                    for attended in self._attended.values():
+                    for attended in self._attended:
                         attended.stop("its supervisor ended")
                 del nursery
         except LeaseLost as lost:
@@ -192,11 +194,11 @@ class Supervisor:
         end = loop.time() + self._plan.stop / 1_000
         while self._attended and self._stops < 2 and loop.time() < end:
             await either(self._stopping.listen(), min(_SOON, max(end - loop.time(), 0)))
-        for attended in self._attended.values():
+        for attended in self._attended:
             attended.stop("its supervisor was told to stop", grace=0 if self._stops > 1 else None)
         while self._attended:
             if self._stops > 1:
-                for attended in self._attended.values():
+                for attended in self._attended:
                     attended.stop("its supervisor was told to stop at once", grace=0)
             await either(self._stopping.listen(), _SOON)
 
@@ -218,8 +220,9 @@ class Supervisor:
 
     def _take(self, slot: Slot, lease: Lease) -> None:
         report = self._gauge.report if self._gauge is not None else lambda _: None
-        attended = Attendance(self._watch, self._plan, slot, lease, report)
-        self._attended[lease.task] = attended
+        earlier = [one.gone for one in self._attended if one.lease.task == lease.task]
+        attended = Attendance(self._watch, self._plan, slot, lease, report, earlier)
+        self._attended[attended] = None
         self._nursery.start(self._attend(attended), name=f"{slot.holder} on {lease.task}")
 
     async def _attend(self, attended: Attendance) -> None:
@@ -232,7 +235,7 @@ class Supervisor:
             with contextlib.suppress(AllswellError):
                 await attended.lease.release("supervisor_failed")
         finally:
-            self._attended.pop(attended.lease.task, None)
+            del self._attended[attended]
             for dispatcher in self._dispatchers:
                 if attended.slot in dispatcher.slots:
                     dispatcher.freed(attended.slot)
@@ -254,10 +257,10 @@ class Supervisor:
             await asyncio.sleep(max(_LOOK_AGAIN - (loop.time() - began), 0))
 
     async def _look(self) -> None:
-        attended = list(self._attended.values())
+        attended = list(self._attended)
         rows = {}
         if attended:
-            ids = tuple(one.lease.task for one in attended)
+            ids = tuple(dict.fromkeys(one.lease.task for one in attended))
             rows = {row.task.id: row for row in await self._watch.tasks(TaskFilter(ids=ids, limit=len(ids)))}
         asked: dict[TaskId, str] = {}
         if any(row.task.record.questions for row in rows.values()):
@@ -286,7 +289,7 @@ class Supervisor:
         self._told, self._told_at = plain, loop.time()
 
     def _posts(self, now: Millis) -> tuple[Post, ...]:
-        busy = {one.slot.holder: one.post(now) for one in self._attended.values()}
+        busy = {one.slot.holder: one.post(now) for one in self._attended}
         posts = []
         for dispatcher in self._dispatchers:
             spec = dispatcher.spec
@@ -326,7 +329,7 @@ class Supervisor:
 
     async def _collect(self, why: str) -> list[dict[str, object]]:
         """Ask everybody at work, and go on without the silent ones after the time to answer."""
-        asked = list(self._attended.values())
+        asked = list(self._attended)
         wait = max((one.lease.asks[1] for one in asked), default=0)
         moments = {one: one.ask(collecting(one.lease.task, why, wait), "checkin_asked") for one in asked}
         loop = asyncio.get_running_loop()
