@@ -296,8 +296,7 @@ def main() -> int:
         found = soak(Path(folder), **vars(given))
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
     broken = (found.lost, found.duplicated, found.orphans, found.without_receipt, found.twice_at_once, found.unfinished)
-    broken += (found.would_not_stop,)
-    return 1 if any(broken) or found.memory_mb > 250 else 0
+    return 1 if any(broken) or found.would_not_stop or found.memory_mb > 250 else 0
 
 
 if __name__ == "__main__":

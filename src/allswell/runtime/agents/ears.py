@@ -32,6 +32,7 @@ class Heard:
     checkpoint: Callable[[str], None]
     limit: Callable[[UsageLimit], None]
     usage: Callable[[float, Millis | None], None]
+    started: Callable[[], None] = lambda: None
 
 
 class Ears:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,7 +34,7 @@ from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
-from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt import Outcome, Tower
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
@@ -49,6 +51,16 @@ _RESTING = 30.0
 _AGAIN = 30_000
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What the attempts of one supervisor share."""
+
+    tower: Tower
+    starting: asyncio.Semaphore
+    """So many are being started at a time: two hundred at once would keep the supervisor from renewing its leases."""
+    gauged: Callable[[Usage], None]
+
+
 class Attendance:
     """An attempt that is under way in a slot."""
 
@@ -58,7 +70,7 @@ class Attendance:
         plan: Plan,
         slot: Slot,
         lease: Lease,
-        gauged: Callable[[Usage], None],
+        shared: Shared,
         earlier: Sequence[asyncio.Event] = (),
     ) -> None:
         self.slot = slot
@@ -72,7 +84,7 @@ class Attendance:
         self._earlier = earlier
         self._watch = watch
         self._plan = plan
-        self._gauged = gauged
+        self._shared = shared
         self._clock = SystemClock()
         self._run: Running | None = None
         self._stop: tuple[str, End, int | None] | None = None
@@ -91,13 +103,10 @@ class Attendance:
         self._plan.tell(f"{name} takes {lease.name!r} (attempt {lease.attempt})")
         try:
             await self._alone()
-            run = await self._brief()
-            asking_ = asyncio.ensure_future(self._ask_in_time())
-            try:
-                outcome = await run.run()
-            finally:
-                asking_.cancel()
-                await asyncio.gather(asking_, return_exceptions=True)
+            with ExitStack() as turn:
+                await self._shared.starting.acquire()
+                turn.callback(self._shared.starting.release)
+                outcome = await self._run_agent(await self._brief(turn.close))
         except (AllswellError, OSError) as error:
             outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
         finally:
@@ -125,14 +134,25 @@ class Attendance:
             self.verdict = Verdict(Condition.SPAWNING, "the last attempt is still being ended")
             await gone.wait()
 
-    async def _brief(self) -> Running:
+    async def _run_agent(self, run: Running) -> Outcome:
+        asking_ = asyncio.ensure_future(self._ask_in_time())
+        try:
+            return await run.run()
+        finally:
+            asking_.cancel()
+            await asyncio.gather(asking_, return_exceptions=True)
+
+    async def _brief(self, started: Callable[[], None]) -> Running:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
             folder = await _in_thread(lambda: worktree_for(lease.task, spec.cwd, home))
-        brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
-        heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage)
-        self._run = make_run(spec, brief, lease, home, heard)
+        if lease.attempt > 1:  # what the last one left is read from files
+            brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
+        else:
+            brief = brief_for(spec, lease, home, folder)
+        heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
+        self._run = make_run(spec, brief, lease, home, heard, self._shared.tower)
         if self._stop is not None:  # ordered while it was being prepared
             reason, end, _ = self._stop
             raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
@@ -248,7 +268,7 @@ class Attendance:
             self.stop(f"usage limit: {limit.said}", End.INTERRUPTED)
 
     def _hear_usage(self, left: float, resets_at: Millis | None) -> None:
-        self._gauged(Usage(None, left, resets_at))
+        self._shared.gauged(Usage(None, left, resets_at))
 
     # --- from the supervisor ------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 
 from allswell.domain.claim import fits
@@ -29,10 +30,10 @@ from allswell.engine.signal import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import find_function
-from allswell.runtime.attempt import settle
+from allswell.runtime.attempt import Tower, settle
 from allswell.runtime.attempt.settle import Settled
 from allswell.runtime.supervisor.asking import collecting
-from allswell.runtime.supervisor.attending import Attendance
+from allswell.runtime.supervisor.attending import Attendance, Shared
 from allswell.runtime.supervisor.dispatch import Dispatch, give_back
 from allswell.runtime.supervisor.gauge import Gauge
 from allswell.runtime.supervisor.plan import Plan, Slot
@@ -46,6 +47,10 @@ _LOOK = 1.0
 _SOON = 0.1
 _LOOK_AGAIN = 0.25
 """Seconds between two looks at least, however much happens; and between two words to the store, four times that."""
+_LOOK_EACH = 0.005
+"""Seconds by which that grows with each attempt under way, up to a second: a big fleet always has news."""
+_STARTS = 2 * (os.cpu_count() or 1)
+"""How many agents are being started at a time."""
 _COLLECTING = 0.2
 
 
@@ -68,6 +73,7 @@ class Supervisor:
         self._told: object = None
         self._told_at = 0.0
         self._gauge: Gauge | None = None
+        self._shared: Shared | None = None
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -121,6 +127,7 @@ class Supervisor:
             act=self._act,
             tell=plan.tell,
         )
+        self._shared = Shared(Tower(), asyncio.Semaphore(_STARTS), self._gauge.report)
         how = "in good order"
         try:
             async with self._nursery as nursery:
@@ -142,6 +149,7 @@ class Supervisor:
             how = f"its name was taken: {lost.reason}"
             raise
         finally:
+            self._shared.tower.close()
             await self._leave(how)
 
     async def _settle(self) -> int:
@@ -219,9 +227,9 @@ class Supervisor:
         return not self._stops and not (self._gauge is not None and self._gauge.level.paused)
 
     def _take(self, slot: Slot, lease: Lease) -> None:
-        report = self._gauge.report if self._gauge is not None else lambda _: None
+        assert self._shared is not None  # noqa: S101 - nothing is dispatched before
         earlier = [one.gone for one in self._attended if one.lease.task == lease.task]
-        attended = Attendance(self._watch, self._plan, slot, lease, report, earlier)
+        attended = Attendance(self._watch, self._plan, slot, lease, self._shared, earlier)
         self._attended[attended] = None
         self._nursery.start(self._attend(attended), name=f"{slot.holder} on {lease.task}")
 
@@ -254,7 +262,8 @@ class Supervisor:
                 pass  # the store is away; it is looked at again
             began = loop.time()
             await either(news, _LOOK)
-            await asyncio.sleep(max(_LOOK_AGAIN - (loop.time() - began), 0))
+            least = min(max(_LOOK_AGAIN, len(self._attended) * _LOOK_EACH), _LOOK)
+            await asyncio.sleep(max(least - (loop.time() - began), 0))
 
     async def _look(self) -> None:
         attended = list(self._attended)
