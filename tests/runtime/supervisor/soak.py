@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -98,8 +99,31 @@ class Found(msgspec.Struct):
     """Whether the supervisor had to be killed at the end."""
     memory_mb: float = 0.0
     cpu_share: float = 0.0
-    """Of one processor, by the supervisor itself."""
+    """Of one processor, by the supervisor's own process, all its threads and the kernel's work for it."""
+    reapers_share: float = 0.0
+    """The same by the warden and its reapers, which are left out above; looked at now and then: at least this."""
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def reapers_of(script: str) -> dict[tuple[str, str], float]:
+    """Processor seconds of the reapers above those who run a script, and of their warden, by number and start."""
+    seen: dict[str, list[str]] = {}
+    ours: set[str] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(") ")
+                seen[entry.name] = [name, *rest.split()]
+                if script in (entry / "cmdline").read_text():
+                    ours.add(entry.name)
+    reapers = {seen[pid][2] for pid in ours if pid in seen}
+    wardens = {seen[pid][2] for pid in reapers if pid in seen}
+    tick = os.sysconf("SC_CLK_TCK")
+    return {
+        (pid, fields[20]): (int(fields[12]) + int(fields[13])) / tick
+        for pid, fields in seen.items()
+        if pid in reapers | wardens and fields[0].startswith("allswell-")
+    }
 
 
 class Soak:
@@ -122,6 +146,8 @@ class Soak:
         self.up: subprocess.Popen[bytes] | None = None
         self._cpu = 0.0
         self._lived = 0.0
+        self._reapers: dict[tuple[str, str], float] = {}
+        self._look_at_reapers = 0.0
 
     def start(self) -> None:
         """Start the supervisor."""
@@ -144,6 +170,9 @@ class Soak:
         self._lived = time.monotonic() - self._began
         peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
         self.found.memory_mb = max(self.found.memory_mb, int(peak.split()[1]) / 1_024)
+        if time.monotonic() >= self._look_at_reapers:
+            self._look_at_reapers = time.monotonic() + 5
+            self._reapers |= reapers_of(str(self.script))
 
     def running(self) -> Counter[tuple[str, str]]:
         """The tasks that processes of ours are at, with their tokens."""
@@ -241,6 +270,7 @@ class Soak:
                 self.up.wait()
                 self.found.would_not_stop = True
             self.found.cpu_share = self._cpu / max(self._lived, 0.001)
+            self.found.reapers_share = sum(self._reapers.values()) / max(self._lived, 0.001)
         end = time.monotonic() + 10
         while self.running() and time.monotonic() < end:
             await asyncio.sleep(0.1)

@@ -5,10 +5,12 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allswell import Policy, Refused
 from allswell.domain.event import Event
+from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.domain.retry import RetryPolicy
 from tests.runtime.supervisor.stage import STANDIN, Night, night, standin
 
@@ -196,6 +198,7 @@ def test_a_usage_limit_parks_the_account_and_costs_no_attempt(tmp_path: Path, pa
         assert service.id == "acme"
         assert service.state.parked_until is not None
         await asyncio.sleep(1.0)
+        assert {post.account for post in await _posts(night)} <= {"acme", ""}
         assert not (await night.watch.task(second)).lease  # type: ignore[union-attr]
         assert (await night.task(first)).record.failures == {}
         await night.watch.cancel(first)
@@ -371,6 +374,11 @@ def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
         assert (await night.watch.counts()) == {"done": 3, "ready": 1}
 
     night(tmp_path, scene, standin(), drain=True)
+
+
+async def _posts(night: Night) -> tuple[Post, ...]:
+    (kept,) = (await night.watch.engine.store.view_kept(PREFIX)).values()
+    return msgspec.json.decode(kept, type=Presence).posts
 
 
 async def _exactly(night: Night, kind: str, count: int) -> list[Event]:

@@ -41,7 +41,6 @@ from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
 from allswell.runtime.supervisor.worktree import put_away, worktree_for
 from allswell.store.port import TaskRow
-from allswell.timing.clock import SystemClock
 
 T = TypeVar("T")
 _RECOVERING = 5_000
@@ -85,7 +84,7 @@ class Attendance:
         self._watch = watch
         self._plan = plan
         self._shared = shared
-        self._clock = SystemClock()
+        self._clock = plan.clock
         self._run: Running | None = None
         self._stop: tuple[str, End, int | None] | None = None
         self._limit: UsageLimit | None = None
@@ -152,7 +151,7 @@ class Attendance:
         else:
             brief = brief_for(spec, lease, home, folder)
         heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
-        self._run = make_run(spec, brief, lease, home, heard, self._shared.tower)
+        self._run = make_run(spec, brief, lease, home, heard, self._shared.tower, self._clock)
         if self._stop is not None:  # ordered while it was being prepared
             reason, end, _ = self._stop
             raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")

@@ -303,7 +303,9 @@ class Supervisor:
         for dispatcher in self._dispatchers:
             spec = dispatcher.spec
             for slot in dispatcher.slots:
-                idle = Post(spec.name, slot.holder, spec.kind, spec.role, waits=dispatcher.waits)
+                idle = Post(
+                    spec.name, slot.holder, spec.kind, spec.role, waits=dispatcher.waits, account=spec.limit_of()
+                )
                 posts.append(busy.get(slot.holder) or idle)
         for spec in self._remote:
             names = holders(spec, self._plan.name)
