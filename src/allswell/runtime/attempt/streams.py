@@ -15,6 +15,7 @@ from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump, Room
 
 _NAMES = ("stdout", "stderr")
+_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _SOON, _LATER = 0.001, 0.05
 """Seconds between two looks at whether everything has passed, at first and at most."""
 _ROOM = 1 << 19
@@ -50,9 +51,12 @@ class Streams:
 
     def _open(self, folder: Path, name: str) -> int:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             path = folder / name
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                opened = os.open(path, _NEW, 0o600)
+            except FileNotFoundError:  # it is the first in this place
+                folder.mkdir(parents=True, exist_ok=True)
+                opened = os.open(path, _NEW, 0o600)
         except OSError as error:
             self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
             self.paths.append(None)

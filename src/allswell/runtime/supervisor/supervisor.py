@@ -46,9 +46,11 @@ _LOOK = 1.0
 """Seconds between two looks at everything; what happens in this process is looked at sooner."""
 _SOON = 0.1
 _LOOK_AGAIN = 0.25
-"""Seconds between two looks at least, however much happens; and between two words to the store, four times that."""
+"""Seconds between two looks at least, however much happens."""
 _LOOK_EACH = 0.005
-"""Seconds by which that grows with each attempt under way, up to a second: a big fleet always has news."""
+"""That grows by so much with each attempt under way, up to a second: a big fleet always has news."""
+_WORD = 2
+"""There is one word to the store for so many looks of a big fleet; for any fleet, one in a second."""
 _STARTS = 2 * (os.cpu_count() or 1)
 """How many agents are being started at a time."""
 _COLLECTING = 0.2
@@ -262,8 +264,11 @@ class Supervisor:
                 pass  # the store is away; it is looked at again
             began = loop.time()
             await either(news, _LOOK)
-            least = min(max(_LOOK_AGAIN, len(self._attended) * _LOOK_EACH), _LOOK)
-            await asyncio.sleep(max(least - (loop.time() - began), 0))
+            await asyncio.sleep(max(self._least() - (loop.time() - began), 0))
+
+    def _least(self) -> float:
+        """Seconds between two looks at least."""
+        return min(max(_LOOK_AGAIN, len(self._attended) * _LOOK_EACH), _LOOK)
 
     async def _look(self) -> None:
         attended = list(self._attended)
@@ -286,7 +291,7 @@ class Supervisor:
         if self._registered is None or self._gauge is None:
             return
         since = loop.time() - self._told_at
-        if since < _LOOK_AGAIN * 4 and not urgent:
+        if since < max(self._least() * _WORD, _LOOK) and not urgent:
             return
         now = await self._now()
         posts = self._posts(now)
