@@ -255,6 +255,10 @@ SELECT id FROM allswell.task WHERE run = $1::text AND ended_at IS NULL ORDER BY 
 -- name: find_questions
 SELECT id FROM allswell.question WHERE task = $1::text AND closed_at IS NULL ORDER BY id
 
+-- name: lock_claim
+-- There is no row for a claim, so its name is locked; the number keeps it apart from locks of others.
+SELECT pg_advisory_xact_lock(hashtextextended($1::text, 7020105162343935084))
+
 -- name: find_claimed
 SELECT task FROM (SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' OFFSET 0) AS l ORDER BY task
 

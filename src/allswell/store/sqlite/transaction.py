@@ -286,7 +286,7 @@ class SqliteTransaction:
         return [QuestionId(question) for question in self._column(SQL["find_questions"], task)]
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
-        """Tasks whose current lease this claim command made."""
+        """Tasks whose current lease this claim command made; nobody else can ask before this is over."""
         return [TaskId(task) for task in self._column(SQL["find_claimed"], command)]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
