@@ -65,6 +65,16 @@ def brief(scale: float) -> Policy:
     )
 
 
+def drain(policy: Policy) -> float:
+    """Seconds in which whatever misbehaves ends in front of a human, once it has a slot.
+
+    A task that hangs may time out, or be found stalled, each one time less than would ask a human, and once more. Its
+    slot is free once others have run out of their time; and nobody is the only one on this machine.
+    """
+    attempts = 2 * (policy.timeout_escalation - 1) + 1
+    return ((attempts + 1) * (policy.timeout + policy.recovery_grace)) / 1_000 + 30
+
+
 LONG = Policy(timeout=600_000, checkpoint_interval=300_000, retry=RetryPolicy(backoff=100, retries=1))
 
 
@@ -84,6 +94,8 @@ class Found(msgspec.Struct):
     twice_at_once: int = 0
     unfinished: int = 0
     kills: int = 0
+    would_not_stop: bool = False
+    """Whether the supervisor had to be killed at the end."""
     memory_mb: float = 0.0
     cpu_share: float = 0.0
     """Of one processor, by the supervisor itself."""
@@ -208,8 +220,8 @@ class Soak:
         self.found.twice_at_once += sum(1 for count in tasks.values() if count > 1)
 
     async def _drained(self, watch: Watch, ids: list[str]) -> None:
-        """Until every task has ended or waits for a human."""
-        end = time.monotonic() + 90
+        """Until every task has ended or waits for a human; as long as that can take, which the policy says."""
+        end = time.monotonic() + drain(brief(self.scale))
         while time.monotonic() < end:
             counts = await watch.counts()
             if not any(counts.get(state) for state in ("ready", "held", "delayed")):
@@ -226,6 +238,8 @@ class Soak:
                 self.up.wait(30)
             except subprocess.TimeoutExpired:
                 self.up.kill()
+                self.up.wait()
+                self.found.would_not_stop = True
             self.found.cpu_share = self._cpu / max(self._lived, 0.001)
         end = time.monotonic() + 10
         while self.running() and time.monotonic() < end:
@@ -282,7 +296,7 @@ def main() -> int:
         found = soak(Path(folder), **vars(given))
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
     broken = (found.lost, found.duplicated, found.orphans, found.without_receipt, found.twice_at_once, found.unfinished)
-    return 1 if any(broken) or found.memory_mb > 250 else 0
+    return 1 if any(broken) or found.would_not_stop or found.memory_mb > 250 else 0
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ KILLS = int(os.environ.get("ALLSWELL_SOAK_KILLS", "5"))
 def test_a_fleet_with_one_in_five_misbehaving_loses_nothing(tmp_path: Path) -> None:
     found = soak(tmp_path, agents=AGENTS, seconds=SECONDS)
     assert found.tasks > AGENTS
+    assert not found.would_not_stop
     assert found.bad_ends > 0
     assert (found.lost, found.duplicated, found.orphans, found.without_receipt, found.unfinished) == (0, 0, 0, 0, 0), (
         found

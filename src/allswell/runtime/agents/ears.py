@@ -32,6 +32,7 @@ class Heard:
     checkpoint: Callable[[str], None]
     limit: Callable[[UsageLimit], None]
     usage: Callable[[float, Millis | None], None]
+    started: Callable[[], None] = lambda: None
 
 
 class Ears:
@@ -48,6 +49,8 @@ class Ears:
     def __call__(self, stream: int, piece: bytes) -> None:
         """What passes on a stream; in that stream's thread."""
         data = self._rest.get(stream, b"") + piece
+        if b"\r" in data:
+            data = _plain_ends(data)
         body, _, rest = data.rpartition(b"\n")
         self._rest[stream] = rest[-_LONGEST:]
         if body and (self._block or any(word in body for word in _WORDS)):
@@ -102,6 +105,12 @@ class Ears:
         text, self._text = self._text, ""
         if text:
             self._heard.checkpoint(text)
+
+
+def _plain_ends(data: bytes) -> bytes:
+    """With a line's end for every return to its start: else a spinner would be one line that never ends."""
+    last = b"\r" if data.endswith(b"\r") else b""  # the other half of a line's end may come with the next piece
+    return data.removesuffix(last).replace(b"\r\n", b"\n").replace(b"\r", b"\n") + last
 
 
 def _texts(line: bytes) -> str:

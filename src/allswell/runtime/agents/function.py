@@ -139,6 +139,7 @@ class FunctionRun:
     async def run(self) -> Outcome:
         """From the call to the outcome."""
         work = asyncio.ensure_future(find_function(self._spec)(self._work))
+        self._heard.started()
         try:
             end, reason, limit = await self._watch(work)
         except asyncio.CancelledError:

@@ -13,7 +13,7 @@ from allswell.runtime.agents.brief import Brief
 from allswell.runtime.agents.command import CommandRun
 from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.function import FunctionRun, find_function, is_async
-from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt import Outcome, Tower
 from allswell.runtime.receipts import Home
 
 
@@ -53,8 +53,8 @@ class Running(Protocol):
         ...
 
 
-def make_run(spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard) -> Running:
+def make_run(spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, tower: Tower) -> Running:
     """An attempt of this agent, ready to run."""
     if spec.kind == "function" and is_async(find_function(spec)):
         return FunctionRun(spec, brief, lease, home, heard)
-    return CommandRun(spec, brief, lease, home, heard)
+    return CommandRun(spec, brief, lease, home, heard, tower)

@@ -76,13 +76,22 @@ def open_here() -> frozenset[tuple[int, int]]:
     visitor would take its journal for left over (tests/runtime/snapshot/test_trouble.py).
     """
     found = set()
-    for name in os.listdir("/proc/self/fd"):
+    for number in range(_open_up_to()):
         try:
-            status = os.stat(f"/proc/self/fd/{name}")
+            status = os.fstat(number)
         except OSError:
-            continue  # it was closed since, or was the one that listed them
+            continue  # nobody has it
         found.add((status.st_dev, status.st_ino))
     return frozenset(found)
+
+
+def _open_up_to() -> int:
+    """No descriptor of this process has a higher number than this one less one.
+
+    The kernel's own list has a folder's entry for each, which costs five times as much as to ask for every number.
+    """
+    with open("/proc/self/status", "rb") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(b"FDSize:"))
 
 
 def in_use(path: bytes) -> LeftOut:

@@ -1,0 +1,40 @@
+"""What is heard in an agent's output, however it comes."""
+
+import asyncio
+
+import pytest
+
+from allswell.domain.usage_limit import UsageLimit
+from allswell.runtime.agents import Ears, Heard
+
+SPINNER = [b"\r| thinking", b"\r/ thinking", b"\r- thinking"] * 5_000
+LIMIT = b"You've hit your usage limit. Try again in 3 seconds."
+
+
+async def listen(pieces: list[bytes]) -> tuple[list[UsageLimit], list[str], int]:
+    limits: list[UsageLimit] = []
+    checkpoints: list[str] = []
+    ears = Ears(Heard(checkpoints.append, limits.append, lambda _left, _at: None))
+    most = 0
+    for piece in pieces:
+        ears(1, piece)
+        most = max(most, len(ears._rest[1]))
+    await asyncio.sleep(0)
+    ears.last()
+    await asyncio.sleep(0)
+    return limits, checkpoints, most
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b""])
+def test_a_spinner_is_not_a_line_that_grows_and_what_comes_after_it_is_heard(end: bytes) -> None:
+    limits, _, most = asyncio.run(listen([*SPINNER, b"\r" + LIMIT + end]))
+    assert [limit.after for limit in limits] == [3_000]
+    assert most < 100
+
+
+def test_a_checkpoint_with_the_ends_of_another_system_is_whole() -> None:
+    text = "CHECKPOINT: it\r\nProgress: 60%\r\nCurrent Activity: tests\r\nBlockers: none\r\nEstimated Remaining: 2 min"
+    whole = asyncio.run(listen([text.encode() + b"\r\n"]))
+    # Cut in the middle of a line's end, too.
+    cut = asyncio.run(listen([text[:15].encode(), text[15:].encode() + b"\r", b"\n"]))
+    assert whole[1] == cut[1] == [text.replace("\r", "")]
