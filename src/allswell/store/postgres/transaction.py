@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane, Ready
-from allswell.errors import Bug
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
 from allswell.store.postgres.read import Reading, among, covers, picked_rows
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
+
+Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 
 _PICK_WIDTH = 2
 _PICK_ROUNDS = 4
@@ -49,7 +50,7 @@ class PostgresTransaction:
         self._moment: int | None = None
         self._ahead: tuple[Rows, bool] | None = None
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
-        self._lanes: tuple[Sequence[Lane], dict[str, ServiceRow]] | None = None
+        self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
         self.unsent: list[Statement] = []
         self.wrote = False
@@ -89,7 +90,8 @@ class PostgresTransaction:
         """
         reading = Reading(wanted)
         if not locks and not reading.statements:
-            return self._look_at_the_lanes(), Rows()
+            moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
+            return moment, Rows()
         locking = [_locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
         about = SQL["xid_and_clock" if locks else "clock"]
         *answers, numbers = self._ask_all(*locking, *reading.statements, (about, ()))
@@ -99,11 +101,10 @@ class PostgresTransaction:
         locked = {lock.kind: {*_column(answer)} for lock, answer in zip(locks, answers, strict=False)}
         return self._clock.see(moment), reading.rows(answers[len(locks) :], locked)
 
-    def _look_at_the_lanes(self) -> Millis:
-        """The clock; a claim begins with that and asks for the lanes next, so they come with it."""
+    def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
+        """The clock, all lanes, and the services that something is or was held against."""
         ((lanes, services, moment),) = self._ask("lanes").fetchall()
-        self._lanes = lanes_of(lanes), services_of(services)
-        return self._clock.see(moment)
+        return self._clock.see(moment), (lanes_of(lanes), services_of(services))
 
     async def now(self) -> Millis:
         """The server's clock, read after the last lock was granted."""
@@ -127,13 +128,10 @@ class PostgresTransaction:
         self.left += len(changes.drop_ready)
         self._ahead = None
 
-    async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
+    async def lanes(self) -> Lanes:
         """All lanes, and the services that something is or was held against."""
-        if self._lanes is None:
-            self._look_at_the_lanes()
-        if self._lanes is None:
-            raise Bug("the lanes were read and are not there")
-        return self._lanes
+        ahead, self._lanes = self._lanes, None  # good for one question: the next one sees what was committed since
+        return self._look_at_the_lanes()[1] if ahead is None else ahead
 
     async def pick(
         self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
