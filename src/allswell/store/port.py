@@ -365,6 +365,7 @@ class Store(Views, Calls, Words, Protocol):
     url: str
     shared_clock: bool
     """Whether `now` is a server's clock: then this machine's clock jumps concern nobody else."""
+    abreast: int  # how many units of work at once pay
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date or refuse."""

@@ -48,6 +48,7 @@ class SqliteStore:
     """
 
     shared_clock = False
+    abreast = 1  # there is one writer
 
     def __init__(
         self,
