@@ -295,9 +295,11 @@ class SqliteTransaction:
 
     def record(self, flow: TaskId, decide: Decide) -> bool:
         """Write what is decided on a flow's lease alone; False if nothing is."""
-        lease = self._cache.lease(flow)
+        lease = self._cache.flow(flow)
         if lease is None:
             lease = next((Lease(*row) for row in self._by_id("read_lease", [flow])), None)
+            if lease is not None:
+                self._cache.learn_flow(lease)
         at, last = self._newest()
         changes = decide(lease, self._clock.now(at))
         if changes is None:
