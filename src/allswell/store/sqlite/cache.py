@@ -44,8 +44,6 @@ class RowCache:
     def __init__(self) -> None:
         self._version: int | None = None
         self._known: dict[TaskId, Known] = {}
-        self._flows: dict[TaskId, Lease] = {}
-        """The leases under which steps are recorded, without their tasks: nothing else of those is asked for."""
         self.last: tuple[int, int] | None = None
         """The moment and the number of the newest event."""
 
@@ -58,7 +56,6 @@ class RowCache:
     def clear(self) -> None:
         """Forget everything: somebody else has written, or a transaction was rolled back."""
         self._known.clear()
-        self._flows.clear()
         self.last = None
 
     def tasks(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -78,14 +75,6 @@ class RowCache:
             elif row.lease is not None:
                 here.append(id_)
         return here, unknown
-
-    def flow(self, id_: TaskId) -> Lease | None:
-        """The lease of a flow, if it was learnt and has not changed since."""
-        return self._flows.get(id_)
-
-    def learn_flow(self, lease: Lease) -> None:
-        """Remember the lease of a flow that has steps recorded."""
-        self._flows[lease.task] = lease
 
     def give_tasks(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
         """Fill in the tasks that are known; the rest must be read."""
@@ -178,8 +167,6 @@ class RowCache:
             elif (row := known.get(task.id)) is not None:
                 row.task = task
         self._note_places(changes)
-        if changes.leases or changes.new_leases or changes.drop_leases:
-            self._flows.clear()
         for id_, _ in changes.drop_leases:
             if (row := known.get(id_)) is not None:
                 row.lease, row.lease_known = None, True
