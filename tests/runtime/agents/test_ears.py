@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
 from allswell.runtime.agents import Ears, Heard
 
@@ -14,7 +15,7 @@ LIMIT = b"You've hit your usage limit. Try again in 3 seconds."
 async def listen(pieces: list[bytes]) -> tuple[list[UsageLimit], list[str], int]:
     limits: list[UsageLimit] = []
     checkpoints: list[str] = []
-    ears = Ears(Heard(checkpoints.append, limits.append, lambda _left, _at: None))
+    ears = Ears(Heard(checkpoints.append, limits.append, lambda _: None))
     most = 0
     for piece in pieces:
         ears(1, piece)
@@ -38,3 +39,17 @@ def test_a_checkpoint_with_the_ends_of_another_system_is_whole() -> None:
     # Cut in the middle of a line's end, too.
     cut = asyncio.run(listen([text[:15].encode(), text[15:].encode() + b"\r", b"\n"]))
     assert whole[1] == cut[1] == [text.replace("\r", "")]
+
+
+def test_how_much_of_its_context_is_left_is_heard_where_its_size_is_known() -> None:
+    said = b'{"type":"assistant","message":{"usage":{"input_tokens":150000}}}\n'
+
+    async def main(window: int | None) -> list[Usage]:
+        heard: list[Usage] = []
+        ears = Ears(Heard(lambda _: None, lambda _: None, heard.append), window)
+        ears(1, said)
+        await asyncio.sleep(0)
+        return heard
+
+    assert asyncio.run(main(200_000)) == [Usage(25.0)]
+    assert asyncio.run(main(None)) == []

@@ -37,7 +37,7 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         assert lease is not None
         spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0)
         plan = Plan(Fleet({"ada": spec}), Home(tmp_path / ".allswell"), clock=stage.clock)
-        shared = Shared(Tower(), asyncio.Semaphore(1), lambda _: None)
+        shared = Shared(Tower(), asyncio.Semaphore(1), lambda _who, _usage: None)
         attended = Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
         attending = asyncio.ensure_future(attended.attend())
 

@@ -62,7 +62,7 @@ class CommandRun:
         self._spec = spec
         self._brief = brief
         self._home = home
-        self._ears = Ears(heard)
+        self._ears = Ears(heard, spec.context_window)
         self._started = heard.started
         self._tower = tower
         self._attempt: Attempt | None = None

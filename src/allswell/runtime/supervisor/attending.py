@@ -57,7 +57,8 @@ class Shared:
     tower: Tower
     starting: asyncio.Semaphore
     """So many are being started at a time: two hundred at once would keep the supervisor from renewing its leases."""
-    gauged: Callable[[Usage], None]
+    gauged: Callable[[str, Usage | None], None]
+    """Takes what an agent reports of its own usage; nothing, once it has ended."""
 
 
 class Attendance:
@@ -110,6 +111,7 @@ class Attendance:
             outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
         finally:
             self.gone.set()
+            self._shared.gauged(self.slot.holder, None)
         self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
         try:
             await self._say(outcome)
@@ -266,8 +268,8 @@ class Attendance:
             self.known = msgspec.structs.replace(self.known, for_limit=limit.said)
             self.stop(f"usage limit: {limit.said}", End.INTERRUPTED)
 
-    def _hear_usage(self, left: float, resets_at: Millis | None) -> None:
-        self._shared.gauged(Usage(None, left, resets_at))
+    def _hear_usage(self, usage: Usage) -> None:
+        self._shared.gauged(self.slot.holder, usage)
 
     # --- from the supervisor ------------------------------------------------------------------------------------------
 
