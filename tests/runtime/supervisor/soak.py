@@ -99,7 +99,8 @@ class Found(msgspec.Struct):
     """Whether the supervisor had to be killed at the end."""
     memory_mb: float = 0.0
     cpu_share: float = 0.0
-    """Of one processor, by the supervisor's own process, all its threads and the kernel's work for it."""
+    """Of one processor, by the supervisor's own process, all its threads and the kernel's work for it, while all of its
+    agents are at work."""
     reapers_share: float = 0.0
     """The same by the warden and its reapers, which are left out above; looked at now and then: at least this."""
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
@@ -205,12 +206,19 @@ class Soak:
             self.start()
             try:
                 ids = await (self._killing(watch) if self.kills else self._feeding(watch))
+                self._note_shares()
                 await self._drained(watch, ids)
             finally:
                 self.measure()
                 await self._stop()
             await self._count(watch, ids)
         return self.found
+
+    def _note_shares(self) -> None:
+        """Now, while all are at work: the drain, with fewer and fewer of them, would make it less."""
+        self.measure()
+        self.found.cpu_share = self._cpu / max(self._lived, 0.001)
+        self.found.reapers_share = sum(self._reapers.values()) / max(self._lived, 0.001)
 
     async def _feeding(self, watch: Watch) -> list[str]:
         ids: list[str] = []
@@ -269,8 +277,6 @@ class Soak:
                 self.up.kill()
                 self.up.wait()
                 self.found.would_not_stop = True
-            self.found.cpu_share = self._cpu / max(self._lived, 0.001)
-            self.found.reapers_share = sum(self._reapers.values()) / max(self._lived, 0.001)
         end = time.monotonic() + 10
         while self.running() and time.monotonic() < end:
             await asyncio.sleep(0.1)
