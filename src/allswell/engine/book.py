@@ -54,6 +54,7 @@ class Book:
         self.agents: dict[AgentId, Agent | None] = dict(rows.agents)
         self.changes = Changes(at=now)
         self._nothing = Changes(at=now)
+        """To compare with."""
         self.news = News()
         self._before: dict[TaskId, Case | None] = {}
         self._payloads: dict[TaskId, str] = {}
@@ -180,9 +181,9 @@ class Book:
             await tx.write(changes)
 
     def _flush(self) -> None:
-        changes = self.changes
+        changes, befores = self.changes, self._before
         for id_, after in self.cases.items():
-            before = self._before[id_]
+            before = befores[id_]
             if before is after:
                 continue
             if before is None:
@@ -191,8 +192,9 @@ class Book:
             elif after.task is not before.task:
                 changes.tasks.append((after.task, self._results.pop(id_, None)))
             self._flush_place(before, after)
-            self._flush_lease(before, after)
-            self._before[id_] = after
+            if before.lease is not after.lease:
+                self._flush_lease(before, after)
+            befores[id_] = after
         # In one order, as new tasks are.
         for name, row in sorted(self._services.items()):
             (changes.services if name in self.rows.services else changes.new_services).append(row)
@@ -216,29 +218,28 @@ class Book:
 
     def _flush_place(self, before: Case, after: Case) -> None:
         changes = self.changes
-        id_ = after.task.id
-        if before.ready is not after.ready and before.ready != after.ready:
-            if before.ready is not None:
-                changes.drop_ready.append(before.ready)
-            if after.ready is not None:
-                changes.new_ready.append(after.ready)
+        left, taken = before.ready, after.ready
+        if left is not taken and left != taken:
+            if left is not None:
+                changes.drop_ready.append(left)
+            if taken is not None:
+                changes.new_ready.append(taken)
+        old, new = before.due, after.due
         # A lease has its timer with it, so a timer moves with every lease that comes or goes, at the same moment even.
-        moves = before.due is not None and (before.lease is None) is not (after.lease is None)
+        moves = old is not None and (before.lease is None) is not (after.lease is None)
         if moves and before.lease is None:
-            changes.drop_timers.append(id_)
-        if before.due != after.due or moves:
-            if after.due is None:
-                changes.drop_timers.append(id_)
+            changes.drop_timers.append(after.task.id)
+        if old != new or moves:
+            if new is None:
+                changes.drop_timers.append(after.task.id)
             else:
-                changes.timers.append((id_, after.due))
+                changes.timers.append((after.task.id, new))
         if before.waits is not after.waits:
             changes.drop_waits += [wait for wait in before.waits if wait not in after.waits]
             changes.new_waits += [wait for wait in after.waits if wait not in before.waits]
 
     def _flush_lease(self, before: Case, after: Case) -> None:
         old, new = before.lease, after.lease
-        if old is new:
-            return
         changes = self.changes
         if old is None:
             if new is not None:

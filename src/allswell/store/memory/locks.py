@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Literal
 
 from allswell.errors import Bug
 from allswell.store.port import Kind
 
-Key = tuple[Kind, str]
+Row = tuple[Kind, str]
+Key = Row | tuple[Literal["claim"], str]
+"""A row, or the name of a claim: there is no row for that."""
 
 
 class Owner:

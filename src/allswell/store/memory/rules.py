@@ -27,6 +27,7 @@ class Rules:
         self._asked: dict[Key, bool] = {}
         """Every id that was to be locked, with whether exclusively: what does not exist cannot be held."""
         self._last: Kind | None = None
+        self._claimed = ""
         self._picked = False
         self._now_is_stale = False
         self._now_was_read = False
@@ -43,6 +44,12 @@ class Rules:
         self._now_is_stale = self._now_was_read
         if not skip:
             self._asked.update(dict.fromkeys(((kind, id_) for id_ in ids), exclusive))
+
+    def check_claimed(self, command: str) -> None:
+        """Claims are looked up before anything is locked, in their order: their names are locks too."""
+        if self._last is not None or self._picked or command < self._claimed:
+            raise Bug(f"find_claimed({command}) after a lock, or out of order: two of them could wait in a circle")
+        self._claimed = command
 
     def note_now(self) -> None:
         """The clock was read."""

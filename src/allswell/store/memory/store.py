@@ -52,6 +52,7 @@ class MemoryStore(MemoryViews):
     """A store in this process's memory."""
 
     url = "memory:"
+    abreast = 2  # for the simulator: nothing is gained by it here
 
     def __init__(
         self,

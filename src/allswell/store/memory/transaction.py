@@ -19,7 +19,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
 from allswell.store.memory.database import Looking
-from allswell.store.memory.locks import Owner
+from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
@@ -263,9 +263,15 @@ class MemoryTransaction:
             return found + [id_ for id_, row in questions.made() if row.task == task and row.closed_at is None]
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
-        """Tasks whose current lease this claim command made."""
+        """Tasks whose current lease this claim command made; others who ask for it wait."""
         with self._statement:
             await self._store.give_way("find_claimed")
+            if self._rules is not None:
+                self._rules.check_claimed(command)
+            locks = self._base.locks
+            key: Key = ("claim", command)
+            if not locks.try_acquire(self.owner, key, exclusive=True):
+                await locks.acquire(self.owner, key, exclusive=True)
             leases = self.draft.leases
             found = list(leases.seen(self._base.tables.claimed.get(command, ())))
             return found + [task for task, lease in leases.made() if lease.command == command]

@@ -15,7 +15,7 @@ from allswell.domain.names import TaskId
 from allswell.domain.task import Wait
 from allswell.errors import Bug
 from allswell.store.memory.database import Database
-from allswell.store.memory.locks import Key
+from allswell.store.memory.locks import Row
 from allswell.store.memory.tables import Draft, Layer
 from allswell.store.port import Changes, Entry, Kind, Position
 
@@ -23,7 +23,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def insertions(changes: Changes) -> Iterator[tuple[Key, bool]]:
+def insertions(changes: Changes) -> Iterator[tuple[Row, bool]]:
     """The keys that these changes make, each with whether it must be new."""
     for run in changes.new_runs:
         yield (Kind.RUN, run.id), True

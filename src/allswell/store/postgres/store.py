@@ -46,7 +46,12 @@ from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
 
-_DECISIONS, _CHECKINS, _LOOKING = ("decisions 1", "decisions 2"), ("check-ins",), ("looking 1", "looking 2")
+_RECORD = SQL["record"].encode()
+_DECISIONS, _CHECKINS, _LOOKING = (
+    ("decisions 1", "decisions 2", "decisions 3"),
+    ("check-ins",),
+    ("looking 1", "looking 2"),
+)
 _SETTLE_FIRST, _SETTLE_MOST = 0.01, 0.5
 """Pauses between two questions about a commit, in seconds."""
 _LAST_CALL = 1.0
@@ -57,6 +62,7 @@ class PostgresStore(PostgresViews):
     """A watch in a PostgreSQL database, shared by any number of processes."""
 
     shared_clock = True
+    abreast = 2
 
     def __init__(self, url: str, **settings: float | None) -> None:
         """Name the database; `settings` are the fields of `Settings`."""
@@ -132,6 +138,7 @@ class PostgresStore(PostgresViews):
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction, in a desk's thread, and commit."""
+        alone = not any(desk.queued for desk in self._desks.values())
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = Guard()
 
@@ -156,7 +163,10 @@ class PostgresStore(PostgresViews):
 
         try:
             result, left = await desk.call(
-                job, timeout=self._settings.transact_timeout, what="a unit of work (transact_timeout)"
+                job,
+                timeout=self._settings.transact_timeout,
+                what="a unit of work (transact_timeout)",
+                at_once=alone,
             )
         except Unavailable:
             if desk.stuck and (ticket := guard.give_up()) is not None:
@@ -170,21 +180,21 @@ class PostgresStore(PostgresViews):
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: one statement, which commits by itself if the flow's holder is the same."""
-        changes = decide(believed, self._clock.guess())
-        if changes is None:
+        values = self._values(believed, decide)
+        if values is None:
             return False
-        job = self._short_way(short_record(believed.task, believed.token, changes))
+        bound = self._settings.transact_timeout
         desk = self._quiet_desk(_DECISIONS)
-        return await desk.call(job, timeout=self._settings.transact_timeout, what="a step (transact_timeout)")
+        return await desk.call(lambda line: self._record(line, values), timeout=bound, what="a step (transact_timeout)")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: by a connection for such threads, one after the other.
 
         The caller does the sending itself: to hand it to another thread and to be woken again costs as much as the
-        commit. It is bounded by what every connection carries so that a dead peer is noticed.
+        commit. It waits for the answer no longer than for any unit of work.
         """
-        changes = None if os.getpid() != self._process else decide(believed, self._clock.guess())
-        if changes is None or self._closed or not self._visiting.acquire(timeout=patience):
+        values = None if os.getpid() != self._process else self._values(believed, decide)
+        if values is None or self._closed or not self._visiting.acquire(timeout=patience):
             return False
         try:
             line = self._visitor
@@ -192,23 +202,27 @@ class PostgresStore(PostgresViews):
                 if line is not None:
                     line.close()
                 line = self._visitor = Line(self._connect())
-            return self._short_way(short_record(believed.task, believed.token, changes))(line)
+            return self._record(line, values)
         finally:
             self._visiting.release()
 
-    def _short_way(self, statement: Statement) -> Callable[[Line], bool]:
-        def job(line: Line) -> bool:
-            try:
-                (answer,) = line.ask([statement])
-                found = answer.fetchall()
-            except psycopg.Error as error:
-                raise explain(error, self._address.place) from error
-            if not found:
-                return False
-            self._clock.see(found[0][1])
-            return bool(found[0][0])
+    def _values(self, believed: Lease, decide: Decide) -> list[bytes | None] | None:
+        changes = decide(believed, self._clock.guess())
+        if changes is None:
+            return None
+        (made,), (event,) = changes.recorded, changes.events
+        return short_record(believed.task, believed.token, made, event, changes.at)
 
-        return job
+    def _record(self, line: Line, values: list[bytes | None]) -> bool:
+        try:
+            answer = line.ask_once(_RECORD, values, self._settings.transact_timeout)
+        except psycopg.Error as error:
+            raise explain(error, self._address.place) from error
+        moment = answer.get_value(0, 0) if answer.ntuples else None
+        if moment is None:
+            return False
+        self._clock.see(int(moment))
+        return True
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place, asked on a new connection until the server knows."""

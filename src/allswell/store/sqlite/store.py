@@ -48,6 +48,7 @@ class SqliteStore:
     """
 
     shared_clock = False
+    abreast = 1  # there is one writer
 
     def __init__(
         self,
@@ -168,9 +169,9 @@ class SqliteStore:
             raise CommitUnknown(ticket) from None
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
-        """The short way to record a step: decided on the lease as it is, in the writer's thread."""
-        flow, writer = believed.task, self._writer
-        return await self._call(self._running()[0], lambda: writer.record(flow, decide), "a step")
+        """The short way to record a step: in the writer's thread."""
+        writer = self._writer
+        return await self._call(self._running()[0], lambda: writer.record(believed, decide), "a step")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: by a connection for such threads, one after the other.
@@ -188,7 +189,7 @@ class SqliteStore:
                 )
                 visitor.join()
                 self._visitor = visitor
-            return self._visitor.record(believed.task, decide)
+            return self._visitor.record(believed, decide)
         finally:
             self._visiting.release()
 
@@ -201,7 +202,7 @@ class SqliteStore:
         unit = self._unknown.get(ticket)
         if unit is None:
             raise Bug(f"no commit is in doubt under {ticket}")
-        settled = asyncio.wrap_future(unit.committed)
+        settled = asyncio.wrap_future(unit.settled())
         try:
             # Shielded: the thread must be able to say how it ended, whoever still listens.
             committed = await asyncio.wait_for(asyncio.shield(settled), self._answer_timeout)

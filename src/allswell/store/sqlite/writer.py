@@ -16,11 +16,11 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TypeVar
 
-from allswell.domain.names import TaskId
+from allswell.domain.lease import Lease
 from allswell.errors import Unavailable
 from allswell.store.drive import drive
 from allswell.store.shortcut import Decide
-from allswell.store.sqlite import schema
+from allswell.store.sqlite import rows, schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
@@ -30,6 +30,7 @@ from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, las
 from allswell.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
+_RECORD = SQL["record"]
 
 
 class Stage(Enum):
@@ -44,18 +45,22 @@ class Stage(Enum):
 class Unit:
     """One unit of work, as seen by its caller and by the thread."""
 
+    __slots__ = ("_committed", "_guard", "_settled", "_stage")
+
     def __init__(self) -> None:
         self._stage = Stage.OPEN
         self._guard = threading.Lock()
-        self.committed: Future[bool] = Future()
-        """Set when the thread is done with it."""
+        self._committed: bool | None = None
+        """Known when the thread is done with it."""
+        self._settled: Future[bool] | None = None
+        """For whoever waits until it is known; hardly anybody ever does."""
 
     def give_up(self) -> bool:
         """Whether it is certain that nothing was or will be committed, now that nobody waits any more."""
         with self._guard:
             if self._stage is Stage.OPEN:
                 self._stage = Stage.GIVEN_UP
-            return self._stage is Stage.GIVEN_UP or (self.committed.done() and not self.committed.result())
+            return self._stage is Stage.GIVEN_UP or self._committed is False
 
     def go_on(self, stage: Stage) -> None:
         """Enter a stage, unless the caller has given up."""
@@ -63,6 +68,22 @@ class Unit:
             if self._stage is Stage.GIVEN_UP:
                 raise Unavailable("its caller has given up")
             self._stage = stage
+
+    def end(self, *, committed: bool) -> None:
+        """The thread is done with it."""
+        with self._guard:
+            self._committed = committed
+            if self._settled is not None:
+                self._settled.set_result(committed)
+
+    def settled(self) -> Future[bool]:
+        """Whether it was committed, once the thread knows."""
+        with self._guard:
+            if self._settled is None:
+                self._settled = Future()
+                if self._committed is not None:
+                    self._settled.set_result(self._committed)
+            return self._settled
 
 
 class Writer:
@@ -90,6 +111,7 @@ class Writer:
                     connection.execute("BEGIN IMMEDIATE")
                     schema.upgrade(connection, self._database)
                     connection.execute("COMMIT")
+                    _can_record(connection)
                     renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
                     self._clock.now(max(last_of(connection)[0], renewed))
                 except BaseException:
@@ -104,6 +126,7 @@ class Writer:
         self._turnstile.open()
         with translated(self._database, self._busy_timeout):
             self._connection = connect_writer(self._database, self._busy_timeout, one_thread=False)
+            _can_record(self._connection)
             self._connection.execute("PRAGMA synchronous = FULL")
         self._full = True
 
@@ -124,35 +147,36 @@ class Writer:
             unit.go_on(Stage.OPEN)
             self._turnstile.enter()
             try:
-                with translated(self._database, self._busy_timeout):
-                    result = self._transact(unit, work, durable=durable)
+                result = self._transact(unit, work, durable=durable)
+            except sqlite3.Error as error:
+                raise translate(error, self._database, self._busy_timeout) from error
             finally:
                 self._turnstile.leave()
             committed = True
             return result
         finally:
-            unit.committed.set_result(committed)
+            unit.end(committed=committed)
 
-    def record(self, flow: TaskId, decide: Decide) -> bool:
-        """The short way to record a step; False, or an error: nothing of it stays."""
+    def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way to record a step: one statement; False, or an error: nothing of it stays."""
         connection = self._connection
         if connection is None or not self._full:
             return False
+        changes = decide(believed, self._clock.now(0))
+        if changes is None:
+            return False
+        (made,), events = changes.recorded, rows.text(changes.events)
+        row = (believed.task, believed.token, changes.at, events, *rows.recorded(made))
         self._turnstile.enter()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            recorded = SqliteTransaction(connection, self._clock, self._lanes, self._cache).record(flow, decide)
-            connection.execute("COMMIT" if recorded else "ROLLBACK")
-        except BaseException as error:
-            self._cache.clear()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise translate(error, self._database, self._busy_timeout) from error
-            raise
+            before = connection.total_changes
+            connection.execute(_RECORD, row)
+        except sqlite3.Error as error:
+            raise translate(error, self._database, self._busy_timeout) from error
         finally:
             self._turnstile.leave()
-        return recorded
+        self._cache.last = None  # there is a newer event than the one it knows of
+        return connection.total_changes != before
 
     def _transact(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
         connection = self._connection
@@ -175,6 +199,11 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         return result
+
+
+def _can_record(connection: sqlite3.Connection) -> None:
+    connection.execute(SQL["make_recording"])
+    connection.execute(SQL["make_record"])
 
 
 async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:
