@@ -30,7 +30,7 @@ from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
-from allswell.engine.signal import either
+from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
@@ -93,7 +93,7 @@ class Attempt:
         self._file = note
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._stopped = False
-        self._news = asyncio.Event()
+        self._news = Signal()
         """Something happened that the judge should know of."""
         self._grace = order.limits.grace
         self._watching = False
@@ -129,7 +129,7 @@ class Attempt:
         if not self._stopped:
             self._judge.order = (end, reason)
             self._stopped = True
-            self._news.set()
+            self._news.fire()
         elif grace is not None and self._handle is not None and self._holder.stop is not None:
             self._handle.stop(self._grace)
 
@@ -275,13 +275,13 @@ class Attempt:
         streams = self._streams
         assert streams is not None  # noqa: S101 - `_prepare` made them
         ending = asyncio.ensure_future(handle.ended())
-        ending.add_done_callback(lambda _: self._news.set())
+        ending.add_done_callback(lambda _: self._news.fire())
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
-        self.lease.on_end = self._news.set
+        self.lease.on_end = self._news.fire
         self._watching = True
         try:
             while True:
-                self._news.clear()
+                news = self._news.listen()
                 if ending.done():
                     return self._judge.by_itself(ending.result())
                 verdict = self._judge.verdict()
@@ -290,7 +290,7 @@ class Attempt:
                     verdict = self._judge.verdict()
                 if verdict is not None:
                     return verdict
-                await either(self._news, self._judge.pause())
+                await either(news, self._judge.pause())
         finally:
             self._watching = False
             self.lease.on_end = None
@@ -304,7 +304,7 @@ class Attempt:
         if seen.sign is Sign.PROTOCOL and self._watching and (self._telling is None or self._telling.done()):
             self._telling = asyncio.ensure_future(self._tell_progress())
         elif seen.sign is Sign.CHECKIN:  # it may have been its last word
-            self._news.set()
+            self._news.fire()
 
     async def _tell_progress(self) -> None:
         """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
