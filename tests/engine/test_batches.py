@@ -145,7 +145,7 @@ def test_one_command_alone_is_not_delayed() -> None:
     play(scene)
 
 
-def test_commands_that_come_while_a_batch_commits_form_the_next() -> None:
+def test_commands_that_come_while_batches_commit_form_the_next() -> None:
     weather = Weather()
 
     async def slowly(statement: str) -> None:
@@ -156,11 +156,13 @@ def test_commands_that_come_while_a_batch_commits_form_the_next() -> None:
         await stage.watch.submit("first")
         weather.on = slowly
         before = len(stage.commits)
-        first = asyncio.ensure_future(stage.watch.submit("second"))
-        await asyncio.sleep(0.5)
-        await asyncio.gather(first, *(stage.watch.submit(f"task {number}") for number in range(50)))
+        under_way = []
+        for number in range(stage.store.abreast):
+            under_way.append(asyncio.ensure_future(stage.watch.submit(f"under way {number}")))
+            await asyncio.sleep(0.25)
+        await asyncio.gather(*under_way, *(stage.watch.submit(f"task {number}") for number in range(50)))
         made = [len(changes.new_tasks) for written in stage.commits[before:] for changes in written]
-        assert [count for count in made if count] == [1, 50]
+        assert [count for count in made if count] == [1] * stage.store.abreast + [50]
 
     play(scene, faults=weather)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allswell.domain import answer, case, hold, submit, tick
 from allswell.domain.task import Bar, Ready
-from allswell.engine import batch, batcher, book, claims, engine, sweep, sweeper
+from allswell.engine import batch, batcher, book, claims, engine, named, sweep, sweeper
 from allswell.store import taking
 from allswell.store.memory import database, transaction, views
 from allswell.store.port import CommitUnknown, Conflict, Kind
@@ -322,4 +322,13 @@ def need_that_ended_before_is_overlooked() -> Iterator[None]:
         return right(new, lane, limit, {**needed, **ended}, fresh, now)
 
     with everywhere("accept", accept, batch):
+        yield
+
+
+# --- batches abreast --------------------------------------------------------------------------------------------------
+
+
+@mutant
+def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
+    with patch.object(named.Named, "meets", lambda *_: False):
         yield

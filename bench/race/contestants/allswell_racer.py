@@ -1,6 +1,6 @@
 """Allswell: fenced tasks with leases, timers and events, claimed and completed in batches.
 
-Two loops share one watch, so that one's completions and the other's claims meet in one transaction.
+Some loops share one watch, so that there is always something to decide while the server works.
 """
 
 import asyncio

@@ -211,6 +211,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 PRIORITY_MAX = 1_000_000
 _AGE_BITS = 42
 """Milliseconds up to the year 2109."""
+_AGE = (1 << _AGE_BITS) - 1
 
 
 UNBLOCKS_MAX = 60
@@ -223,8 +224,8 @@ def rank(priority: int, created_at: int, unblocks: int = 0) -> int:
 
     What unblocks others has a head start over those of its age and no more, so that nothing waits for ever.
     """
-    since = max(created_at - unblocks * HEAD_START, 0)
-    return ((PRIORITY_MAX - priority) << _AGE_BITS) | (since & ((1 << _AGE_BITS) - 1))
+    since = max(created_at - unblocks * HEAD_START, 0) if unblocks else created_at
+    return ((PRIORITY_MAX - priority) << _AGE_BITS) | (since & _AGE)
 
 
 def rank_of(task: Task) -> int:

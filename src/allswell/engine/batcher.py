@@ -3,6 +3,18 @@
 A batch is repeated as a whole when the store could not be reached, when another process made the same row first, or
 when its commit turns out not to have happened. Whether a lost commit happened is asked of the store, never guessed. If
 a batch breaks in a way nobody foresaw, its commands are tried one by one, so that one bad command harms no other.
+
+A store may say that several units of work at once pay (`abreast`): while a server works and flushes, we decide the next
+batch. Then so many loops work off one queue, and three rules keep what one loop gives by itself (docs/adr/0028):
+
+-   **What names the same thing keeps its order.** A batch is taken from the head of the queue, up to the first commands
+    that name something that a batch under way names too (`engine/named.py`): a task, a run that one of them opens or
+    ends, a service, a question, the id of a claim. Those wait, and all behind them, so nobody is overtaken for ever.
+-   **Another batch begins only if it is worth it**: when as much waits as the largest batch under way holds, or a full
+    batch. Otherwise stragglers would be sent one by one, and where 100 callers wait for each other's commit, batches
+    would become smaller and smaller. A claim counts as many tasks as it asks for.
+-   **Nobody is forgotten.** Whoever ends a batch looks at the queue itself, and with nothing under way any command is
+    worth it; so as long as something waits, somebody works.
 """
 
 from __future__ import annotations
@@ -10,10 +22,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from allswell.engine.batch import Performed
 from allswell.engine.book import News
+from allswell.engine.named import Named
 from allswell.engine.pace import Pace
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
@@ -22,6 +36,7 @@ C = TypeVar("C")
 Work = Callable[[Transaction], Awaitable[Performed]]
 Wait = Callable[[Unavailable], Awaitable[bool]]
 """Pauses while the store cannot be reached; whether anybody still waits for the outcome."""
+BATCH_MOST = 500
 CONFLICTS_MOST = 20
 
 
@@ -64,13 +79,16 @@ async def _took_place(store: Store, ticket: str, wait: Wait | None) -> bool:
 class Waiting(Generic[C]):
     """Commands that somebody waits for together, and until when."""
 
-    __slots__ = ("commands", "future", "many", "until")
+    __slots__ = ("commands", "future", "many", "until", "weight")
 
-    def __init__(self, commands: Sequence[C], future: asyncio.Future[Any], until: float, *, many: bool) -> None:
+    def __init__(
+        self, commands: Sequence[C], future: asyncio.Future[Any], until: float, *, many: bool, weight: int = 1
+    ) -> None:
         self.commands = commands
         self.future = future
         self.until = until
         self.many = many
+        self.weight = weight
 
     def tell(self, answers: Sequence[object]) -> bool:
         """Hand over the answers; whether there was still anybody to take them."""
@@ -86,52 +104,77 @@ class Waiting(Generic[C]):
         return True
 
 
+class Batch(Generic[C]):
+    """What goes to the store together."""
+
+    __slots__ = ("_named", "waiting", "weight")
+
+    def __init__(self, waiting: list[Waiting[C]]) -> None:
+        self.waiting = waiting
+        self.weight = sum([one.weight for one in waiting])
+        self._named: Named | None = None
+
+    def meets(self, other: Batch[C]) -> bool:
+        """Whether both name the same thing."""
+        return self.named().meets(other.named())
+
+    def named(self) -> Named:
+        """What the commands name; found out only where it is asked for."""
+        if self._named is None:
+            self._named = Named([command for one in self.waiting for command in one.commands])
+        return self._named
+
+
 class Batcher(Generic[C]):
-    """A queue of commands and the loop that works it off."""
+    """A queue of commands, and what the loops do that work it off: `work`, run `abreast` times."""
 
     def __init__(
         self,
         perform: Callable[[Sequence[C], Wait], Awaitable[Performed]],
         *,
         name: str,
-        most: int,
         pace: Pace,
         draw: Callable[[], float],
         tell: Callable[[News], None],
         unwanted: Callable[[Sequence[object]], None],
+        abreast: int = 1,
     ) -> None:
         self.name = name
+        self.abreast = abreast
         self._perform = perform
-        self._most = most
         self._pace = pace
         self._draw = draw
         self._tell = tell
         self._unwanted = unwanted
         self._queue: deque[Waiting[C]] = deque()
-        self._wake = asyncio.Event()
+        self._waiting = 0
+        """What the queue weighs."""
+        self._under_way: dict[object, Batch[C]] = {}
+        self._resting: deque[asyncio.Future[None]] = deque()
+        """Loops that have nothing to do."""
         self._refusal: str | None = "the watch is not open"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._busy = False
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way or waits, here or in the event loop, that a new command could go along with."""
-        return self._refusal is None and not self._busy and not self._queue and not getattr(self._loop, "_ready", True)
+        quiet = self._refusal is None and not self._under_way and not self._queue
+        return quiet and not getattr(self._loop, "_ready", True)
 
     def open(self) -> None:
         """Take commands from now on; `work` is about to begin."""
         self._refusal = None
         self._loop = asyncio.get_running_loop()
 
-    def ask(self, command: C) -> asyncio.Future[Any]:
-        """Queue a command; its answer or error comes through the future."""
-        return self._put((command,), many=False)
+    def ask(self, command: C, *, weight: int = 1) -> asyncio.Future[Any]:
+        """Queue a command that is about so many tasks; its answer or error comes through the future."""
+        return self._put((command,), many=False, weight=weight)
 
     def ask_many(self, commands: Sequence[C]) -> asyncio.Future[list[object]]:
         """Queue several commands at the price of one; each gets its own answer or error, in their order."""
-        return self._put(commands, many=True)
+        return self._put(commands, many=True, weight=len(commands))
 
-    def _put(self, commands: Sequence[C], *, many: bool) -> asyncio.Future[Any]:
+    def _put(self, commands: Sequence[C], *, many: bool, weight: int) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if self._refusal is not None:
@@ -140,22 +183,26 @@ class Batcher(Generic[C]):
             future.set_result([])
         else:
             until = loop.time() + self._pace.store_patience
-            self._queue.append(Waiting(commands, future, until, many=many))
-            self._wake.set()
+            self._queue.append(Waiting(commands, future, until, many=many, weight=weight))
+            self._waiting += weight
+            self._call_somebody()
         return future
 
     async def work(self) -> None:
         """Work off batches until cancelled; then nobody is left waiting."""
+        me = object()
         batch: list[Waiting[C]] = []
         try:
             while True:
-                while not self._queue:
-                    self._busy = False
-                    self._wake.clear()
-                    await self._wake.wait()
-                self._busy = True
-                batch = self._next_batch()
-                await self._work_off(batch)
+                while (taken := self._next_batch()) is None:
+                    await self._rest()
+                batch = taken.waiting
+                self._under_way[me] = taken
+                try:
+                    self._call_somebody()
+                    await self._work_off(batch)
+                finally:
+                    del self._under_way[me]
         finally:
             self._refusal = "the watch is closed"
             for waiting in (*batch, *self._queue):
@@ -163,12 +210,43 @@ class Batcher(Generic[C]):
                     waiting.future.set_exception(Unavailable("the watch was closed before the store answered"))
             self._queue.clear()
 
-    def _next_batch(self) -> list[Waiting[C]]:
-        batch: list[Waiting[C]] = []
+    async def _rest(self) -> None:
+        called = asyncio.get_running_loop().create_future()
+        self._resting.append(called)
+        await called
+
+    def _call_somebody(self) -> None:
+        """Have a loop that rests look at the queue, if there is something for it."""
+        while self._resting and self._worth_it():
+            called = self._resting.popleft()
+            if not called.done():
+                called.set_result(None)
+                return
+
+    def _worth_it(self) -> bool:
+        largest = max((batch.weight for batch in self._under_way.values()), default=0)
+        return bool(self._queue) and self._waiting >= min(largest, BATCH_MOST)
+
+    def _next_batch(self) -> Batch[C] | None:
+        """The head of the queue, up to what must wait for a batch under way; None if nothing is to be sent now."""
+        if not self._worth_it():
+            return None
+        head: list[Waiting[C]] = []
         size = 0
-        while self._queue and (not batch or size + len(self._queue[0].commands) <= self._most):
-            batch.append(self._queue.popleft())
-            size += len(batch[-1].commands)
+        for waiting in self._queue:
+            size += len(waiting.commands)
+            if head and size > BATCH_MOST:
+                break
+            head.append(waiting)
+        batch = Batch(head)
+        ahead = list(self._under_way.values())
+        if any(map(batch.meets, ahead)):
+            batch = Batch(list(takewhile(lambda one: not any(map(Batch([one]).meets, ahead)), head)))
+            if not batch.waiting:
+                return None
+        for _ in batch.waiting:
+            self._queue.popleft()
+        self._waiting -= batch.weight
         return batch
 
     async def _work_off(self, batch: list[Waiting[C]]) -> None:

@@ -53,6 +53,8 @@ class Book:
         self.cases: dict[TaskId, Case] = {}
         self.agents: dict[AgentId, Agent | None] = dict(rows.agents)
         self.changes = Changes(at=now)
+        self._nothing = Changes(at=now)
+        """To compare with."""
         self.news = News()
         self._before: dict[TaskId, Case | None] = {}
         self._payloads: dict[TaskId, str] = {}
@@ -171,15 +173,17 @@ class Book:
 
     async def write(self, tx: Transaction) -> None:
         """Write what differs; what is decided later is compared with the rows as they then are."""
-        changes = self._flush()
-        if changes != Changes(at=self.now):
+        self._flush()
+        changes = self.changes
+        if changes != self._nothing:
+            self.changes = Changes(at=self.now)
             self.news.add(changes)
             await tx.write(changes)
 
-    def _flush(self) -> Changes:
-        changes = self.changes
+    def _flush(self) -> None:
+        changes, befores = self.changes, self._before
         for id_, after in self.cases.items():
-            before = self._before[id_]
+            before = befores[id_]
             if before is after:
                 continue
             if before is None:
@@ -188,8 +192,9 @@ class Book:
             elif after.task is not before.task:
                 changes.tasks.append((after.task, self._results.pop(id_, None)))
             self._flush_place(before, after)
-            self._flush_lease(before, after)
-            self._before[id_] = after
+            if before.lease is not after.lease:
+                self._flush_lease(before, after)
+            befores[id_] = after
         # In one order, as new tasks are.
         for name, row in sorted(self._services.items()):
             (changes.services if name in self.rows.services else changes.new_services).append(row)
@@ -210,34 +215,31 @@ class Book:
             changes.new_tasks.sort(key=_by_id)
         if len(changes.new_agents) > 1:
             changes.new_agents.sort(key=_by_name)
-        self.changes = Changes(at=self.now)
-        return changes
 
     def _flush_place(self, before: Case, after: Case) -> None:
         changes = self.changes
-        id_ = after.task.id
-        if before.ready is not after.ready and before.ready != after.ready:
-            if before.ready is not None:
-                changes.drop_ready.append(before.ready)
-            if after.ready is not None:
-                changes.new_ready.append(after.ready)
+        left, taken = before.ready, after.ready
+        if left is not taken and left != taken:
+            if left is not None:
+                changes.drop_ready.append(left)
+            if taken is not None:
+                changes.new_ready.append(taken)
+        old, new = before.due, after.due
         # A lease has its timer with it, so a timer moves with every lease that comes or goes, at the same moment even.
-        moves = before.due is not None and (before.lease is None) is not (after.lease is None)
+        moves = old is not None and (before.lease is None) is not (after.lease is None)
         if moves and before.lease is None:
-            changes.drop_timers.append(id_)
-        if before.due != after.due or moves:
-            if after.due is None:
-                changes.drop_timers.append(id_)
+            changes.drop_timers.append(after.task.id)
+        if old != new or moves:
+            if new is None:
+                changes.drop_timers.append(after.task.id)
             else:
-                changes.timers.append((id_, after.due))
+                changes.timers.append((after.task.id, new))
         if before.waits is not after.waits:
             changes.drop_waits += [wait for wait in before.waits if wait not in after.waits]
             changes.new_waits += [wait for wait in after.waits if wait not in before.waits]
 
     def _flush_lease(self, before: Case, after: Case) -> None:
         old, new = before.lease, after.lease
-        if old is new:
-            return
         changes = self.changes
         if old is None:
             if new is not None:

@@ -49,7 +49,6 @@ from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
-BATCH_MOST = 500
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
 TELL_STEPS_EVERY = 0.1
@@ -98,16 +97,15 @@ class Engine:
         self._decisions = Batcher[Command | Claim](
             self._perform,
             name="decisions",
-            most=BATCH_MOST,
             pace=pace,
             draw=draw,
             tell=self._tell,
             unwanted=self._give_back,
+            abreast=store.abreast,
         )
         self._checkins = Batcher[CheckIn](
             self._check_in,
             name="check-ins",
-            most=BATCH_MOST,
             pace=pace,
             draw=draw,
             tell=self._tell,
@@ -116,7 +114,6 @@ class Engine:
         self._records = Batcher[RecordStep](
             self._record,
             name="steps",
-            most=BATCH_MOST,
             pace=pace,
             draw=draw,
             tell=self._tell_steps,
@@ -137,7 +134,8 @@ class Engine:
         self._decisions.open()
         self._checkins.open()
         self._records.open()
-        self._nursery.start(self._decisions.work(), name="decisions")
+        for number in range(self._decisions.abreast):
+            self._nursery.start(self._decisions.work(), name=f"decisions {number + 1}")
         self._nursery.start(self._checkins.work(), name="check-ins")
         self._nursery.start(self._records.work(), name="steps")
         if self._sweeping:
@@ -233,7 +231,7 @@ class Engine:
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
 
     async def _claim_now(self, claim: Claim) -> list[Granted]:
-        asked = self._decisions.ask(claim)
+        asked = self._decisions.ask(claim, weight=claim.count)
         try:
             granted: list[Granted] = await asked
         except asyncio.CancelledError:
@@ -347,7 +345,7 @@ def _lanes_of(command: Submit | Answer | TakeUp | Delegate) -> Iterable[tuple[st
         new = (command.request,)
     else:
         new = command.tasks if isinstance(command, Submit) else command.subtasks
-    return dict.fromkeys((one.role, one.services) for one in new)
+    return {(one.role, one.services): None for one in new}
 
 
 def _forget(future: asyncio.Future[object]) -> None:

@@ -40,6 +40,8 @@ Id = TypeVar("Id", bound=str)
 def ordered(ids: Iterable[Id]) -> list[Id]:
     """In the one order of locking, each once; an id that nothing can have is left out, and so names nothing."""
     each = {*ids}
+    if not each:
+        return []
     try:
         if "".join(each).isprintable():  # all of them at once: nearly always so
             return sorted(each)

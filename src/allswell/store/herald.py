@@ -87,10 +87,10 @@ class Herald:
 
     def announce(self, call: Call) -> None:
         """Tell other processes; returns at once, and merges with what is still to be told."""
-        if self._carrier.alone():
+        if not call or self._carrier.alone():
             return  # to wake a thread for nobody would cost the caller more than its own write
         with self._guard:
-            if self._closing or not call:
+            if self._closing:
                 return
             self._to_send = self._to_send.merged(call)
             self._wake()

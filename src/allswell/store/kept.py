@@ -9,6 +9,8 @@ from allswell.store.port import Changes
 
 def kept_with_task(changes: Changes) -> dict[TaskId, Attempt]:
     """First attempts that end as their task's row is written anyway: a store may keep them there."""
+    if not changes.new_attempts:
+        return {}
     written = {task.id for task, _ in changes.tasks}
     return {
         ended.task: ended

@@ -77,14 +77,17 @@ class WorkThread:
         while (call := self._calls.get()) is not None:
             call()
 
-    async def call(self, function: Callable[[], T], *, timeout: float, what: str) -> T:
-        """The function's result, computed in the thread; `what` names the bound in the error when it passes."""
+    async def call(self, function: Callable[[], T], *, timeout: float, what: str, at_once: bool = True) -> T:
+        """The function's result, computed in the thread; `what` names the bound in the error when it passes.
+
+        Without `at_once` the loop goes on at once: another thread may have an answer for it.
+        """
         if self.abandoned:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
         job = Job(function)
         self._calls.put(job.run)
-        if not getattr(loop, "_ready", True) and job.wait(AT_ONCE):
+        if at_once and not getattr(loop, "_ready", True) and job.wait(AT_ONCE):
             return job.result()
         future: asyncio.Future[None] = loop.create_future()
 

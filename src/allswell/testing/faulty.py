@@ -46,6 +46,7 @@ class FaultyStore:
     ) -> None:
         self.url = store.url
         self.shared_clock = store.shared_clock
+        self.abreast = store.abreast
         self.calls = 0
         self.down = False
         self._store = store

@@ -62,17 +62,18 @@ def test_a_task_claimed_between_look_and_lock_is_not_picked(pg_url: str) -> None
         claimed = threading.Event()
 
         async def work(tx: Transaction) -> list[str]:
-            ask = tx._ask  # type: ignore[attr-defined]
+            ask = tx._ask_all  # type: ignore[attr-defined]
 
-            def slow(name: str, *values: object) -> object:
-                answer = ask(name, *values)
-                if name == "pick" and not claimed.is_set():
-                    claimed.set()
-                    with psycopg.connect(pg_url) as other:
-                        other.execute("DELETE FROM allswell.ready WHERE task = ANY(%s)", (ids[:4],))
-                return answer
+            def slow(*statements: tuple[str, tuple[object, ...]]) -> list[object]:
+                if claimed.is_set():
+                    return list(ask(*statements))
+                claimed.set()
+                picked = ask(statements[0])
+                with psycopg.connect(pg_url) as other:
+                    other.execute("DELETE FROM allswell.ready WHERE task = ANY(%s)", (ids[:4],))
+                return [*picked, *ask(*statements[1:])]
 
-            tx._ask = slow  # type: ignore[attr-defined]
+            tx._ask_all = slow  # type: ignore[attr-defined]
             return list(await tx.pick([1], 4, None))
 
         assert await real(work) == ids[4:8]

@@ -38,9 +38,9 @@ def test_no_statement_walks_a_whole_table(pg_url: str, generic: str) -> None:
             if not _BY_INDEX.fullmatch(name):
                 continue
             types = dict(re.findall(r"\$(\d)::(\w+(?:\[\])?)", query))
-            values = ", ".join(_VALUE[types[number]] for number in sorted(types))
+            values = f"({', '.join(_VALUE[types[number]] for number in sorted(types))})" if types else ""
             connection.execute(f"PREPARE {name} AS {query}", prepare=False)
-            rows = connection.execute(f"EXPLAIN EXECUTE {name}({values})", prepare=False).fetchall()
+            rows = connection.execute(f"EXPLAIN EXECUTE {name}{values}", prepare=False).fetchall()
             plan = "\n".join(row[0] for row in rows)
             if "Seq Scan" in plan or "Hash" in plan or "Merge Join" in plan:
                 walking[name] = plan
@@ -75,9 +75,9 @@ def test_a_table_that_a_vacuum_found_empty_is_still_looked_up_by_key(pg_url: str
             if not _BY_INDEX.fullmatch(name):
                 continue
             types = dict(re.findall(r"\$(\d)::(\w+(?:\[\])?)", query))
-            values = ", ".join(_VALUE[types[number]] for number in sorted(types))
+            values = f"({', '.join(_VALUE[types[number]] for number in sorted(types))})" if types else ""
             connection.execute(f"PREPARE {name} AS {query}", prepare=False)
-            plan = [row[0] for row in connection.execute(f"EXPLAIN EXECUTE {name}({values})", prepare=False).fetchall()]
+            plan = [row[0] for row in connection.execute(f"EXPLAIN EXECUTE {name}{values}", prepare=False).fetchall()]
             whole = [
                 line
                 for line, after in zip(plan, [*plan[1:], ""], strict=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
-from allswell.domain.names import Token
+from allswell.domain.names import TaskId, Token
 from allswell.domain.run import Run
 from allswell.domain.task import Attempt, Ready, Wait
 from allswell.store.port import Kind, Rows, Wanted
@@ -17,7 +18,7 @@ from allswell.store.postgres.values import (
     first_attempt_of,
     integers,
     question_of,
-    services_of,
+    service_of,
     spread_of,
     task_of,
     texts,
@@ -32,8 +33,15 @@ class Reading:
     def __init__(self, wanted: Wanted) -> None:
         self.statements: list[Statement] = []
         self._fills: list[Fill] = []
+        held = {*wanted.leases}
+        together = bool(held) and held.issubset(wanted.tasks)
         for field, name, fill in _BY_ID:
-            if ids := getattr(wanted, field):
+            ids = getattr(wanted, field)
+            if not ids or (together and field == "leases"):
+                continue
+            if together and name == "read_tasks":
+                self._add(partial(_fill_held, held), "read_held", texts(ids))
+            else:
                 self._add(fill, name, texts(ids))
         if wanted.attempts:
             tasks, tokens = zip(*wanted.attempts, strict=True)
@@ -70,19 +78,37 @@ _LOCKED_BY = (
 """What must be locked to be used. The rest is read through the tasks, and unused without its task."""
 
 
-def covers(rows: Rows, wanted: Wanted) -> bool:
+def picked_rows(tasks: Answer, bars: Answer | None = None) -> Rows:
+    """The rows of `read_picked` and `read_picked_bars`."""
+    rows = Rows()
+    for row in tasks.fetchall():
+        task, (lane, rank, due, payload) = task_of(row), row[TASK_COLUMNS:]
+        rows.tasks[task.id] = task
+        rows.ready[task.id] = Ready(task.id, lane, rank)
+        rows.payloads[task.id] = payload
+        if due is not None:
+            rows.timers[task.id] = due
+    if bars is not None:
+        _fill_bars(rows, bars)
+    return rows
+
+
+def covers(rows: Rows, with_bars: bool, wanted: Wanted) -> bool:  # noqa: FBT001 - it is half of a pair
     """Whether rows that were read of picked tasks are all that is wanted."""
     return (
         not any((wanted.spreads, wanted.runs, wanted.services, wanted.agents, wanted.questions))
         and not any((wanted.leases, wanted.attempts, wanted.awaited))
         and all(id_ in rows.tasks for id_ in wanted.tasks)
         and all(id_ in rows.payloads for id_ in wanted.payloads)
+        and (with_bars or not wanted.bars)
         and all(id_ in rows.tasks for id_ in wanted.bars)
     )
 
 
 def among(rows: Rows, wanted: Wanted) -> Rows:
     """Of rows that were read ahead, what is wanted and no more."""
+    if len(wanted.tasks) == len(wanted.payloads) == len(rows.tasks) and not rows.bars:
+        return rows
     tasks, payloads, bars = {*wanted.tasks}, {*wanted.payloads}, {*wanted.bars}
     return Rows(
         tasks={id_: row for id_, row in rows.tasks.items() if id_ in tasks},
@@ -103,6 +129,18 @@ def _fill_tasks(rows: Rows, answer: Answer) -> None:
             rows.ready[task.id] = Ready(task.id, lane, rank)
         if due is not None:
             rows.timers[task.id] = due
+
+
+def _fill_held(held: set[TaskId], rows: Rows, answer: Answer) -> None:
+    for row in answer.fetchall():
+        task, (lane, rank, due, *lease) = task_of(row), row[TASK_COLUMNS:]
+        rows.tasks[task.id] = task
+        if lane is not None:
+            rows.ready[task.id] = Ready(task.id, lane, rank)
+        if due is not None:
+            rows.timers[task.id] = due
+        if lease[0] is not None and task.id in held:
+            rows.leases[task.id] = Lease(*lease)
 
 
 def _fill_waits(rows: Rows, answer: Answer) -> None:
@@ -144,7 +182,7 @@ def _fill_runs(rows: Rows, answer: Answer) -> None:
 
 
 def _fill_services(rows: Rows, answer: Answer) -> None:
-    rows.services = services_of(answer.fetchall())
+    rows.services = {service.id: service for service in map(service_of, answer.fetchall())}
 
 
 def _fill_agents(rows: Rows, answer: Answer) -> None:

@@ -15,11 +15,13 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
 -- name: set_up
 -- Bounds, durability and plans of this transaction only: behind a pooler a session's settings may be someone else's.
--- The plans must not hang on statistics: a table that was empty a second ago may hold a million rows.
+-- The plans must not hang on statistics: a table that was empty a second ago may hold a million rows. So they are also
+-- made once: left to itself the server plans most of these anew for every batch, which takes longer than a small batch.
 SELECT set_config('statement_timeout', $1::text, true),
        set_config('lock_timeout', $2::text, true),
        set_config('idle_in_transaction_session_timeout', $3::text, true),
        set_config('synchronous_commit', $4::text, true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('jit', 'off', true),
        set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
@@ -50,6 +52,10 @@ COMMIT
 -- name: clock
 -- The time now, not at the start of the transaction: that may have waited for a lock since.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+
+-- name: xid_and_clock
+-- Both, after the locks.
+SELECT pg_current_xact_id()::text::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: xid
 -- What a commit is known by, should its answer be lost.
@@ -108,56 +114,85 @@ SELECT task FROM allswell.lease WHERE task = ANY($1::text[]) ORDER BY task
 
 -- name: pick
 -- Lanes, rows looked at, rows wanted. The best of each lane by its index, merged; the task rows are locked, as every
--- other way to a task does, so that a claim and a cancel cannot meet crosswise.
-SELECT t.id
+-- other way to a task does, so that a claim and a cancel cannot meet crosswise. What is locked is kept in a setting of this
+-- transaction, so that `read_picked`, a later statement with a view of its own, can follow in the same round trip.
+-- The transaction's number is there if a row was locked.
+SELECT set_config('allswell.picked', coalesce(array_agg(p.id)::text, '{}'), true),
+       pg_current_xact_id_if_assigned()::text::bigint
 FROM (
-    SELECT r.task, r.rank
-    FROM unnest($1::integer[]) AS l(lane)
-    CROSS JOIN LATERAL (
-        SELECT task, rank FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer
-    ) AS r
-    ORDER BY r.rank, r.task LIMIT $2::integer
-) AS c
-JOIN allswell.task AS t ON t.id = c.task
-ORDER BY c.rank, c.task LIMIT $3::integer
-FOR UPDATE OF t SKIP LOCKED
+    SELECT t.id
+    FROM (
+        SELECT r.task, r.rank
+        FROM unnest($1::integer[]) AS l(lane)
+        CROSS JOIN LATERAL (
+            SELECT task, rank FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer
+        ) AS r
+        ORDER BY r.rank, r.task LIMIT $2::integer
+    ) AS c
+    JOIN allswell.task AS t ON t.id = c.task
+    ORDER BY c.rank, c.task LIMIT $3::integer
+    FOR UPDATE OF t SKIP LOCKED
+) AS p
 
 -- name: pick_allowed
 -- As `pick`, without what this agent is barred from.
-SELECT t.id
+SELECT set_config('allswell.picked', coalesce(array_agg(p.id)::text, '{}'), true),
+       pg_current_xact_id_if_assigned()::text::bigint
 FROM (
-    SELECT r.task, r.rank
-    FROM unnest($1::integer[]) AS l(lane)
-    CROSS JOIN LATERAL (
-        SELECT task, rank FROM allswell.ready AS y
-        WHERE lane = l.lane
-          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
-        ORDER BY rank, task LIMIT $2::integer
-    ) AS r
-    ORDER BY r.rank, r.task LIMIT $2::integer
-) AS c
-JOIN allswell.task AS t ON t.id = c.task
-ORDER BY c.rank, c.task LIMIT $3::integer
-FOR UPDATE OF t SKIP LOCKED
+    SELECT t.id
+    FROM (
+        SELECT r.task, r.rank
+        FROM unnest($1::integer[]) AS l(lane)
+        CROSS JOIN LATERAL (
+            SELECT task, rank FROM allswell.ready AS y
+            WHERE lane = l.lane
+              AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
+            ORDER BY rank, task LIMIT $2::integer
+        ) AS r
+        ORDER BY r.rank, r.task LIMIT $2::integer
+    ) AS c
+    JOIN allswell.task AS t ON t.id = c.task
+    ORDER BY c.rank, c.task LIMIT $3::integer
+    FOR UPDATE OF t SKIP LOCKED
+) AS p
 
 -- name: pick_outside
 -- As `pick_allowed`, without the tasks of these runs; an agent without a name is barred from nothing.
-SELECT t.id
+SELECT set_config('allswell.picked', coalesce(array_agg(p.id)::text, '{}'), true),
+       pg_current_xact_id_if_assigned()::text::bigint
 FROM (
-    SELECT r.task, r.rank
-    FROM unnest($1::integer[]) AS l(lane)
-    CROSS JOIN LATERAL (
-        SELECT task, rank FROM allswell.ready AS y
-        WHERE lane = l.lane
-          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
-          AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]) OFFSET 0)
-        ORDER BY rank, task LIMIT $2::integer
-    ) AS r
-    ORDER BY r.rank, r.task LIMIT $2::integer
-) AS c
-JOIN allswell.task AS t ON t.id = c.task
-ORDER BY c.rank, c.task LIMIT $3::integer
-FOR UPDATE OF t SKIP LOCKED
+    SELECT t.id
+    FROM (
+        SELECT r.task, r.rank
+        FROM unnest($1::integer[]) AS l(lane)
+        CROSS JOIN LATERAL (
+            SELECT task, rank FROM allswell.ready AS y
+            WHERE lane = l.lane
+              AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
+              AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]) OFFSET 0)
+            ORDER BY rank, task LIMIT $2::integer
+        ) AS r
+        ORDER BY r.rank, r.task LIMIT $2::integer
+    ) AS c
+    JOIN allswell.task AS t ON t.id = c.task
+    ORDER BY c.rank, c.task LIMIT $3::integer
+    FOR UPDATE OF t SKIP LOCKED
+) AS p
+
+-- name: read_picked
+-- What the last pick has locked, with its payload; without what was claimed between its snapshot and its lock. What is
+-- ready is held by nobody and waits for nothing.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       r.lane, r.rank, m.due_at, t.payload
+FROM allswell.task AS t
+CROSS JOIN LATERAL (
+    SELECT lane, rank FROM allswell.ready WHERE lane = t.lane AND rank = t.rank AND task = t.id OFFSET 0
+) AS r
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0) AS m ON true
+WHERE t.id = ANY(current_setting('allswell.picked', true)::text[])
+
+-- name: read_picked_bars
+SELECT task, agent FROM allswell.bar WHERE task = ANY(current_setting('allswell.picked', true)::text[]) ORDER BY task, agent
 
 -- name: count_ready
 -- How many rows a pick of this width could have looked at.
@@ -177,6 +212,20 @@ LEFT JOIN LATERAL (
 ) AS r ON true
 LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0) AS m ON true
 LEFT JOIN LATERAL (SELECT due_at FROM allswell.lease WHERE task = t.id OFFSET 0) AS l ON true
+WHERE t.id = ANY($1::text[])
+
+-- name: read_held
+-- The same with their leases, locked by a statement of their own.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       r.lane, r.rank, coalesce(m.due_at, l.due_at),
+       l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace, l.command,
+       l.judged, l.stalled_at, l.renewed_at, l.renewed_at - l.quiet, l.progress, l.note
+FROM allswell.task AS t
+LEFT JOIN LATERAL (
+    SELECT lane, rank FROM allswell.ready WHERE lane = t.lane AND rank = t.rank AND task = t.id OFFSET 0
+) AS r ON true
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0) AS m ON true
+LEFT JOIN LATERAL (SELECT * FROM allswell.lease WHERE task = t.id OFFSET 0) AS l ON true
 WHERE t.id = ANY($1::text[])
 
 -- name: read_waits
@@ -223,7 +272,10 @@ SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice
 FROM allswell.question WHERE id = ANY($1::text[])
 
 -- name: lanes
-SELECT id, role, services FROM allswell.lane ORDER BY id
+-- All lanes and all services, each as one JSON list (they are few and seldom change), and the time now.
+SELECT (SELECT json_agg(json_build_array(id, role, services::json) ORDER BY id)::text FROM allswell.lane),
+       (SELECT '[' || string_agg(state, ',' ORDER BY id) || ']' FROM allswell.service),
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: services
 SELECT state FROM allswell.service ORDER BY id
@@ -254,6 +306,10 @@ SELECT id FROM allswell.task WHERE run = $1::text AND ended_at IS NULL ORDER BY 
 
 -- name: find_questions
 SELECT id FROM allswell.question WHERE task = $1::text AND closed_at IS NULL ORDER BY id
+
+-- name: lock_claim
+-- There is no row for a claim, so its name is locked; the number keeps it apart from locks of others.
+SELECT pg_advisory_xact_lock(hashtextextended($1::text, 7020105162343935084))
 
 -- name: find_claimed
 SELECT task FROM (SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' OFFSET 0) AS l ORDER BY task

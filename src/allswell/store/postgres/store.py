@@ -47,7 +47,11 @@ from allswell.store.thread import WorkThread
 T = TypeVar("T")
 
 _RECORD = SQL["record"].encode()
-_DECISIONS, _CHECKINS, _LOOKING = ("decisions 1", "decisions 2"), ("check-ins",), ("looking 1", "looking 2")
+_DECISIONS, _CHECKINS, _LOOKING = (
+    ("decisions 1", "decisions 2", "decisions 3"),
+    ("check-ins",),
+    ("looking 1", "looking 2"),
+)
 _SETTLE_FIRST, _SETTLE_MOST = 0.01, 0.5
 """Pauses between two questions about a commit, in seconds."""
 _LAST_CALL = 1.0
@@ -58,6 +62,7 @@ class PostgresStore(PostgresViews):
     """A watch in a PostgreSQL database, shared by any number of processes."""
 
     shared_clock = True
+    abreast = 2
 
     def __init__(self, url: str, **settings: float | None) -> None:
         """Name the database; `settings` are the fields of `Settings`."""
@@ -133,6 +138,7 @@ class PostgresStore(PostgresViews):
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction, in a desk's thread, and commit."""
+        alone = not any(desk.queued for desk in self._desks.values())
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = Guard()
 
@@ -157,7 +163,10 @@ class PostgresStore(PostgresViews):
 
         try:
             result, left = await desk.call(
-                job, timeout=self._settings.transact_timeout, what="a unit of work (transact_timeout)"
+                job,
+                timeout=self._settings.transact_timeout,
+                what="a unit of work (transact_timeout)",
+                at_once=alone,
             )
         except Unavailable:
             if desk.stuck and (ticket := guard.give_up()) is not None:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Lane
+from allswell.domain.task import Lane, Ready
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.connection import Answer, Statement
-from allswell.store.postgres.read import Reading, among, covers
+from allswell.store.postgres.read import Reading, among, covers, picked_rows
 from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.values import integers, lane_of, services_of, texts
+from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
+
+Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 
 _PICK_WIDTH = 2
 _PICK_ROUNDS = 4
@@ -46,9 +48,9 @@ class PostgresTransaction:
         self._session = session
         self._clock = clock
         self._moment: int | None = None
-        self._ahead: Rows | None = None
-        """What was read of picked tasks, for the question that follows a pick."""
-        self._lanes: tuple[list[Lane], dict[str, ServiceRow]] | None = None
+        self._ahead: tuple[Rows, bool] | None = None
+        """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
+        self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
         self.unsent: list[Statement] = []
         self.wrote = False
@@ -88,20 +90,21 @@ class PostgresTransaction:
         """
         reading = Reading(wanted)
         if not locks and not reading.statements:
-            return self._take_the_time(), Rows()
+            moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
+            return moment, Rows()
         locking = [_locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
-        numbered = [(SQL["xid"], ())] if locks else []
-        *answers, clock = self._ask_all(*locking, *numbered, *reading.statements, (SQL["clock"], ()))
+        about = SQL["xid_and_clock" if locks else "clock"]
+        *answers, numbers = self._ask_all(*locking, *reading.statements, (about, ()))
+        *xid, moment = numbers.fetchall()[0]
+        if xid:
+            self.xid = xid[0]
         locked = {lock.kind: {*_column(answer)} for lock, answer in zip(locks, answers, strict=False)}
-        if locks:
-            self.xid = _one(answers[len(locks)])
-        return self._clock.see(_one(clock)), reading.rows(answers[len(locks) + len(numbered) :], locked)
+        return self._clock.see(moment), reading.rows(answers[len(locks) :], locked)
 
-    def _take_the_time(self) -> Millis:
-        """The clock alone: a claim begins so, and asks for the lanes next. They come in the same round trip."""
-        lanes, services, clock = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()), (SQL["clock"], ()))
-        self._lanes = [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
-        return self._clock.see(_one(clock))
+    def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
+        """The clock, all lanes, and the services that something is or was held against."""
+        ((lanes, services, moment),) = self._ask("lanes").fetchall()
+        return self._clock.see(moment), (lanes_of(lanes), services_of(services))
 
     async def now(self) -> Millis:
         """The server's clock, read after the last lock was granted."""
@@ -113,9 +116,8 @@ class PostgresTransaction:
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as they are now, in one round trip."""
-        ahead = self._ahead
-        if ahead is not None and covers(ahead, wanted):
-            return among(ahead, wanted)
+        if self._ahead is not None and covers(*self._ahead, wanted):
+            return among(self._ahead[0], wanted)
         reading = Reading(wanted)
         return reading.rows(self._ask_all(*reading.statements) if reading.statements else [])
 
@@ -126,12 +128,10 @@ class PostgresTransaction:
         self.left += len(changes.drop_ready)
         self._ahead = None
 
-    async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
+    async def lanes(self) -> Lanes:
         """All lanes, and the services that something is or was held against."""
-        if self._lanes is not None:
-            return self._lanes
-        lanes, services = self._ask_all((SQL["lanes"], ()), (SQL["services"], ()))
-        return [lane_of(row) for row in lanes.fetchall()], services_of(services.fetchall())
+        ahead, self._lanes = self._lanes, None  # good for one question: the next one sees what was committed since
+        return self._look_at_the_lanes()[1] if ahead is None else ahead
 
     async def pick(
         self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
@@ -141,22 +141,20 @@ class PostgresTransaction:
             return []
         width = count * _PICK_WIDTH
         alive: list[TaskId] = []
-        rows: Rows | None = None
         for _ in range(_PICK_ROUNDS):
+            name: str = "pick" if agent is None else "pick_allowed"
             more: tuple[str, ...] = () if agent is None else (agent,)
-            name = "pick" if agent is None else "pick_allowed"
             if outside:
                 name, more = "pick_outside", (agent or "", texts(outside))
-            picked = [TaskId(task) for task in _column(self._ask(name, integers(lanes), width, count, *more))]
-            if picked:
-                reading = Reading(Wanted(tasks=picked, payloads=picked, bars=picked))
-                *answers, numbered = self._ask_all(*reading.statements, (SQL["xid"], ()))
-                self.xid = _one(numbered)
-                rows = reading.rows(answers)
-                # A task that was claimed between our snapshot and our lock has no ready row any more.
-                alive = [task for task in picked if task in rows.ready]
+            asked = [(SQL[name], (integers(lanes), width, count, *more)), (SQL["read_picked"], ())]
+            if agent is None:
+                asked.append((SQL["read_picked_bars"], ()))
+            picked, *read = self._ask_all(*asked)
+            self.xid = picked.fetchall()[0][1]
+            rows = picked_rows(*read)
+            alive = [row.task for row in sorted(rows.ready.values(), key=_place)]
             if len(alive) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
-                self._ahead = rows
+                self._ahead = rows, agent is None
                 break
             width *= _PICK_WIDENING
         return alive
@@ -183,7 +181,8 @@ class PostgresTransaction:
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
         """Tasks whose current lease this claim command made."""
-        return [TaskId(task) for task in _column(self._ask("find_claimed", command))]
+        _, found = self._ask_all((SQL["lock_claim"], (command,)), (SQL["find_claimed"], (command,)))
+        return [TaskId(task) for task in _column(found)]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
@@ -193,6 +192,10 @@ class PostgresTransaction:
 def _locking(kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Statement:
     query = f"{SQL[f'lock_{kind}']} FOR {'SHARE' if shared else 'UPDATE'}{' SKIP LOCKED' if skip else ''}"
     return query, (texts(ids),)
+
+
+def _place(row: Ready) -> tuple[int, str]:
+    return row.rank, row.task
 
 
 def _column(answer: Answer) -> list[str]:

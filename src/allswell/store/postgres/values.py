@@ -6,6 +6,7 @@ The driver's own dumper of lists takes four times as long as these few lines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ _OPTIONS = msgspec.json.Decoder(tuple[Option, ...])
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _EVENTS = msgspec.json.Decoder(list[Event])
 _SERVICE = msgspec.json.Decoder(ServiceRow)
+_SERVICES = msgspec.json.Decoder(list[ServiceRow])
+_LANES = msgspec.json.Decoder(list[tuple[int, str, tuple[str, ...]]])
 _KEPT = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
 _NEW_SPEC = Spec()
 _NEW_RECORD = Record()
@@ -88,9 +91,14 @@ def question_of(row: Row) -> Question:
     return Question(*(row[0], row[1] or None, *row[2:5], _OPTIONS.decode(row[5]), *row[6:]))
 
 
-def services_of(rows: Iterable[Row]) -> dict[str, ServiceRow]:
-    """Services by id."""
-    return {service.id: service for service in (_SERVICE.decode(row[0]) for row in rows)}
+def service_of(row: Row) -> ServiceRow:
+    """A service, its state decoded."""
+    return _SERVICE.decode(row[0])
+
+
+def services_of(told: str | None) -> dict[str, ServiceRow]:
+    """Services by id, from one JSON list."""
+    return {} if told is None else {service.id: service for service in _SERVICES.decode(told)}
 
 
 def spread_of(row: Row) -> Spread:
@@ -98,9 +106,10 @@ def spread_of(row: Row) -> Spread:
     return Spread(*(*row[:3], _TEXTS.decode(row[3])))
 
 
-def lane_of(row: Row) -> Lane:
-    """A lane, its services decoded."""
-    return Lane(row[0], row[1], _TEXTS.decode(row[2]))
+@lru_cache(maxsize=1)
+def lanes_of(told: str | None) -> tuple[Lane, ...]:
+    """All lanes, from one JSON list; they are nearly always what they were."""
+    return () if told is None else tuple(Lane(*lane) for lane in _LANES.decode(told))
 
 
 def first_attempt_of(row: Row) -> Attempt:

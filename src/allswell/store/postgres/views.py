@@ -19,7 +19,7 @@ from allswell.store.postgres.values import (
     entries_of,
     first_attempt_of,
     question_of,
-    services_of,
+    service_of,
     task_row_of,
     texts,
 )
@@ -96,7 +96,7 @@ class PostgresViews:
 
     async def view_services(self) -> dict[str, ServiceRow]:
         """The services that something is or was held against."""
-        return services_of(await self._rows("services"))
+        return {service.id: service for service in map(service_of, await self._rows("services"))}
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""

@@ -62,8 +62,8 @@ def new_task(task: Task, payload: str) -> Row:
         task.state,
         task.created_at,
         -1 if task.ended_at is None else task.ended_at,
-        text(task.spec),
-        text(task.record),
+        _EMPTY if task.spec == _SPEC else text(task.spec),
+        _EMPTY if task.record == _RECORD else text(task.record),
         rank_of(task),
         payload,
     )

@@ -48,6 +48,7 @@ class SqliteStore:
     """
 
     shared_clock = False
+    abreast = 1  # there is one writer
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class SqliteStore:
         unit = self._unknown.get(ticket)
         if unit is None:
             raise Bug(f"no commit is in doubt under {ticket}")
-        settled = asyncio.wrap_future(unit.committed)
+        settled = asyncio.wrap_future(unit.settled())
         try:
             # Shielded: the thread must be able to say how it ended, whoever still listens.
             committed = await asyncio.wait_for(asyncio.shield(settled), self._answer_timeout)

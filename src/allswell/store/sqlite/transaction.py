@@ -7,7 +7,7 @@ what was read once stays true until this transaction changes it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import merge
 from itertools import islice
 
@@ -26,7 +26,6 @@ from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.rows import Row
 from allswell.store.sqlite.schema import SQL
-from allswell.store.taking import take_in_turn
 
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
 
@@ -78,8 +77,9 @@ class SqliteTransaction:
         return self._cache.last
 
     async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
-        """Lock, read the clock, and read what was locked."""
-        return await take_in_turn(self, locks, wanted)
+        """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
+        del locks
+        return self._clock.now(self._newest()[0]), await self.read(wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows by id, as they are in this transaction."""
@@ -130,15 +130,17 @@ class SqliteTransaction:
                 ready[task] = Ready(task, row[11], row[12])
             if row[13] is not None:
                 timers[task] = row[13]
-        for row in self._by_id("read_wait", list(dict.fromkeys(ids))):
-            found.waits.setdefault(row[0], []).append(Wait(*row))
+        if there := [task for task in dict.fromkeys(ids) if task in tasks]:
+            for row in self._by_id("read_wait", there):
+                found.waits.setdefault(row[0], []).append(Wait(*row))
 
     async def write(self, changes: Changes) -> None:
         """Write every table once: what goes first, then what comes."""
         try:
+            kept = kept_with_task(changes)
             self._drop(changes)
-            self._change(changes)
-            self._add(changes)
+            self._change(changes, kept)
+            self._add(changes, kept)
             self._cache.note(changes)
         except BaseException:
             self._spoiled = True
@@ -162,11 +164,10 @@ class SqliteTransaction:
         if changes.drop_spreads:
             self._delete("delete_spread", changes.drop_spreads)
 
-    def _change(self, changes: Changes) -> None:
+    def _change(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
         if changes.leases:
             self._update("update_lease", list(map(rows.lease_update, changes.leases)))
         if changes.tasks:
-            kept = kept_with_task(changes)
             given = [rows.task_update(task, result, kept.get(task.id)) for task, result in changes.tasks]
             self._update("update_task", given)
         if changes.runs:
@@ -196,7 +197,7 @@ class SqliteTransaction:
             kept = replace(rows.first_attempt(found[0]), late=late.late)
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
-    def _add(self, changes: Changes) -> None:
+    def _add(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
         if changes.new_runs or changes.new_services or changes.new_agents:
             self._add_around(changes)
         if changes.new_tasks:
@@ -215,7 +216,6 @@ class SqliteTransaction:
                 "insert_lease", [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
             )
         if changes.new_attempts:
-            kept = kept_with_task(changes)
             others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
             self._insert("insert_attempt", others)
         if changes.new_questions:
@@ -285,7 +285,7 @@ class SqliteTransaction:
         return [QuestionId(question) for question in self._column(SQL["find_questions"], task)]
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
-        """Tasks whose current lease this claim command made."""
+        """Tasks whose current lease this claim command made; nobody else can ask before this is over."""
         return [TaskId(task) for task in self._column(SQL["find_claimed"], command)]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:

@@ -45,18 +45,22 @@ class Stage(Enum):
 class Unit:
     """One unit of work, as seen by its caller and by the thread."""
 
+    __slots__ = ("_committed", "_guard", "_settled", "_stage")
+
     def __init__(self) -> None:
         self._stage = Stage.OPEN
         self._guard = threading.Lock()
-        self.committed: Future[bool] = Future()
-        """Set when the thread is done with it."""
+        self._committed: bool | None = None
+        """Known when the thread is done with it."""
+        self._settled: Future[bool] | None = None
+        """For whoever waits until it is known; hardly anybody ever does."""
 
     def give_up(self) -> bool:
         """Whether it is certain that nothing was or will be committed, now that nobody waits any more."""
         with self._guard:
             if self._stage is Stage.OPEN:
                 self._stage = Stage.GIVEN_UP
-            return self._stage is Stage.GIVEN_UP or (self.committed.done() and not self.committed.result())
+            return self._stage is Stage.GIVEN_UP or self._committed is False
 
     def go_on(self, stage: Stage) -> None:
         """Enter a stage, unless the caller has given up."""
@@ -64,6 +68,22 @@ class Unit:
             if self._stage is Stage.GIVEN_UP:
                 raise Unavailable("its caller has given up")
             self._stage = stage
+
+    def end(self, *, committed: bool) -> None:
+        """The thread is done with it."""
+        with self._guard:
+            self._committed = committed
+            if self._settled is not None:
+                self._settled.set_result(committed)
+
+    def settled(self) -> Future[bool]:
+        """Whether it was committed, once the thread knows."""
+        with self._guard:
+            if self._settled is None:
+                self._settled = Future()
+                if self._committed is not None:
+                    self._settled.set_result(self._committed)
+            return self._settled
 
 
 class Writer:
@@ -127,14 +147,15 @@ class Writer:
             unit.go_on(Stage.OPEN)
             self._turnstile.enter()
             try:
-                with translated(self._database, self._busy_timeout):
-                    result = self._transact(unit, work, durable=durable)
+                result = self._transact(unit, work, durable=durable)
+            except sqlite3.Error as error:
+                raise translate(error, self._database, self._busy_timeout) from error
             finally:
                 self._turnstile.leave()
             committed = True
             return result
         finally:
-            unit.committed.set_result(committed)
+            unit.end(committed=committed)
 
     def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: one statement; False, or an error: nothing of it stays."""
