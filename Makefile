@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+# Handed out a few at a time, or one process would be given everything that is begun first because it takes long.
+SHARED := $(PYTEST) -n auto --maxschedchunk 4
 # More for pytest or the script behind a target: make test ARGS="-k lease -x"
 ARGS   ?=
 # What the storm of `make chaos` is told: make chaos STORM="--minutes 2 --store postgres --seed 7"
@@ -35,7 +37,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 test: lint ## lint, then every test but the slow ones; those that measure time run alone
-	$(PYTEST) -n auto -m 'not realtime and not slow' $(ARGS)
+	$(SHARED) -m 'not realtime and not slow' $(ARGS)
 	$(PYTEST) -m 'realtime and not slow' $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
 lint: $(STAMP) ## ruff, mypy, and the direction of imports
@@ -61,7 +63,7 @@ demo: $(STAMP) ## see it at work
 	$(BIN)/python -m allswell.demo $(ARGS)
 
 sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
-	$(PYTEST) -n auto tests/sim $(ARGS)
+	$(SHARED) tests/sim $(ARGS)
 
 chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 100,000 scope trees; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)

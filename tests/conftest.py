@@ -1,5 +1,6 @@
 """Fixtures for all tests, the check of `row` marks, and what is begun first."""
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import pytest
 from allswell.testing.postgres import Cluster
 
 _ROW = re.compile(r"[OFMWC][0-9]+")
-_LONGEST = "test_every_promise_holds_for_a_thousand_hours_and_everything_was_met"
+_LONGEST = ("test_every_promise_holds", "test_every_command_at_a_terminal")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,13 +17,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     What takes longest is begun first, or all processes but one would wait for it at the end.
     """
-    items.sort(key=lambda item: item.name != _LONGEST)
+    items.sort(key=lambda item: not item.name.startswith(_LONGEST))
     for item in items:
         for mark in item.iter_markers("row"):
             wrong = [row for row in mark.args if not (isinstance(row, str) and _ROW.fullmatch(row))]
             if wrong or mark.kwargs or not mark.args:
                 said = ", ".join(map(repr, wrong)) or "no row"
                 raise pytest.UsageError(f"{item.nodeid}: row() names {said}; a row looks like 'O4' (one of O F M W C)")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two on each core: tests wait for disks, servers and processes for longer than they compute."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")

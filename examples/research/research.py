@@ -11,16 +11,13 @@ provider = allswell.guard("provider")
 
 
 async def ask(url: str, model: str, question: str) -> dict[str, str]:
-    """One question to a model; retried by the guard, within the step's own time."""
+    """One question to a model; retried by the guard under the client, within the step's own time."""
     said = {"model": model, "max_tokens": 1_000, "messages": [{"role": "user", "content": question}]}
     headers = {"x-api-key": os.environ.get("ANTHROPIC_API_KEY", ""), "anthropic-version": "2023-06-01"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=None) as client:  # noqa: S113 - the scope's limit holds
-
-        async def call() -> httpx.Response:
-            answer = await client.post("/v1/messages", json=said)
-            return answer.raise_for_status()
-
-        answer = await provider.call(call)
+    transport = provider.transport(httpx.AsyncHTTPTransport())
+    async with httpx.AsyncClient(base_url=url, headers=headers, transport=transport, timeout=None) as client:  # noqa: S113 - the scope's limit holds
+        answer = await client.post("/v1/messages", json=said)
+    answer.raise_for_status()
     return {"question": question, "answer": answer.json()["content"][0]["text"]}
 
 

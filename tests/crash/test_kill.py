@@ -13,7 +13,6 @@ from tests.crash.conftest import Start
 KILLS = int(os.environ.get("ALLSWELL_KILLS", "10"))
 
 
-@pytest.mark.realtime
 @pytest.mark.timeout(600)
 def test_acknowledged_work_survives_kill_9(url: str, start: Start) -> None:
     """Promise 1 and 3: acknowledged and lost 0, completed twice 0, unreadable 0, unaccounted 0."""

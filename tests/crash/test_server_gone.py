@@ -10,7 +10,6 @@ from allswell.engine.pace import Pace
 from allswell.testing.postgres import Cluster
 
 
-@pytest.mark.realtime
 @pytest.mark.parametrize("how", ["restart", "kill"])
 def test_work_goes_on_when_the_server_is_back(how: str) -> None:
     """Promise 10: callers wait through an outage and get their answers; unknown commits are settled."""

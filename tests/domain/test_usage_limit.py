@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allswell.domain.usage_limit import Wall, read, reported
+from allswell.domain.usage_limit import Wall, read
 
 AT = 1_762_952_400
 
@@ -22,15 +22,6 @@ def test_claudes_own_event_says_when_it_ends() -> None:
         assert read(line(type="rate_limit_event", rate_limit_info={**info, **more})) is None, "paid for, it goes on"
     for status in ("allowed", "allowed_warning"):
         assert read(line(type="rate_limit_event", rate_limit_info={**info, "status": status})) is None
-
-
-def test_and_how_much_of_the_session_is_left() -> None:
-    info = {"status": "allowed_warning", "utilization": 0.92, "resetsAt": AT}
-    left = reported(line(type="rate_limit_event", rate_limit_info=info))
-    assert left is not None
-    assert (round(left[0], 6), left[1]) == (8.0, AT * 1_000)
-    assert reported(line(type="rate_limit_event", rate_limit_info={"status": "allowed"})) is None
-    assert reported(b'{"type":"rate_limit_event"') is None
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Stage:
 
     def __init__(self, *, faults: Faults | None, pace: Pace, policies: Mapping[str, Policy] | None) -> None:
         self.clock = VirtualClock()
-        self.store = MemoryStore(clock=self.clock, faults=faults)
+        self.store = MemoryStore(clock=self.clock, faults=faults, turn=running_loop().turn)
         self.store.on_commit = self._committed
         self.pace = pace
         self.commits: list[list[Changes]] = []

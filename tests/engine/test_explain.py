@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allswell import ErrorClass, Failure, Policy, Watch, make_watch
+from allswell.domain.command import Park
 from allswell.domain.event import KINDS, Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.domain.question import REPLY, Question
 from allswell.domain.task import OPEN, Attempt, Record, Spec, Task, Wait
 from allswell.engine.explaining.chain import explain
@@ -165,6 +167,37 @@ def test_a_parked_service_a_role_and_a_run_are_part_of_the_picture() -> None:
         await asyncio.sleep(1)
         assert "was ended 1s ago: enough." in said(await asked(watch, nightly))
         assert "was called off 1s ago: enough." in said(await asked(watch, task))
+
+    play(scene)
+
+
+def test_a_used_up_account_of_those_who_could_take_it_is_named() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        task = await watch.submit("a", role="writer")
+        await watch.engine.do(Park(watch.new_command(), "acme", 3_600_000))
+        now = (await watch.engine.store.view_agenda()).now
+        writer = Post("ada", "ada.1", "command", "writer", waits="acme is parked", account="acme")
+        others = (Post("bob", "bob", "command", "critic"), Post("eve", "eve", "remote", None))
+        kept = Presence("main", "m", "here", 1, "boot", "", 0, now, now, 10_000_000, posts=(writer, *others))
+
+        async def say(*posts: Post) -> None:
+            said = msgspec.json.encode(msgspec.structs.replace(kept, posts=(*posts, *others))).decode()
+            before = (await watch.engine.store.view_kept(PREFIX)).get(PREFIX + "main")
+            assert await watch.engine.store.swap(PREFIX + "main", before, said)
+
+        await say(writer)
+        told = await asked(watch, task)
+        assert (
+            "“a” is ready, but everybody who could take it is kept:"
+            " ada uses “acme”, which asked everybody to wait. It is parked for another 1h." in said(told)
+        )
+        assert told.next[0].at == now + 3_600_000
+        await say(msgspec.structs.replace(writer, waits="the fleet is paused"))
+        assert "everybody who could take it is kept: ada: the fleet is paused." in said(await asked(watch, task))
+        for free in (msgspec.structs.replace(writer, waits=""), msgspec.structs.replace(writer, task="t_other")):
+            await say(free)
+            assert "can have it." in said(await asked(watch, task)), "somebody may take it, or is at work"
 
     play(scene)
 

@@ -165,6 +165,21 @@ def test_many_renewals_go_together() -> None:
     play(scene)
 
 
+def test_leases_that_were_taken_one_by_one_are_renewed_together_soon() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit_many([{"name": f"{number}"} for number in range(100)])
+        for _ in range(100):
+            await claimed(stage.watch, lease="30s")
+            await asyncio.sleep(0.1)
+        stage.commits.clear()
+        await asyncio.sleep(60)
+        assert await stage.told("lease_lapsed") == []
+        renewals = [changes for written in stage.commits for changes in written if changes.leases]
+        assert len(renewals) <= 24, "six times in a minute, in no more than a few groups"
+
+    play(scene)
+
+
 def test_after_the_machine_slept_every_holder_gets_one_more_window() -> None:
     async def scene(stage: Stage) -> None:
         watch = stage.watch

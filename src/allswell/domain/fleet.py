@@ -55,6 +55,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Variables of the supervisor that it gets too, such as `ANTHROPIC_*`."""
     account: str = ""
     """Whose usage limit it runs into: agents of one account wait together."""
+    context_window: int | None = None
+    """How many tokens its context takes; then how much of it is left is read from what it prints."""
     worktree: bool = False
     idle: int | None = None
     grace: int = 10_000
@@ -113,6 +115,8 @@ def wrong_with(spec: AgentSpec) -> list[tuple[str, str]]:
         found.append(("hears", "it hears by a file, and nothing tells it {orders_file}"))
     if spec.function and not _FUNCTION.fullmatch(spec.function):
         found.append(("function", f"{spec.function!r} is not written module:name"))
+    if spec.context_window is not None and spec.context_window < 1:
+        found.append(("context_window", f"a context of {spec.context_window} tokens cannot be: 200000 is usual"))
     if spec.grace < 0 or (spec.idle is not None and spec.idle <= 0):
         found.append(("grace" if spec.grace < 0 else "idle", "a length of time must be positive"))
     return found

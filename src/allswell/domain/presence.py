@@ -39,6 +39,8 @@ class Post(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The last proof of progress, on the store's clock."""
     waits: str = ""
     """Why it takes nothing new, where something keeps it."""
+    account: str = ""
+    """Whose usage limit it runs into."""
 
 
 class Presence(msgspec.Struct, frozen=True, omit_defaults=True):

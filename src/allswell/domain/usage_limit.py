@@ -150,25 +150,3 @@ def _wall(text: str) -> Wall | None:
         int(found["day"] or 0),
         int(found["year"] or 0),
     )
-
-
-def reported(line: bytes) -> tuple[float, Millis | None] | None:
-    """How much of its session an agent says is left, in percent, and when it is reset; None if it says nothing."""
-    if b"rate_limit_event" not in line or len(line) > LONGEST:
-        return None
-    try:
-        said = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    info = said.get("rate_limit_info") if isinstance(said, dict) else None
-    used = info.get("utilization") if isinstance(info, Mapping) else None
-    if (
-        isinstance(used, bool)
-        or not isinstance(used, int | float)
-        or not 0 <= used <= 1
-        or not isinstance(info, Mapping)
-    ):
-        return None
-    resets = info.get("resetsAt")
-    at = Millis(round(resets * 1_000)) if isinstance(resets, int | float) and not isinstance(resets, bool) else None
-    return (1 - used) * 100, at

@@ -43,7 +43,7 @@ from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.ending import end_run, open_run
 from allswell.domain.flow import give_up_the_dead, take_up
 from allswell.domain.lease import ends_at
-from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId, can_name
+from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId
 from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
@@ -51,7 +51,7 @@ from allswell.domain.submit import accept, awaited_among, check_name, check_need
 from allswell.domain.task import Origin, rank_of
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
-from allswell.engine.plan import Plan
+from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Rows, Transaction, Wanted
 
@@ -137,13 +137,13 @@ async def _claimed_before(
     tx: Transaction, commands: Sequence[Command | Claim], plan: Plan
 ) -> dict[str, Sequence[TaskId]]:
     found: dict[str, Sequence[TaskId]] = {}
-    for command in commands:
-        if isinstance(command, Claim) and command.id != NO_COMMAND and can_name(command.id):
-            tasks = await tx.find_claimed(command.id)
-            if tasks:
-                found[command.id] = tasks
-                plan.tasks.update(dict.fromkeys(tasks))
-                plan.held.update(dict.fromkeys(tasks))
+    named = [command.id for command in commands if isinstance(command, Claim) and command.id != NO_COMMAND]
+    for id_ in ordered(named):
+        tasks = await tx.find_claimed(id_)
+        if tasks:
+            found[id_] = tasks
+            plan.tasks.update(dict.fromkeys(tasks))
+            plan.held.update(dict.fromkeys(tasks))
     return found
 
 

@@ -345,7 +345,7 @@ def _lanes_of(command: Submit | Answer | TakeUp | Delegate) -> Iterable[tuple[st
         new = (command.request,)
     else:
         new = command.tasks if isinstance(command, Submit) else command.subtasks
-    return dict.fromkeys((one.role, one.services) for one in new)
+    return {(one.role, one.services): None for one in new}
 
 
 def _forget(future: asyncio.Future[object]) -> None:

@@ -7,7 +7,7 @@ monotonic clock, so it stops before the store gives the work to someone else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,13 +43,14 @@ class Lease:
         "_engine",
         "_granted",
         "_ids",
+        "_lost",
+        "_over",
         "_policies",
         "_renewed",
         "agent",
         "attempt",
         "length",
-        "lost",
-        "over",
+        "on_end",
         "task",
         "token",
     )
@@ -69,11 +70,37 @@ class Lease:
         self.attempt: int = lease.token
         self._ends = sent + (lease.deadline - granted.told_at) / 1000
         self._renewed = sent - (granted.told_at - lease.renewed_at) / 1000
-        self.lost: LeaseLost | None = None
-        self.over = False
+        self._lost: LeaseLost | None = None
+        self._over = False
+        self.on_end: Callable[[], None] | None = None
+        """Called when it is lost or over, so that nobody has to look again and again."""
 
     def __repr__(self) -> str:
         return f"<Lease {self.name!r} task={self.task} token={self.token} remaining={self.remaining} ms>"
+
+    @property
+    def lost(self) -> LeaseLost | None:
+        """Why it is somebody else's, or nobody's, once the store has said so."""
+        return self._lost
+
+    @lost.setter
+    def lost(self, lost: LeaseLost) -> None:
+        self._lost = lost
+        self._tell_end()
+
+    @property
+    def over(self) -> bool:
+        """Whether the attempt has been ended under it."""
+        return self._over
+
+    @over.setter
+    def over(self, over: bool) -> None:
+        self._over = over
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self.on_end is not None:
+            self.on_end()
 
     @property
     def name(self) -> str:
@@ -103,7 +130,7 @@ class Lease:
     @property
     def remaining(self) -> int:
         """How long the lease can still be trusted, in ms; 0 when it is over."""
-        if self.over or self.lost is not None:
+        if self._over or self._lost is not None:
             return 0
         end = self._ends
         if self.length is not None:

@@ -5,7 +5,6 @@ It translates (names to ids, durations to milliseconds, objects to JSON) and dec
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -14,7 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from allswell.domain.checkin import Agent
-from allswell.domain.command import Answer, Cancel, CheckIn, Claim, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.command import Answer, Cancel, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId
@@ -28,7 +27,7 @@ from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
 from allswell.engine.handle import Lease, to_json
 from allswell.engine.ids import Ids, run_for_key, task_for_key
-from allswell.engine.signal import Signal, either
+from allswell.engine.renewing import Renewing, say_many
 from allswell.errors import AllswellError, Refused
 from allswell.store.port import Entry, Position, TaskFilter, TaskRow
 
@@ -93,12 +92,11 @@ class Watch:
         """Gives an id for a task of one's own."""
         self._policies = policies or {}
         self._default = self._policies.get("", DEFAULT)
-        self._held: dict[tuple[str, int], Lease] = {}
-        self._holding = Signal()
+        self._renewing = Renewing(engine)
 
     async def __aenter__(self) -> Self:
         await self.engine.__aenter__()
-        self.engine.start(self._renew_for_ever(), name="renewals")
+        self.engine.start(self._renewing.work(), name="renewals")
         return self
 
     async def __aexit__(
@@ -270,25 +268,18 @@ class Watch:
         """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""
         held = Lease(self.engine, self._ids, granted, sent, self._policies)
         if held.length is not None:
-            self._held[(held.task, held.token)] = held
-            self._holding.fire()
+            self._renewing.hold(held)
         return held
 
     async def checkin_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
         """Prove progress on many leases at once; orders, or what went wrong, for each."""
-        return await self._say_many(leases, proof=True)
+        return await say_many(self.engine, leases, proof=True)
 
     async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
         commands = [lease.completion(result) for lease, result in done]
         answers = await self.engine.do_many(commands)
         return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
-
-    async def _say_many(self, leases: Sequence[Lease], *, proof: bool) -> list[Orders | AllswellError]:
-        sent = asyncio.get_running_loop().time()
-        said = [CheckIn(lease.task, lease.token, lease.agent, proof) for lease in leases]
-        answers = await self.engine.check_in_many(said)
-        return [lease.heard(answer, sent) for lease, answer in zip(leases, answers, strict=True)]
 
     async def cancel(self, task: str, reason: str = "cancelled") -> None:
         """Call a task off, whoever holds it."""
@@ -373,25 +364,3 @@ class Watch:
     def follow(self, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
         """Hand the journal to `handler` from where it last was, for as long as this watch is open."""
         self.engine.start(follow(self.engine, name, handler), name=f"follower {name}")
-
-    # --- renewals ---------------------------------------------------------------------------------------------------
-
-    async def _renew_for_ever(self) -> None:
-        """Renew every lease that asked for it at a third of its length, all that are due in one batch."""
-        loop = asyncio.get_running_loop()
-        while True:
-            news = self._holding.listen()
-            self._held = {key: lease for key, lease in self._held.items() if not lease.over and lease.lost is None}
-            moments = {key: lease.renew_at for key, lease in self._held.items()}
-            now = loop.time()
-            due = [self._held[key] for key, moment in moments.items() if moment is not None and moment <= now]
-            if due:
-                try:
-                    answers = await self._say_many(due, proof=False)
-                except AllswellError:
-                    answers = []  # the store is away: the leases lapse, or it comes back in time
-                if not any(isinstance(answer, Orders) for answer in answers):
-                    await asyncio.sleep(self.engine.pace.retry_first)
-                continue
-            soonest = min((moment for moment in moments.values() if moment is not None), default=now + 60)
-            await either(news, soonest - now)

@@ -15,13 +15,17 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def put_in_place(path: Path, content: bytes) -> None:
     """Write a file beside its name, flush it, and give it the name, which is durable once the folder is flushed."""
+    # By bare calls: each gives the interpreter lock away, and beside a busy loop it may take long to get it back.
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as into:
-            into.write(content)
-            into.flush()
-            os.fsync(into.fileno())
+        try:
+            left = memoryview(content)
+            while left:  # a disk that is nearly full takes a part, and says why only when it is given the rest
+                left = left[os.write(handle, left) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         draft.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

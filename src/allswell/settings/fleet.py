@@ -91,6 +91,7 @@ AGENT: Fields = {
     "env": variables,
     "pass_env": names,
     "account": text,
+    "context_window": count,
     "worktree": flag,
     "idle": length,
     "grace": length,

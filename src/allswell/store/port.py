@@ -234,7 +234,11 @@ class Transaction(Protocol):
         ...
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
-        """Tasks whose current lease this claim command made."""
+        """Tasks whose current lease this claim command made.
+
+        Whoever asks for the same one next waits for the end of this transaction: a claim that comes by two processes at
+        once is granted once. Asked before anything is locked, and in the order of the commands.
+        """
         ...
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:

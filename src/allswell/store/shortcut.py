@@ -1,9 +1,10 @@
 """The short way to record a step of a flow: one commit, and hardly anything around it.
 
 A unit of work locks, reads, decides and writes, each by calls of its own. A recorded step needs one row to decide on,
-the flow's lease, and writes two: that much a store can do in one go. What makes it safe is that it may always decline:
-whatever is not plain (a lease that is not what it was, a row that is there already, a connection that breaks) is left
-to the long way, which decides anew and recognises a step that was recorded after all.
+the flow's lease, and writes two: that much a store can do in one statement, which commits by itself and writes nothing
+unless the flow is still held under the same token. What makes it safe is that it may always decline: whatever is not
+plain (a lease that is not what it was, a row that is there already, a connection that breaks) is left to the long way,
+which decides anew and recognises a step that was recorded after all.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ class ShortWay(Protocol):
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """Whether what was decided is committed, durably; otherwise, and after any error, go the long way.
 
-        A store that has the lease in sight decides on that. Another decides on what the caller believes, and commits
-        only if that is still the holder.
+        It is decided on what the caller believes, and committed only if that is still the holder.
         """
         ...
 

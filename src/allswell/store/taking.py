@@ -29,9 +29,9 @@ async def take_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -
 def only_locked(wanted: Wanted, locked: Mapping[Kind, Sequence[str]]) -> Wanted:
     """What is wanted, without the rows that do not exist: what appears after the lock must not be read."""
     kept = Wanted()
-    for kind, fields in _FIELDS.items():
-        held = {*locked.get(kind, ())}
-        for field in fields:
+    for kind, ids_locked in locked.items():
+        held = {*ids_locked}
+        for field in _FIELDS[kind]:
             if ids := getattr(wanted, field):
                 setattr(kept, field, [id_ for id_ in ids if id_ in held])
     return kept

@@ -21,10 +21,11 @@ LINE = b'{"type":"assistant","message":{"content":[{"type":"text"}]},"session_id
 def pump(passed: bytearray, said: list[Said]) -> Iterator[tuple[int, Pump]]:
     source, into = os.pipe()
     made = Pump(source, passed.extend, said.append)
-    made.start()
+    thread = made.start()
     yield into, made
     os.close(into)
-    assert made.join(20)
+    thread.join(20)
+    assert made.over
 
 
 def write(into: int, *pieces: bytes) -> None:
@@ -99,10 +100,10 @@ def test_a_watcher_who_goes_away_closes_the_pipe() -> None:
         raise BrokenPipeError(32, "nobody watches")
 
     made = Pump(source, echo, lambda _: None)
-    made.start()
+    thread = made.start()
     os.write(into, b"x")
     assert gone.wait(20)
-    assert made.join(20)
+    thread.join(20)
     with pytest.raises(BrokenPipeError):
         os.write(into, b"x")
     os.close(into)
@@ -112,27 +113,25 @@ def test_changes_in_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.py").write_text("1")
     look = WorkLook(tmp_path)
-    assert look.changed() is None, "the first look has nothing to compare with"
-    assert look.changed() is None
+    assert look.changed(look.look()) is None, "the first look has nothing to compare with"
+    assert look.changed(look.look()) is None
     (tmp_path / "src" / "main.py").write_text("12")
-    assert look.changed() == "src/main.py"
+    assert look.changed(look.look()) == "src/main.py"
     (tmp_path / "src" / "new.py").write_text("")
-    assert look.changed() == "src/new.py (new)"
+    assert look.changed(look.look()) == "src/new.py (new)"
     (tmp_path / "src" / "new.py").unlink()
-    assert look.changed() == "src/new.py (gone)"
+    assert look.changed(look.look()) == "src/new.py (gone)"
     (tmp_path / ".allswell").mkdir()
     (tmp_path / ".allswell" / "journal").write_text("ours")
-    assert look.changed() is None
+    assert look.changed(look.look()) is None
 
 
 def test_a_look_at_a_folder_is_bounded(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"file {number}").touch()
     look = WorkLook(tmp_path, most=5)
-    look.changed()
-    assert look._before is not None
-    assert len(look._before) == 5
-    assert WorkLook(tmp_path / "nowhere").changed() is None
+    assert len(look.look()) == 5
+    assert WorkLook(tmp_path / "nowhere").look() == {}
 
 
 def test_a_look_at_processes_tells_who_works_and_who_writes() -> None:

@@ -88,6 +88,21 @@ def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
     assert {one.path for one in recovered.missing} == {"secret", "shut"}
 
 
+def test_every_file_that_we_have_open_is_known_however_scattered(tmp_path: Path) -> None:
+    names = [tmp_path / str(number) for number in range(400)]
+    handles = [os.open(name, os.O_CREAT | os.O_RDWR) for name in names]
+    try:
+        for place in range(10, 395):
+            os.close(handles[place])
+        held = reading.open_here()
+        for place, name in enumerate(names):
+            status = name.stat()
+            assert ((status.st_dev, status.st_ino) in held) == (not 10 <= place < 395), name
+    finally:
+        for handle in (*handles[:10], *handles[395:]):
+            os.close(handle)
+
+
 def test_a_file_that_vanishes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = make(tmp_path / "repo", a="a")
     write(repo, "b", "b")

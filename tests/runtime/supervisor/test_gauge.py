@@ -10,8 +10,11 @@ import pytest
 
 from allswell import Policy
 from allswell.domain.fleet import CompactionSpec, UsageSpec
-from allswell.domain.usage import Thresholds
+from allswell.domain.names import Millis
+from allswell.domain.usage import Level, Thresholds, Usage
 from allswell.runtime.supervisor import Supervisor
+from allswell.runtime.supervisor.gauge import Gauge
+from allswell.testing.loop import run
 from tests.runtime.supervisor.stage import Night, night, standin
 
 SOURCE = "import sys; sys.stdout.write(open('usage.json').read())"
@@ -145,3 +148,34 @@ def test_a_source_that_fails_or_hangs_is_bounded_and_told_of_once(tmp_path: Path
 
     spec = UsageSpec(command=(sys.executable, "-I", "-S", "-c", script), every=100, timeout=300)
     night(tmp_path, scene, standin(), usage=spec)
+
+
+@pytest.mark.row("O6")
+def test_of_several_contexts_the_smallest_counts_while_its_agent_is_at_work() -> None:
+    async def main() -> None:
+        acts: list[tuple[str, float | None]] = []
+
+        async def now() -> Millis:
+            return Millis(0)
+
+        async def act(what: str, usage: Usage) -> None:
+            acts.append((what, usage.context))
+
+        level, thresholds = Level(), Thresholds()
+        gauge = Gauge(UsageSpec(), CompactionSpec(), thresholds, level=level, now=now, act=act, tell=acts.append)  # type: ignore[arg-type]
+        working = asyncio.ensure_future(gauge.work())
+        for agent, left in (("one", 50.0), ("two", 9.0), ("one", 45.0), ("two", 8.0), ("one", 40.0)):
+            gauge.report(agent, Usage(left))
+            await asyncio.sleep(0.1)
+        assert acts == [("compact", 9.0)], "once; that another one has room says nothing"
+        gauge.report("two", None)
+        await asyncio.sleep(0.1)
+        assert not gauge.level.low_context, "its context has ended with it"
+        gauge.report("two", Usage(7.0))
+        await asyncio.sleep(0.1)
+        assert acts[1:] == [("compact", 7.0)], "and the next one is another"
+        gauge.report("three", None)
+        working.cancel()
+        await asyncio.wait([working])
+
+    run(main(), seed=1)

@@ -5,9 +5,12 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allswell import Policy, Refused
+from allswell.domain.event import Event
+from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.domain.retry import RetryPolicy
 from tests.runtime.supervisor.stage import STANDIN, Night, night, standin
 
@@ -78,6 +81,30 @@ def test_at_its_limit_an_agent_is_ended_for_real_and_its_task_returns(tmp_path: 
     (found, *_) = told.home.receipts.all()
     assert found.receipt.snapshot is not None
     assert any(change.path == "work.txt" for change in found.receipt.changed)
+
+
+@pytest.mark.row("O4", "O8")
+def test_the_next_attempt_begins_when_the_last_is_gone_and_is_watched_like_any_other(tmp_path: Path) -> None:
+    policy = Policy(timeout=700, timeout_escalation=1)
+
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("slow", payload="plain:here,stubborn,hang")
+        asked = await night.event("question_asked")
+        # Back in the pool at once, with a slot free: its first agent ignores SIGTERM, and is still being ended.
+        await night.watch.answer(asked.data["question"], "increase_timeout", timeout="10m")
+        first, second = await night.until(lambda: _exactly(night, "task_claimed", 2))
+        assert first.agent != second.agent
+
+        async def begun() -> bool:
+            return (night.home.transcripts / f"{id_}.2.stdout").exists()
+
+        assert await night.until(begun)
+        (found,) = night.home.receipts.of_task(id_)
+        assert not found.receipt.partial, "all is kept of the first, and nobody of it is left"
+        await night.event("receipt_written")
+
+    told = night(tmp_path, scene, standin(concurrency=2, grace=600), policies={"": policy}, stop=100)
+    assert [line for line in told.lines if "interrupted" in line], "the second one was ended with its supervisor"
 
 
 @pytest.mark.row("O3", "O8")
@@ -171,6 +198,7 @@ def test_a_usage_limit_parks_the_account_and_costs_no_attempt(tmp_path: Path, pa
         assert service.id == "acme"
         assert service.state.parked_until is not None
         await asyncio.sleep(1.0)
+        assert {post.account for post in await _posts(night)} <= {"acme", ""}
         assert not (await night.watch.task(second)).lease  # type: ignore[union-attr]
         assert (await night.task(first)).record.failures == {}
         await night.watch.cancel(first)
@@ -346,6 +374,16 @@ def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
         assert (await night.watch.counts()) == {"done": 3, "ready": 1}
 
     night(tmp_path, scene, standin(), drain=True)
+
+
+async def _posts(night: Night) -> tuple[Post, ...]:
+    (kept,) = (await night.watch.engine.store.view_kept(PREFIX)).values()
+    return msgspec.json.decode(kept, type=Presence).posts
+
+
+async def _exactly(night: Night, kind: str, count: int) -> list[Event]:
+    found = await night.told(kind)
+    return found if len(found) == count else []
 
 
 async def _gone(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Scaled forms of the fleet's proofs; `make soak` runs the full ones."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ KILLS = int(os.environ.get("ALLSWELL_SOAK_KILLS", "5"))
 @pytest.mark.timeout(SECONDS * 2 + 240)
 def test_a_fleet_with_one_in_five_misbehaving_loses_nothing(tmp_path: Path) -> None:
     found = soak(tmp_path, agents=AGENTS, seconds=SECONDS)
+    sys.stdout.write(f"{found}\n")  # for those who look with -s
     assert found.tasks > AGENTS
+    assert not found.would_not_stop
     assert found.bad_ends > 0
     assert (found.lost, found.duplicated, found.orphans, found.without_receipt, found.unfinished) == (0, 0, 0, 0, 0), (
         found

@@ -11,6 +11,7 @@ import msgspec
 
 from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, question_id
+from allswell.domain.presence import PREFIX, Post, Presence, is_alive
 from allswell.domain.question import Question
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, State
@@ -32,6 +33,8 @@ class Facts(msgspec.Struct):
     questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
     services: dict[str, ServiceRow] = msgspec.field(default_factory=dict)
+    posts: list[Post] = msgspec.field(default_factory=list)
+    """The slots of fleets whose supervisors live."""
     missing: set[str] = msgspec.field(default_factory=set)
     """What is waited for and does not exist."""
     awaited: set[str] = msgspec.field(default_factory=set)
@@ -56,8 +59,12 @@ async def gather(store: Views, root: TaskRow) -> Facts:
     open_rows = [row for row in facts.rows.values() if row.task.state == OPEN]
     if any(row.lease is not None for row in open_rows):
         facts.agents = {agent.id: agent for agent in await store.view_agents()}
-    if any(row.ready and row.task.spec.services for row in open_rows):
-        facts.services = await store.view_services()
+    if any(row.ready for row in open_rows):
+        kept = (await store.view_kept(PREFIX)).values()
+        supervisors = [msgspec.json.decode(text, type=Presence) for text in kept]
+        facts.posts = [post for one in supervisors if is_alive(one, facts.now) for post in one.posts]
+        if facts.posts or any(row.ready and row.task.spec.services for row in open_rows):
+            facts.services = await store.view_services()
     task = root.task
     facts.attempts = await store.view_attempts(task.id)
     for number in range(1, min(task.record.questions, NEEDS_MOST) + 1):

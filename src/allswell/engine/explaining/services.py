@@ -7,15 +7,19 @@ from collections.abc import Mapping
 import msgspec
 
 from allswell.domain.breaker import Stand
-from allswell.domain.names import Millis
+from allswell.domain.claim import fits
+from allswell.domain.command import Claim
+from allswell.domain.names import NO_COMMAND, AgentId, Millis
+from allswell.domain.presence import Post
 from allswell.domain.service import REOPENING, ServiceRow, open_question, opened_at, shut
 from allswell.domain.task import Task
+from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.shapes import Next, Todo
 from allswell.engine.explaining.words import listed, many, quoted, rough, typed
 
 
 class HeldUp(msgspec.Struct, frozen=True):
-    """What keeps a task that is ready from being claimed."""
+    """What keeps a task that is ready from being claimed, as the second half of a sentence about it."""
 
     says: str
     next: Next | None
@@ -24,7 +28,41 @@ class HeldUp(msgspec.Struct, frozen=True):
     """Whether only a human can end it."""
 
 
-def held_up(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> HeldUp | None:
+def held_up(task: Task, facts: Facts) -> HeldUp | None:
+    """The services that a task needs and cannot have; or else what keeps those who could take it."""
+    return _shut(task, facts.services, facts.now) or _kept_back(task, facts)
+
+
+def _kept_back(task: Task, facts: Facts) -> HeldUp | None:
+    """What every free agent of a fleet that would take it waits for; None if one of them waits for nothing."""
+    free = [post for post in facts.posts if not post.task and post.kind != "remote" and _would_take(post, task)]
+    if not free or not all(post.waits for post in free):
+        return None
+    reasons: dict[str, None] = {}
+    until: list[Millis] = []
+    for post in free:
+        account = facts.services.get(post.account)
+        closed = None if account is None else shut(account, facts.now)
+        if account is None or not post.waits.startswith(f"{account.id} is "):
+            reasons[f"{post.agent}: {post.waits}"] = None
+            continue
+        reasons[f"{post.agent} uses {quoted(account.id)}, which {in_short(account, facts.now)}"] = None
+        if closed is not None and closed.until is not None:
+            until.append(closed.until)
+    return HeldUp(
+        f"everybody who could take it is kept: {'; '.join(reasons)}.",
+        Next(min(until), "its account can be used again, and agents take tasks one after the other") if until else None,
+        (Todo("See how everybody is", "allswell agents"),),
+        asking=False,
+    )
+
+
+def _would_take(post: Post, task: Task) -> bool:
+    roles = None if post.role is None else (post.role,)
+    return fits(Claim(NO_COMMAND, AgentId(post.holder), roles), task.role)
+
+
+def _shut(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> HeldUp | None:
     """The services that a task needs and cannot have."""
     needed = [(services[name], shut(services[name], now)) for name in task.spec.services if name in services]
     closed = [(row, one) for row, one in needed if one is not None]
@@ -35,7 +73,7 @@ def held_up(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> Held
     named = listed([quoted(row.id) for row, _ in closed])
     human = len(until) < len(closed)
     return HeldUp(
-        f"it needs {says}",
+        f"cannot be claimed: it needs {says}",
         None if human else Next(max(until), f"{named} can be used again, and the task can be claimed"),
         tuple(Todo("See what you were asked", typed("why", id_)) for row, _ in closed if (id_ := open_question(row))),
         human,

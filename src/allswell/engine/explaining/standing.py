@@ -204,9 +204,9 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
             f"{NO_SWEEPER}: nobody has ended it yet.",
         )
         return Standing(State.READY, says, OVERDUE, since, (), (SWEEP,))
-    closed = held_up(task, facts.services, now)
+    closed = held_up(task, facts)
     if closed is not None:
-        says_closed = f"{quoted(task.name)} is ready, but cannot be claimed: {closed.says}"
+        says_closed = f"{quoted(task.name)} is ready, but {closed.says}"
         opens = () if closed.next is None else (closed.next,)
         trouble = ASKING if closed.asking else PARKED
         todo = (*closed.todo, cancel)

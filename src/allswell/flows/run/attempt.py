@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 
 from allswell.domain.capture import FinalAction, Phase
+from allswell.domain.model_usage import plus
 from allswell.domain.question import ESCALATION_OPTIONS
-from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus
+from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus, Tokens
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
@@ -71,6 +72,7 @@ class StepAttempt:
         self._began_at = site.clock.monotonic()
         self._artifacts: tuple[Artifact, ...] = ()
         self._audits: list[Audited] = []
+        self._tokens: Tokens | None = None
 
     def elapsed(self) -> int:
         """How long it has been at it, in milliseconds."""
@@ -127,6 +129,10 @@ class StepAttempt:
     async def _work(self) -> Came:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
         found = ""
+        before = 0
+        if self.job.audit is not None and self.number > 1:
+            await self.site.written()
+            before = await self.site.aside(self._failed_audits)
         while True:
             came = await self._try(found)
             if came.status is not StepStatus.DONE or came.said or self.job.audit is None:
@@ -140,10 +146,22 @@ class StepAttempt:
             if verdict.passed:
                 return came
             found = verdict.details
-            if len(self._audits) >= AUDITS_MOST:
-                error = f"its audit failed {len(self._audits)} times; the last said: {found}"
+            if before + len(self._audits) >= AUDITS_MOST:
+                error = f"its audit failed {before + len(self._audits)} times; the last said: {found}"
                 return msgspec.structs.replace(came, status=StepStatus.ASKED, error=error)
             self.phase = self._capturing.phase = Phase.WORK
+
+    def _failed_audits(self) -> int:
+        """How often its audit has failed in attempts before this one, since a human last decided about it (C2)."""
+        count = 0
+        for line in self.site.base.all_events():
+            if line.step_id != self.job.id or line.attempt >= self.number:
+                continue
+            if line.event == "step_audited" and not line.data.get("passed"):
+                count += 1
+            elif line.event == "step_ended" and line.data.get("status") == StepStatus.ASKED:
+                count = 0
+        return count
 
     async def _audit(self) -> Audited | Came:
         if self._stopped is None:
@@ -158,15 +176,17 @@ class StepAttempt:
             return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0])
         self._doing = self._prepared(found)
         try:
-            return await self._doing.run()
+            came = await self._doing.run()
         finally:
             self._doing = None
+        self._tokens = plus(self._tokens, came.tokens)
+        return came
 
     def _prepared(self, found: str) -> Doing:
         site, job, work = self.site, self.job, self.job.work
         cut = site.cut(self.lease, job)
         if isinstance(work, Function):
-            return FunctionWork(job, work, self.lease.until_limit, self._capturing, cut, site.aside)
+            return FunctionWork(job, work, self.lease, self._capturing, cut, site)
         return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site)
 
     def _order(self, work: Command | Prompt, found: str) -> Order:
@@ -212,7 +232,8 @@ class StepAttempt:
             context = self._capturing.capture.context_for_resume
         elif bad and came.status in (StepStatus.INTERRUPTED, StepStatus.LOST):
             context = self._capturing.context(came.snapshot, came.streams, partial_name=True)
-        stdout = dict(came.streams).get("stdout")
+        said = dict(came.streams)
+        transcript = said.get("stdout") or said.get("llm")
         place = git_place(Path(job.folder)) if bad or not isinstance(job.work, Function) else None
         return StepReceipt(
             engine=engine_name(),
@@ -227,9 +248,9 @@ class StepAttempt:
             duration_ms=site.clock.monotonic() - self._began_at,
             status=came.status,
             phase=self.phase,
-            tokens=None,
+            tokens=self._tokens,
             error=came.error,
-            transcript_path=None if stdout is None else site.base.shown(stdout),
+            transcript_path=None if transcript is None else site.base.shown(transcript),
             git=None if place is None else GitPlace(*place),
             exit_code=came.exit_code,
             artifacts=self._artifacts,

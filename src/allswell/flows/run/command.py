@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
+from allswell.domain.model_usage import of_output
 from allswell.domain.receipt import End, Receipt
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.step_receipt import StepStatus
+from allswell.domain.step_receipt import StepStatus, Tokens
 from allswell.engine.handle import Lease
 from allswell.errors import Refused
 from allswell.flows.run.job import PRINTED_MOST, Job
@@ -89,7 +92,11 @@ class CommandWork:
         self._attempt = Attempt(order, self._lease, self._home, clock=self._site.clock)
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
-        return self._came(await self._attempt.run())
+        came = self._came(await self._attempt.run())
+        stdout = dict(came.streams).get("stdout")
+        if stdout is None:
+            return came
+        return msgspec.structs.replace(came, tokens=await self._site.aside(lambda: _tokens(stdout)))
 
     def stop(self, reason: str, *, at_once: bool) -> None:
         """Have the command ended; its work is kept first."""
@@ -150,3 +157,12 @@ def _text(path: Path) -> str:
     finally:
         os.close(handle)
     return content.removesuffix("\n").removesuffix("\r").replace("\0", "�")
+
+
+def _tokens(path: Path) -> Tokens | None:
+    """What an agent has said of the tokens it used."""
+    try:
+        with path.open("rb") as lines:
+            return of_output(lines)
+    except OSError:
+        return None

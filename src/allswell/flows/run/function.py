@@ -11,22 +11,23 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable
-from typing import Any
+
+import msgspec
 
 from allswell.domain.classify import failure_of
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.step_receipt import StepStatus
-from allswell.engine.handle import to_json
+from allswell.engine.handle import Lease, to_json
 from allswell.errors import Refused
 from allswell.flows.run.job import Job
+from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.flows.spec import Function
+from allswell.runtime.guard.ledger import Ledger, in_ledger
 from allswell.runtime.scoped import run, step
 from allswell.timing.scope import ScopeTimeout
-
-Aside = Callable[[Callable[[], None]], Any]
 
 
 def find_function(named: Function, folder: str) -> Callable[..., object]:
@@ -52,19 +53,30 @@ def find_function(named: Function, folder: str) -> Callable[..., object]:
 class FunctionWork:
     """One call of a function."""
 
-    def __init__(self, job: Job, work: Function, remaining: int, capturing: Capturing, cut: Cut, aside: Aside) -> None:
+    def __init__(self, job: Job, work: Function, lease: Lease, capturing: Capturing, cut: Cut, site: Site) -> None:
         self._job = job
         self._work = work
-        self._remaining = remaining
+        self._remaining = lease.until_limit
+        self._site = site
+        self._transcript = site.base.llm / f"{job.id}-{job.tried + lease.attempt}.jsonl"
+        self._ledger = Ledger()
         self._capturing = capturing
         self._cut = cut
-        self._aside = aside
         self._working: asyncio.Future[object] | None = None
         self._over = asyncio.get_running_loop().create_future()
         self._stopped: tuple[str, bool] | None = None
 
     async def run(self) -> Came:
-        """Call it, at most until the step's time is up."""
+        """Call it, at most until the step's time is up; what models were asked in it is kept."""
+        came = await self._called()
+        lines = self._ledger.lines()
+        if not lines:
+            return came
+        path = self._transcript
+        await self._site.aside(lambda: self._site.base.files.append(path, *lines))
+        return msgspec.structs.replace(came, streams=(("llm", path),), tokens=self._ledger.tokens)
+
+    async def _called(self) -> Came:
         try:
             function = find_function(self._work, self._job.folder)
         except Refused as error:
@@ -72,7 +84,9 @@ class FunctionWork:
         if self._remaining <= 0:
             return await self._timed_out(self._cut, "its time was up before it began")
         scope = step(self._job.id, timeout_override=self._remaining)
+        before = in_ledger.set(self._ledger)  # which the call inherits
         working = self._working = asyncio.ensure_future(run(scope, function, **self._work.inputs))
+        in_ledger.reset(before)
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
         await asyncio.wait({working, self._over}, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +131,7 @@ class FunctionWork:
         return Came(status=StepStatus.INTERRUPTED, error=reason)
 
     async def _timed_out(self, cut: Cut, error: str) -> Came:
-        await self._aside(lambda: self._capturing.begin(cut))
+        await self._site.aside(lambda: self._capturing.begin(cut))
         return Came(status=StepStatus.TIMEOUT, error=error, cut=cut)
 
     async def _inner(self, late: ScopeTimeout) -> Came:
@@ -126,7 +140,7 @@ class FunctionWork:
         scope = ScopeKind(late.scope.kind) if late.scope.kind in kinds else ScopeKind.TOOL
         limit = round(late.report.limit * 1_000)
         cut = Cut(scope, limit, round(late.report.elapsed * 1_000))
-        await self._aside(lambda: self._capturing.begin(cut, str(late)))
+        await self._site.aside(lambda: self._capturing.begin(cut, str(late)))
         failure = Failure(ErrorClass.NETWORK, str(late)[:4_000])
         return Came(status=StepStatus.FAILED, error=str(late), failure=failure, cut=cut)
 

@@ -19,6 +19,7 @@ from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.domain.task import ENDS, State
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
+from allswell.engine.signal import Bell
 from allswell.errors import Bug, Refused
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.job import Job
@@ -115,7 +116,7 @@ class Runner:
             raise self._trouble
         return await self.summary()
 
-    async def _wait(self, news: asyncio.Event) -> None:
+    async def _wait(self, news: Bell) -> None:
         """Until a step has ended here, something has become ready, or it is time to look again."""
         waiting = [asyncio.ensure_future(event.wait()) for event in (news, self._ended)]
         try:

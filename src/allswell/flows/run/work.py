@@ -9,7 +9,7 @@ import msgspec
 
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.snapshot import Snapshot
-from allswell.domain.step_receipt import StepStatus
+from allswell.domain.step_receipt import StepStatus, Tokens
 from allswell.flows.run.timeouts import Cut
 
 
@@ -27,7 +27,9 @@ class Came(msgspec.Struct, frozen=True, kw_only=True):
     printed_more: bool = False
     exit_code: int | None = None
     streams: tuple[tuple[str, Path], ...] = ()
-    """The files of what it printed, by stream."""
+    """The files of what it printed, by stream; `llm` is what models were asked and answered."""
+    tokens: Tokens | None = None
+    """What was told of them; None: nothing."""
     snapshot: Snapshot | None = None
     recovery: Path | None = None
     said: bool = False

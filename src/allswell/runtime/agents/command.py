@@ -22,7 +22,7 @@ from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.agents.brief import Brief
 from allswell.runtime.agents.ears import Ears, Heard
 from allswell.runtime.agents.function import told_of
-from allswell.runtime.attempt import Attempt, AttemptLimits, Outcome, order_for
+from allswell.runtime.attempt import Attempt, AttemptLimits, Outcome, Tower, order_for
 from allswell.runtime.attempt.order import Order
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import SystemClock
@@ -53,14 +53,18 @@ def order_of(spec: AgentSpec, brief: Brief) -> Order:
 class CommandRun:
     """One attempt by a command."""
 
-    def __init__(self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard) -> None:
+    def __init__(
+        self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, tower: Tower | None = None
+    ) -> None:
         self.lease = lease
         self.result: object = None
         self.failure: Failure | None = None
         self._spec = spec
         self._brief = brief
         self._home = home
-        self._ears = Ears(heard)
+        self._ears = Ears(heard, spec.context_window)
+        self._started = heard.started
+        self._tower = tower
         self._attempt: Attempt | None = None
         self._asked = ""
         self._asked_at = 0
@@ -95,7 +99,8 @@ class CommandRun:
             except (AllswellError, OSError) as error:
                 told = error if isinstance(error, AllswellError) else Unavailable(f"the brief: {error.strerror}")
                 return Outcome(End.NOT_STARTED, str(told), error=told)
-            self._attempt = Attempt(order, self.lease, self._home, orders=self._orders)
+            self._attempt = Attempt(order, self.lease, self._home, orders=self._orders, tower=self._tower)
+            self._attempt.on_start = self._started
             outcome = await self._attempt.run()
         finally:
             for handle in (source, self._input):

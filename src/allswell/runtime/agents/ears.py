@@ -1,4 +1,4 @@
-"""What is listened for in an agent's output: checkpoints, usage limits, and how much of its session is left.
+"""What is listened for in an agent's output: checkpoints, usage limits, how much of its session and context is left.
 
 It runs in the threads that pass the output on, so nearly everything must pass at the cost of a search for three words.
 What is heard is handed to the loop.
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain import checkpoint, usage_limit
-from allswell.domain.names import Millis
+from allswell.domain import checkpoint, usage_limit, usage_report
+from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
 
 _WORDS = (b"imit", b"uota", b"CHECKPOINT", b"Checkpoint")
@@ -31,14 +31,17 @@ class Heard:
 
     checkpoint: Callable[[str], None]
     limit: Callable[[UsageLimit], None]
-    usage: Callable[[float, Millis | None], None]
+    usage: Callable[[Usage], None]
+    started: Callable[[], None] = lambda: None
 
 
 class Ears:
     """Listens to the streams of one attempt; called with what passes."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, context_window: int | None = None) -> None:
         self._heard = heard
+        self._window = context_window
+        self._words = _WORDS if context_window is None else (*_WORDS, b'"usage"')
         self._loop = asyncio.get_running_loop()
         self._rest: dict[int, bytes] = {}
         self._block: list[str] = []
@@ -48,9 +51,11 @@ class Ears:
     def __call__(self, stream: int, piece: bytes) -> None:
         """What passes on a stream; in that stream's thread."""
         data = self._rest.get(stream, b"") + piece
+        if b"\r" in data:
+            data = _plain_ends(data)
         body, _, rest = data.rpartition(b"\n")
         self._rest[stream] = rest[-_LONGEST:]
-        if body and (self._block or any(word in body for word in _WORDS)):
+        if body and (self._block or any(word in body for word in self._words)):
             for line in body.split(b"\n"):
                 self._line(line)
 
@@ -67,9 +72,9 @@ class Ears:
         limit = usage_limit.read(line)
         if limit is not None:
             self._tell(self._heard.limit, limit)
-        left = usage_limit.reported(line)
+        left = usage_report.reported(line, self._window)
         if left is not None:
-            self._tell(self._heard.usage, *left)
+            self._tell(self._heard.usage, left)
         if line.startswith(b"{"):
             if b"CHECKPOINT" in line or b"Checkpoint" in line:
                 self._found(_texts(line))
@@ -102,6 +107,12 @@ class Ears:
         text, self._text = self._text, ""
         if text:
             self._heard.checkpoint(text)
+
+
+def _plain_ends(data: bytes) -> bytes:
+    """With a line's end for every return to its start: else a spinner would be one line that never ends."""
+    last = b"\r" if data.endswith(b"\r") else b""  # the other half of a line's end may come with the next piece
+    return data.removesuffix(last).replace(b"\r\n", b"\n").replace(b"\r", b"\n") + last
 
 
 def _texts(line: bytes) -> str:

@@ -30,7 +30,7 @@ from allswell.runtime.agents.work import Told, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
 from allswell.runtime.receipts import Home
-from allswell.timing.clock import SystemClock
+from allswell.timing.clock import Clock
 
 _LOOK = 0.5
 """Seconds between two looks at whether the lease still holds."""
@@ -92,14 +92,14 @@ def told_of(brief: Brief, lease: Lease) -> Told:
 class FunctionRun:
     """One attempt by an async function."""
 
-    def __init__(self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard) -> None:
+    def __init__(self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, clock: Clock) -> None:
         self.lease = lease
         self.result: object = None
         self.failure: Failure | None = None
         self._spec = spec
         self._home = home
         self._heard = heard
-        self._clock = SystemClock()
+        self._clock = clock
         self._began_at = Millis(self._clock.wall())
         self._standing = Standing(self._clock.monotonic())
         self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
@@ -139,6 +139,7 @@ class FunctionRun:
     async def run(self) -> Outcome:
         """From the call to the outcome."""
         work = asyncio.ensure_future(find_function(self._spec)(self._work))
+        self._heard.started()
         try:
             end, reason, limit = await self._watch(work)
         except asyncio.CancelledError:

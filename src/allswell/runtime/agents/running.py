@@ -13,8 +13,9 @@ from allswell.runtime.agents.brief import Brief
 from allswell.runtime.agents.command import CommandRun
 from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.function import FunctionRun, find_function, is_async
-from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt import Outcome, Tower
 from allswell.runtime.receipts import Home
+from allswell.timing.clock import Clock
 
 
 class Running(Protocol):
@@ -53,8 +54,10 @@ class Running(Protocol):
         ...
 
 
-def make_run(spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard) -> Running:
+def make_run(
+    spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, tower: Tower, clock: Clock
+) -> Running:
     """An attempt of this agent, ready to run."""
     if spec.kind == "function" and is_async(find_function(spec)):
-        return FunctionRun(spec, brief, lease, home, heard)
-    return CommandRun(spec, brief, lease, home, heard)
+        return FunctionRun(spec, brief, lease, home, heard, clock)
+    return CommandRun(spec, brief, lease, home, heard, tower)

@@ -20,7 +20,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
+from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
@@ -39,6 +40,7 @@ from allswell.runtime.attempt.judge import Judge
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.boot import boot_id
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
@@ -60,7 +62,7 @@ _BEYOND = 10.0
 class Attempt:
     """One attempt at a task by the holder of a lease; `run` is called once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
         self,
         order: Order,
         lease: Lease,
@@ -70,22 +72,31 @@ class Attempt:
         orders: More | None = None,
         note: FlightFile | None = None,
         clock: Clock | None = None,
+        tower: Tower | None = None,
     ) -> None:
         self.order = order
         self.lease = lease
         self.outcome: Outcome | None = None
         """How it ended, once it has."""
+        self.on_start: Callable[[], None] | None = None
+        """Called when the command runs."""
         self._home = home
         self._clock = clock or SystemClock()
-        self._gathering = Gathering(order, self._clock, on_evidence)
+        self._on_evidence = on_evidence
+        self._room = None if tower is None else tower.room
+        """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
+        self._gathering = Gathering(order, self._clock, self._heard, tower or Tower())
         self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
         self._desk = Desk(self._holder.hear)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._file = note
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
-        self._stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stopped = False
+        self._news = Signal()
+        """Something happened that the judge should know of."""
         self._grace = order.limits.grace
+        self._watching = False
         self._told_at = 0
         self._telling: asyncio.Task[None] | None = None
         self._judge = Judge(order.limits, lease, self._holder, self._gathering, self._clock)
@@ -115,9 +126,10 @@ class Attempt:
         """Order the stop; a second order can only shorten the grace. What it was up to is kept first."""
         if grace is not None:
             self._grace = min(self._grace, grace)
-        if not self._stopping.done():
+        if not self._stopped:
             self._judge.order = (end, reason)
-            self._stopping.set_result(None)
+            self._stopped = True
+            self._news.fire()
         elif grace is not None and self._handle is not None and self._holder.stop is not None:
             self._handle.stop(self._grace)
 
@@ -156,7 +168,7 @@ class Attempt:
     async def _prepare(self) -> Keeping:
         order, lease = self.order, self.lease
         name = f"{lease.task}.{lease.attempt}"
-        self._streams = Streams(self._home.transcripts, name, order.echo, self._gathering.said)
+        self._streams = Streams(self._home.transcripts, name, order.echo, self._gathering.said, self._room)
         stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
         folder = work_folder(order.folder)
         top = None if folder is None else find_top(folder)
@@ -221,6 +233,8 @@ class Attempt:
             raise
         self._handle = handle
         streams.let_go()
+        if self.on_start is not None:
+            self.on_start()
         return handle
 
     def _environment(self) -> dict[str, str]:
@@ -261,10 +275,13 @@ class Attempt:
         streams = self._streams
         assert streams is not None  # noqa: S101 - `_prepare` made them
         ending = asyncio.ensure_future(handle.ended())
+        ending.add_done_callback(lambda _: self._news.fire())
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
+        self.lease.on_end = self._news.fire
+        self._watching = True
         try:
             while True:
-                await _first(ending, self._stopping, seconds=self._judge.pause())
+                news = self._news.listen()
                 if ending.done():
                     return self._judge.by_itself(ending.result())
                 verdict = self._judge.verdict()
@@ -273,25 +290,29 @@ class Attempt:
                     verdict = self._judge.verdict()
                 if verdict is not None:
                     return verdict
-                self._tell_progress()
+                await either(news, self._judge.pause())
         finally:
+            self._watching = False
+            self.lease.on_end = None
             for waiting in (ending, looking):
                 waiting.cancel()
             await asyncio.gather(ending, looking, return_exceptions=True)
 
-    def _tell_progress(self) -> None:
-        """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
-        seen = self.standing.last.get(Sign.PROTOCOL)
-        now = self._clock.monotonic()
-        if seen is None or seen.at <= self._told_at or now - self._told_at < _TELL_EVERY:
-            return
-        if self._telling is None or self._telling.done():
-            self._told_at = now
-            self._telling = asyncio.ensure_future(self._check_in())
+    def _heard(self, seen: Evidence) -> None:
+        if self._on_evidence is not None:
+            self._on_evidence(seen)
+        if seen.sign is Sign.PROTOCOL and self._watching and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.ensure_future(self._tell_progress())
+        elif seen.sign is Sign.CHECKIN:  # it may have been its last word
+            self._news.fire()
 
-    async def _check_in(self) -> None:
-        with contextlib.suppress(AllswellError):  # that it is lost stands in the lease; that the store is away passes
-            await self.lease.checkin()
+    async def _tell_progress(self) -> None:
+        """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
+        while (seen := self.standing.last.get(Sign.PROTOCOL)) is not None and seen.at > self._told_at:
+            await asyncio.sleep(max(self._told_at + _TELL_EVERY - self._clock.monotonic(), 0) / 1_000)
+            self._told_at = self._clock.monotonic()
+            with contextlib.suppress(AllswellError):  # a loss stands in the lease; that the store is away passes
+                await self.lease.checkin()
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -342,7 +363,7 @@ class Attempt:
 
         def given_up() -> bool:
             nonlocal until
-            if until is None and self._stopping.done():
+            if until is None and self._stopped:
                 until = loop.time() + _TAKEN
             return until is not None and loop.time() >= until
 
@@ -368,11 +389,6 @@ class Attempt:
             self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)
         if self._file is not None:
             self._file.remove()
-
-
-async def _first(*waiting: asyncio.Future[Any], seconds: float) -> None:
-    """Until one of them is done, or so long."""
-    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

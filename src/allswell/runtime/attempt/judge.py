@@ -18,8 +18,6 @@ from allswell.runtime.attempt.order import AttemptLimits
 from allswell.runtime.warden import Ending, Result
 from allswell.timing.clock import Clock
 
-_LOOK_AT_LEASE = 500
-"""Milliseconds between two looks at whether the lease still holds."""
 _AROUND_THE_LIMIT = 1_000
 """A lease that ends so shortly before the hard limit has reached it: the clocks of the store and ours are two."""
 _BY_WORD = {"done": End.DONE, "fail": End.FAILED, "release": End.RELEASED, "ask": End.ASKED}
@@ -48,13 +46,13 @@ class Judge:
         return max(self._hard_at - self._clock.monotonic(), 0)
 
     def pause(self) -> float:
-        """Seconds until something could have to be decided."""
+        """Seconds until something could have to be decided, if nothing happens: a last word, an order, a loss do."""
         now = self._clock.monotonic()
-        moments = [self._hard_at, now + _LOOK_AT_LEASE]
+        if self._leave_at is not None:
+            return max(self._leave_at - now, 1) / 1_000
+        moments = [self._hard_at, now + self._lease.remaining]
         if self._limits.idle is not None:
             moments.append(self._gathering.standing.idle_at(self._limits.idle))
-        if self._leave_at is not None:
-            moments.append(self._leave_at)
         return max(min(moments) - now, 1) / 1_000
 
     def verdict(self) -> Ended | None:

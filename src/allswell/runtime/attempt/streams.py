@@ -12,9 +12,10 @@ from pathlib import Path
 
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.order import Echo
-from allswell.runtime.evidence import Pump
+from allswell.runtime.evidence import Pump, Room
 
 _NAMES = ("stdout", "stderr")
+_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _SOON, _LATER = 0.001, 0.05
 """Seconds between two looks at whether everything has passed, at first and at most."""
 _ROOM = 1 << 19
@@ -24,7 +25,9 @@ _ROOM = 1 << 19
 class Streams:
     """Files, pipes and pumps; `close` gives everything back, however far things had got."""
 
-    def __init__(self, folder: Path, name: str, echo: Echo | None, said: Callable[[Said], None]) -> None:
+    def __init__(
+        self, folder: Path, name: str, echo: Echo | None, said: Callable[[Said], None], room: Room | None = None
+    ) -> None:
         self.paths: list[Path | None] = []
         self.warning: str | None = None
         """Why the transcript has no name, if it has none: it is gone with the attempt then."""
@@ -32,6 +35,7 @@ class Streams:
         self.into: list[int] = []
         """Where the reaper writes to, as well as into the files."""
         self._pumps: list[Pump] = []
+        self._room = room
         try:
             for number, stream in enumerate(_NAMES, start=1):
                 self.files.append(self._open(folder, f"{name}.{stream}"))
@@ -40,16 +44,19 @@ class Streams:
                 with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
                     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _ROOM)
                 self._pumps.append(Pump(source, None if echo is None else partial(echo, number), said))
-                self._pumps[-1].start()
+                self._pumps[-1].start() if room is None else room.take(self._pumps[-1])
         except BaseException:
             self.close()
             raise
 
     def _open(self, folder: Path, name: str) -> int:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             path = folder / name
-            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                opened = os.open(path, _NEW, 0o600)
+            except FileNotFoundError:  # it is the first in this place
+                folder.mkdir(parents=True, exist_ok=True)
+                opened = os.open(path, _NEW, 0o600)
         except OSError as error:
             self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
             self.paths.append(None)
@@ -76,26 +83,25 @@ class Streams:
             pump.asked()
 
     def let_go(self) -> None:
-        """The reaper has its own ends of the pipes: with ours closed, the last of it ends the pumps."""
-        for into in self.into:
-            os.close(into)
-        self.into = []
+        """The reaper has the files and its ends of the pipes: with ours closed, the last of it ends the pumps."""
+        for opened in (*self.into, *self.files):
+            os.close(opened)
+        self.into, self.files = [], []
 
     async def drained(self, given_up: Callable[[], bool]) -> None:
         """Wait until all that was printed has been handed on, or until it is given up: somebody may not take it."""
         self.let_go()
+        if self._room is not None:
+            self._room.hurry()
         pause = _SOON
         # Polled, not joined in a thread of the loop's: whoever ends the loop would wait for that thread for ever.
-        while not all(pump.join(0) for pump in self._pumps) and not given_up():
+        while not all(pump.over for pump in self._pumps) and not given_up():
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LATER)
 
     def close(self, *, keep: bool = True) -> None:
         """Give everything back; without `keep`, the files are gone."""
         self.let_go()
-        for opened in self.files:
-            os.close(opened)
-        self.files = []
         for path in self.paths:
             if path is not None and (not keep or _is_empty(path)):
                 with contextlib.suppress(OSError):

@@ -1,11 +1,12 @@
 """Gathering evidence of progress; what counts as such is decided in `allswell.domain.evidence`.
 
-`lines` reads what an attempt prints, as it passes; `processes` looks at its process tree; `work` at the folder it
-works in.
+`lines` reads what an attempt prints, as it passes, and `room` what many print; `processes` looks at its process tree;
+`work` at the folder it works in.
 """
 
 from allswell.runtime.evidence.lines import Pump
 from allswell.runtime.evidence.processes import look_at
+from allswell.runtime.evidence.room import Room
 from allswell.runtime.evidence.work import WorkLook
 
-__all__ = ["Pump", "WorkLook", "look_at"]
+__all__ = ["Pump", "Room", "WorkLook", "look_at"]

@@ -1,10 +1,11 @@
 """What an attempt prints, as it passes: handed on unchanged, and looked at on the way.
 
-One thread for each stream reads from the reaper's pipe, hands every piece on as it is, and looks for two things: lines
-of a protocol, and whether anything is said that was not said before. The second is only asked once between two looks
-at the processes, and of a few kilobytes, so that a gigabyte passes at nearly the speed of a pipe and costs no memory.
+A pump reads from the reaper's pipe, hands every piece on as it is, and looks for two things: lines of a protocol, and
+whether anything is said that was not said before. The second is only asked once between two looks at the processes, and
+of a few kilobytes, so that a gigabyte passes at nearly the speed of a pipe and costs no memory.
 
-Who watches slowly slows the command down; who stops watching ends it, as a pipe does.
+A pump has a thread of its own, or a place in a room with others (`room`). Who watches slowly slows the command down;
+who stops watching ends it, as a pipe does.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _EVERY = 0.1
 """Seconds between two tellings of protocol lines: a stream of tokens is one sign, not a thousand."""
 
 Echo = Callable[[bytes], None]
-"""Takes what passes, in the pump's thread; an `OSError` means that nobody watches any more."""
+"""Takes what passes, in the thread that reads; an `OSError` means that nobody watches any more."""
 
 
 class Pump:
@@ -35,8 +36,9 @@ class Pump:
         self.printed = 0
         self.new = 0
         """How often something new was found, at most once for each look."""
-        self.last_at = 0.0
-        self._source = source
+        self.over = False
+        """Whether everything has passed, or nobody watches any more."""
+        self.source = source
         self._echo = echo
         self._said = said
         self._novelty = Novelty()
@@ -45,17 +47,27 @@ class Pump:
         self._skipping = False
         self._last_line = b""
         self._told_at = {True: 0.0, False: 0.0}
-        self._thread = threading.Thread(target=self._run, name="allswell output", daemon=True)
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+    def start(self) -> threading.Thread:
+        """Read in a thread of its own, which whoever watches may block."""
+        thread = threading.Thread(target=self._run, name="allswell output", daemon=True)
+        thread.start()
+        return thread
 
-    def join(self, seconds: float | None) -> bool:
-        """Wait until everything has passed; whether it has."""
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
-        return not self._thread.is_alive()
+    def turn(self) -> int:
+        """Take what is there, which may block, and hand it on; how many bytes that was, 0 if there is no more."""
+        try:
+            piece = os.read(self.source, _PIECE)
+            if piece:
+                self._pass_on(piece)
+        except OSError:  # nobody watches any more; that the pipe is closed then tells the command so
+            return 0
+        return len(piece)
+
+    def close(self) -> None:
+        """Read no more; called once."""
+        os.close(self.source)
+        self.over = True
 
     def asked(self) -> None:
         """A look was taken: search for news again from here on."""
@@ -63,17 +75,17 @@ class Pump:
 
     def _run(self) -> None:
         try:
-            while piece := os.read(self._source, _PIECE):
-                self.printed += len(piece)
-                self.last_at = time.monotonic()
-                if self._echo is not None:
-                    self._echo(piece)
-                self._look_for_news(piece)
-                self._look_for_lines(piece)
-        except OSError:
-            pass  # nobody watches any more; that the pipe is closed tells the command so
+            while self.turn():
+                pass
         finally:
-            os.close(self._source)
+            self.close()
+
+    def _pass_on(self, piece: bytes) -> None:
+        self.printed += len(piece)
+        if self._echo is not None:
+            self._echo(piece)
+        self._look_for_news(piece)
+        self._look_for_lines(piece)
 
     def _look_for_news(self, piece: bytes) -> None:
         if self._samples > 0:

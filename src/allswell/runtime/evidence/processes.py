@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from allswell.domain.evidence import Process
-from allswell.runtime.warden.apart.tree import below, read
+from allswell.runtime.warden.apart.tree import read, state_of, states_below, threads_of
 
 _THREADS = 64
 """Threads of one process that are asked how long they waited."""
@@ -15,26 +15,20 @@ _TICK_MS = 1_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10
 def look_at(reaper: int) -> dict[tuple[int, int], Process]:
     """Everybody below a reaper, by number and start time; the reaper stands for those it has buried."""
     found: dict[tuple[int, int], Process] = {}
-    for pid in (reaper, *below(reaper)):
-        line = read(f"/proc/{pid}/stat")
-        if not line:
-            continue
-        fields = line[line.rindex(b")") + 2 :].split()
+    own = state_of(reaper)
+    if own is None:
+        return found
+    for pid, fields in {reaper: own, **states_below(reaper, quick=True)}.items():
         user, system, ended_user, ended_system = (int(field) * _TICK_MS for field in fields[11:15])
-        start = int(fields[19])
-        own = 0 if pid == reaper else user + system + _waited(pid)
+        used = 0 if pid == reaper else user + system + _waited(pid, int(fields[17]))
         written = 0 if pid == reaper else _written(pid)
-        found[pid, start] = Process(own, ended_user + ended_system, written)
+        found[pid, int(fields[19])] = Process(used, ended_user + ended_system, written)
     return found
 
 
-def _waited(pid: int) -> int:
+def _waited(pid: int, threads: int) -> int:
     """Milliseconds that a process stood in line for a processor: on a busy machine wanting to work is work."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")[:_THREADS]  # noqa: PTH208 - a name is all that is wanted
-    except OSError:
-        return 0
-    lines = [read(f"/proc/{pid}/task/{thread}/schedstat").split() for thread in threads]
+    lines = [read(f"/proc/{pid}/task/{thread}/schedstat").split() for thread in threads_of(pid, threads)[:_THREADS]]
     return sum(int(fields[1]) for fields in lines if len(fields) > 1) // 1_000_000
 
 

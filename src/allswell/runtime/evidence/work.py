@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 MOST = 50_000
@@ -18,28 +18,29 @@ MOST = 50_000
 _SKIPPED = (".git", ".allswell", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 _GIT = ("HEAD", "logs/HEAD", "ORIG_HEAD", "MERGE_HEAD")
 
-_Print = tuple[int, int]
+Prints = Mapping[str, tuple[int, int]]
+"""The files of a folder at one moment, by name: when each was changed, and its size."""
 
 
 class WorkLook:
-    """One folder; each call of `changed` compares it with the last."""
+    """One folder, compared with how it was at the last look."""
 
     def __init__(self, folder: str | os.PathLike[str], most: int = MOST, ours: str | None = None) -> None:
         self.folder = Path(folder)
-        self.took = 0.0
-        """Seconds that the last look took: whoever looks often should mind it."""
         self._most = most
         self._ours = ours
         """How the path of a store's files begins: what changes there is not the work of whoever is watched."""
-        self._before: dict[str, _Print] | None = None
+        self._before: Prints | None = None
 
-    def changed(self) -> str | None:
+    @property
+    def about(self) -> tuple[Path, str | None]:
+        """The same for whoever looks at the same: they can share a look."""
+        return self.folder, self._ours
+
+    def changed(self, now: Prints) -> str | None:
         """What has changed since the last look, by name; None if nothing has, or if this is the first."""
-        began = time.monotonic()
-        now = self._look()
         before, self._before = self._before, now
-        self.took = time.monotonic() - began
-        if before is None:
+        if before is None or before is now:
             return None
         for name, seen in now.items():
             if before.get(name) != seen:
@@ -47,8 +48,9 @@ class WorkLook:
         gone = next((name for name in before if name not in now), None) if len(now) < self._most else None
         return None if gone is None else f"{gone} (gone)"
 
-    def _look(self) -> dict[str, _Print]:
-        found: dict[str, _Print] = {}
+    def look(self) -> Prints:
+        """How the folder is now."""
+        found: dict[str, tuple[int, int]] = {}
         for name in _GIT:
             self._note(found, f".git/{name}")
         folders = deque([""])
@@ -68,7 +70,7 @@ class WorkLook:
                 continue  # it is gone, or not ours to read: neither is progress
         return found
 
-    def _note(self, found: dict[str, _Print], name: str) -> None:
+    def _note(self, found: dict[str, tuple[int, int]], name: str) -> None:
         try:
             seen = (self.folder / name).stat()
         except OSError:

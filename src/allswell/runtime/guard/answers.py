@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from allswell.domain.breaker import Permit
 from allswell.errors import ServiceParked
+from allswell.runtime.guard.ledger import Tape
 from allswell.runtime.guard.nesting import ATTEMPT
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope, ScopeTimeout
@@ -40,6 +41,14 @@ class Rest(NamedTuple):
     permit: Permit
     limit: float | None
     """Milliseconds that the attempt still has."""
+    tape: Tape | None
+    """Keeps what comes, where somebody wants it."""
+
+    def seen(self, chunk: bytes) -> bytes:
+        """A piece that is handed on."""
+        if self.tape is not None:
+            self.tape.add(chunk)
+        return chunk
 
 
 class AsyncRest:
@@ -56,7 +65,7 @@ class AsyncRest:
         left, time = self._rest.limit, asyncio.get_running_loop().time
         while chunk is not None:
             if chunk:
-                yield chunk
+                yield self._rest.seen(chunk)
             began = time()
             try:
                 async with Scope(left, kind=ATTEMPT, name=self._trial.guard.service):
@@ -78,6 +87,8 @@ class AsyncRest:
         if not self._open:
             return
         self._open = False
+        if self._rest.tape is not None:
+            self._rest.tape.end()
         if error is None:
             await self._trial.succeeded(self._rest.permit)
         else:
@@ -96,7 +107,7 @@ class SyncRest:
 
     def __iter__(self) -> Iterator[bytes]:
         if self._rest.first:
-            yield self._rest.first
+            yield self._rest.seen(self._rest.first)
         while True:
             try:
                 chunk = next(self._rest.chunks, None)
@@ -106,7 +117,7 @@ class SyncRest:
             if chunk is None:
                 self._ended(None)
                 return
-            yield chunk
+            yield self._rest.seen(chunk)
 
     def close(self) -> None:
         """Close the answer; one that is left in the middle was answering when it was left."""
@@ -117,6 +128,8 @@ class SyncRest:
         if not self._open:
             return
         self._open = False
+        if self._rest.tape is not None:
+            self._rest.tape.end()
         if error is None:
             self._trial.succeeded(self._rest.permit)
         else:

@@ -40,6 +40,7 @@ from allswell.domain.breaker import Permit
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard.answers import AsyncRest, Rest, SyncRest, Theirs, joined
+from allswell.runtime.guard.ledger import Tape, in_ledger
 from allswell.runtime.guard.nesting import ATTEMPT, HEADER, probing
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
 from allswell.timing.scope import Scope, ScopeTimeout, current
@@ -104,7 +105,7 @@ class _Requests:
             not length.isdecimal() or int(length) <= _LARGEST_BODY
         )
 
-    def _judged(self, response: Theirs, raw: bytes) -> Theirs:
+    def _judged(self, request: Theirs, response: Theirs, raw: bytes) -> Theirs:
         """An answer that was read to its end: itself, with its body in hand, or `Answered` if it is a failure."""
         response.stream = self.flavour.ByteStream(raw)
         whole = self.flavour.Response(response.status_code, headers=response.headers, content=raw)
@@ -117,7 +118,15 @@ class _Requests:
             raise Answered(response, response.status_code, body if is_json else _text(whole))
         if not is_json:
             raise Answered(response, None, None)
+        ledger = in_ledger.get()
+        if ledger is not None:
+            ledger.note(self.guard.service, request, response, whole.content)
         return response
+
+    def _tape(self, request: Theirs, response: Theirs) -> Tape | None:
+        """What keeps an answer that is handed on as it comes."""
+        ledger = in_ledger.get()
+        return None if ledger is None else Tape(ledger, self.guard.service, request, response, self.flavour)
 
     def _handed_back(self, answered: Answered) -> Theirs:
         """An answer that was given up: the SDK makes its own error of it, and does not try again."""
@@ -178,7 +187,7 @@ class AsyncGuarded(_Requests):
                 if self._is_whole(response):
                     raw = b"".join([chunk async for chunk in chunks])
                     await response.stream.aclose()
-                    response = self._judged(response, raw)
+                    response = self._judged(request, response, raw)
                     await trial.succeeded(permit)
                     return response
                 first = await anext(chunks, b"")
@@ -187,7 +196,8 @@ class AsyncGuarded(_Requests):
                     await response.stream.aclose()
                 raise
         left = None if limit is None else max(limit - (time() - began) * 1_000, 1)
-        rest = Rest(first, chunks, response.stream, self.flavour, trial, permit, left)
+        tape = self._tape(request, response)
+        rest = Rest(first, chunks, response.stream, self.flavour, trial, permit, left, tape)
         response.stream = joined(AsyncRest, self.flavour.AsyncByteStream)(rest)
         return response
 
@@ -231,11 +241,12 @@ class SyncGuarded(_Requests):
         scope = trial.scope()
         response, seen = call_in_thread(scope, lambda: self._exchange(request, until))
         if isinstance(seen, bytes):
-            response = self._judged(response, seen)
+            response = self._judged(request, response, seen)
             trial.succeeded(permit)
             return response
         first, chunks = seen
-        rest = Rest(first, self._in_time(chunks, until, request), response.stream, self.flavour, trial, permit, None)
+        tape, timed = self._tape(request, response), self._in_time(chunks, until, request)
+        rest = Rest(first, timed, response.stream, self.flavour, trial, permit, None, tape)
         response.stream = joined(SyncRest, self.flavour.SyncByteStream)(rest)
         return response
 

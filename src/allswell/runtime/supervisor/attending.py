@@ -1,5 +1,6 @@
 """One attempt in a slot, from the claim to what is said about it.
 
+    alone      when nothing is left of an earlier attempt at the task
     brief      the prompt, what came before, where it works
     run        the agent, whatever kind it is
     say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,14 +34,13 @@ from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
-from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt import Outcome, Tower
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
 from allswell.runtime.supervisor.worktree import put_away, worktree_for
 from allswell.store.port import TaskRow
-from allswell.timing.clock import SystemClock
 
 T = TypeVar("T")
 _RECOVERING = 5_000
@@ -48,20 +50,42 @@ _RESTING = 30.0
 _AGAIN = 30_000
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What the attempts of one supervisor share."""
+
+    tower: Tower
+    starting: asyncio.Semaphore
+    """So many are being started at a time: two hundred at once would keep the supervisor from renewing its leases."""
+    gauged: Callable[[str, Usage | None], None]
+    """Takes what an agent reports of its own usage; nothing, once it has ended."""
+
+
 class Attendance:
     """An attempt that is under way in a slot."""
 
-    def __init__(self, watch: Watch, plan: Plan, slot: Slot, lease: Lease, gauged: Callable[[Usage], None]) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        plan: Plan,
+        slot: Slot,
+        lease: Lease,
+        shared: Shared,
+        earlier: Sequence[asyncio.Event] = (),
+    ) -> None:
         self.slot = slot
         self.lease = lease
         self.verdict = Verdict(Condition.SPAWNING, "it is being started")
         self.known = Known()
         self.note = ""
         """The last check-in, in the agent's words."""
+        self.gone = asyncio.Event()
+        """Set when nothing of it runs any more, and its receipt is written."""
+        self._earlier = earlier
         self._watch = watch
         self._plan = plan
-        self._gauged = gauged
-        self._clock = SystemClock()
+        self._shared = shared
+        self._clock = plan.clock
         self._run: Running | None = None
         self._stop: tuple[str, End, int | None] | None = None
         self._limit: UsageLimit | None = None
@@ -78,15 +102,16 @@ class Attendance:
         lease, name = self.lease, self.slot.holder
         self._plan.tell(f"{name} takes {lease.name!r} (attempt {lease.attempt})")
         try:
-            run = await self._brief()
-            asking_ = asyncio.ensure_future(self._ask_in_time())
-            try:
-                outcome = await run.run()
-            finally:
-                asking_.cancel()
-                await asyncio.gather(asking_, return_exceptions=True)
+            await self._alone()
+            with ExitStack() as turn:
+                await self._shared.starting.acquire()
+                turn.callback(self._shared.starting.release)
+                outcome = await self._run_agent(await self._brief(turn.close))
         except (AllswellError, OSError) as error:
             outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
+        finally:
+            self.gone.set()
+            self._shared.gauged(self.slot.holder, None)
         self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
         try:
             await self._say(outcome)
@@ -100,14 +125,35 @@ class Attendance:
         if self._told:
             await asyncio.wait(self._told, timeout=5.0)
 
-    async def _brief(self) -> Running:
+    async def _alone(self) -> None:
+        """Until nothing is left of earlier attempts at this task here: two at once would work in one folder.
+
+        The store gives a task back at its limit, while its agent is still being ended; that takes no longer than its
+        grace and a snapshot. The receipt is there then, for this one to read.
+        """
+        for gone in self._earlier:
+            self.verdict = Verdict(Condition.SPAWNING, "the last attempt is still being ended")
+            await gone.wait()
+
+    async def _run_agent(self, run: Running) -> Outcome:
+        asking_ = asyncio.ensure_future(self._ask_in_time())
+        try:
+            return await run.run()
+        finally:
+            asking_.cancel()
+            await asyncio.gather(asking_, return_exceptions=True)
+
+    async def _brief(self, started: Callable[[], None]) -> Running:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
             folder = await _in_thread(lambda: worktree_for(lease.task, spec.cwd, home))
-        brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
-        heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage)
-        self._run = make_run(spec, brief, lease, home, heard)
+        if lease.attempt > 1:  # what the last one left is read from files
+            brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
+        else:
+            brief = brief_for(spec, lease, home, folder)
+        heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
+        self._run = make_run(spec, brief, lease, home, heard, self._shared.tower, self._clock)
         if self._stop is not None:  # ordered while it was being prepared
             reason, end, _ = self._stop
             raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
@@ -222,8 +268,8 @@ class Attendance:
             self.known = msgspec.structs.replace(self.known, for_limit=limit.said)
             self.stop(f"usage limit: {limit.said}", End.INTERRUPTED)
 
-    def _hear_usage(self, left: float, resets_at: Millis | None) -> None:
-        self._gauged(Usage(None, left, resets_at))
+    def _hear_usage(self, usage: Usage) -> None:
+        self._shared.gauged(self.slot.holder, usage)
 
     # --- from the supervisor ------------------------------------------------------------------------------------------
 

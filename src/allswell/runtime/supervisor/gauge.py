@@ -51,10 +51,22 @@ class Gauge:
         self._tell = tell
         self._complaint = ""
         self._reported: asyncio.Queue[Usage] = asyncio.Queue()
+        self._contexts: dict[str, float] = {}
+        """What is left of each context that was told of: whose it is, or nobody's, for the source's."""
 
-    def report(self, usage: Usage) -> None:
-        """What an agent says of itself; on the loop."""
-        self._reported.put_nowait(usage)
+    def report(self, agent: str, usage: Usage | None) -> None:
+        """What an agent says of itself, and None once it has ended, and its context with it; on the loop."""
+        if usage is not None:
+            self._reported.put_nowait(self._least(agent, usage))
+        elif self._contexts.pop(agent, None) is not None:
+            self._reported.put_nowait(Usage(min(self._contexts.values(), default=100.0)))
+
+    def _least(self, agent: str, usage: Usage) -> Usage:
+        """A reading, with the smallest of all contexts: who has room says nothing of who has none."""
+        if usage.context is None:
+            return usage
+        self._contexts[agent] = usage.context
+        return msgspec.structs.replace(usage, context=min(self._contexts.values()))
 
     async def work(self) -> None:
         """Read and act, for ever."""
@@ -66,7 +78,7 @@ class Gauge:
                 due = loop.time() + self._usage.every / 1_000
                 usage = await self._read()
                 if usage is not None:
-                    await self._take(usage)
+                    await self._take(self._least("", usage))
             await self._take(None)
             wait = min(due - loop.time(), 1.0) if has_source else 1.0
             try:

@@ -10,6 +10,7 @@ from allswell.domain.fleet import MAIN, AgentSpec, Fleet
 from allswell.domain.names import AgentId
 from allswell.domain.usage import USAGE_LIMIT_PAUSE, Thresholds
 from allswell.runtime.receipts import Home
+from allswell.timing.clock import Clock, SystemClock
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Plan:
     reminder: int | None = 3_600_000
     drain: bool = False
     """Stop when nothing is left that this fleet could do."""
+    clock: Clock = field(default_factory=SystemClock)
     tell: Callable[[str], None] = lambda _: None
     """Takes a line for whoever watches the supervisor itself."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 
 from allswell.domain.claim import fits
@@ -29,10 +30,10 @@ from allswell.engine.signal import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import find_function
-from allswell.runtime.attempt import settle
+from allswell.runtime.attempt import Tower, settle
 from allswell.runtime.attempt.settle import Settled
 from allswell.runtime.supervisor.asking import collecting
-from allswell.runtime.supervisor.attending import Attendance
+from allswell.runtime.supervisor.attending import Attendance, Shared
 from allswell.runtime.supervisor.dispatch import Dispatch, give_back
 from allswell.runtime.supervisor.gauge import Gauge
 from allswell.runtime.supervisor.plan import Plan, Slot
@@ -45,7 +46,13 @@ _LOOK = 1.0
 """Seconds between two looks at everything; what happens in this process is looked at sooner."""
 _SOON = 0.1
 _LOOK_AGAIN = 0.25
-"""Seconds between two looks at least, however much happens; and between two words to the store, four times that."""
+"""Seconds between two looks at least, however much happens."""
+_LOOK_EACH = 0.005
+"""That grows by so much with each attempt under way, up to a second: a big fleet always has news."""
+_WORD = 2
+"""There is one word to the store for so many looks of a big fleet; for any fleet, one in a second."""
+_STARTS = 2 * (os.cpu_count() or 1)
+"""How many agents are being started at a time."""
 _COLLECTING = 0.2
 
 
@@ -55,7 +62,9 @@ class Supervisor:
     def __init__(self, watch: Watch, plan: Plan) -> None:
         self._watch = watch
         self._plan = plan
-        self._attended: dict[TaskId, Attendance] = {}
+        self._attended: dict[Attendance, None] = {}
+        """In the order in which they were taken. A task can be there twice: what its last attempt ran is still being
+        ended while the next one holds it."""
         self._remote = [spec for spec in plan.fleet.agents.values() if spec.kind == "remote"]
         self._dispatchers = [self._dispatcher(spec) for spec in plan.fleet.agents.values() if spec.kind != "remote"]
         self._level = Level()
@@ -66,6 +75,7 @@ class Supervisor:
         self._told: object = None
         self._told_at = 0.0
         self._gauge: Gauge | None = None
+        self._shared: Shared | None = None
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -74,7 +84,7 @@ class Supervisor:
         self._stops += 1
         self._plan.tell("stopping: agents may finish" if self._stops == 1 else "stopping at once")
         if self._stops > 1:
-            for attended in self._attended.values():
+            for attended in self._attended:
                 attended.stop("its supervisor was told to stop at once", grace=0)
         self._stopping.fire()
 
@@ -119,6 +129,7 @@ class Supervisor:
             act=self._act,
             tell=plan.tell,
         )
+        self._shared = Shared(Tower(), asyncio.Semaphore(_STARTS), self._gauge.report)
         how = "in good order"
         try:
             async with self._nursery as nursery:
@@ -133,13 +144,14 @@ class Supervisor:
                     await self._let_finish()
                 finally:
                     await _cancelled([*dispatching, *looking])
-                    for attended in self._attended.values():
+                    for attended in self._attended:
                         attended.stop("its supervisor ended")
                 del nursery
         except LeaseLost as lost:
             how = f"its name was taken: {lost.reason}"
             raise
         finally:
+            self._shared.tower.close()
             await self._leave(how)
 
     async def _settle(self) -> int:
@@ -192,11 +204,11 @@ class Supervisor:
         end = loop.time() + self._plan.stop / 1_000
         while self._attended and self._stops < 2 and loop.time() < end:
             await either(self._stopping.listen(), min(_SOON, max(end - loop.time(), 0)))
-        for attended in self._attended.values():
+        for attended in self._attended:
             attended.stop("its supervisor was told to stop", grace=0 if self._stops > 1 else None)
         while self._attended:
             if self._stops > 1:
-                for attended in self._attended.values():
+                for attended in self._attended:
                     attended.stop("its supervisor was told to stop at once", grace=0)
             await either(self._stopping.listen(), _SOON)
 
@@ -217,9 +229,10 @@ class Supervisor:
         return not self._stops and not (self._gauge is not None and self._gauge.level.paused)
 
     def _take(self, slot: Slot, lease: Lease) -> None:
-        report = self._gauge.report if self._gauge is not None else lambda _: None
-        attended = Attendance(self._watch, self._plan, slot, lease, report)
-        self._attended[lease.task] = attended
+        assert self._shared is not None  # noqa: S101 - nothing is dispatched before
+        earlier = [one.gone for one in self._attended if one.lease.task == lease.task]
+        attended = Attendance(self._watch, self._plan, slot, lease, self._shared, earlier)
+        self._attended[attended] = None
         self._nursery.start(self._attend(attended), name=f"{slot.holder} on {lease.task}")
 
     async def _attend(self, attended: Attendance) -> None:
@@ -232,7 +245,7 @@ class Supervisor:
             with contextlib.suppress(AllswellError):
                 await attended.lease.release("supervisor_failed")
         finally:
-            self._attended.pop(attended.lease.task, None)
+            del self._attended[attended]
             for dispatcher in self._dispatchers:
                 if attended.slot in dispatcher.slots:
                     dispatcher.freed(attended.slot)
@@ -251,13 +264,17 @@ class Supervisor:
                 pass  # the store is away; it is looked at again
             began = loop.time()
             await either(news, _LOOK)
-            await asyncio.sleep(max(_LOOK_AGAIN - (loop.time() - began), 0))
+            await asyncio.sleep(max(self._least() - (loop.time() - began), 0))
+
+    def _least(self) -> float:
+        """Seconds between two looks at least."""
+        return min(max(_LOOK_AGAIN, len(self._attended) * _LOOK_EACH), _LOOK)
 
     async def _look(self) -> None:
-        attended = list(self._attended.values())
+        attended = list(self._attended)
         rows = {}
         if attended:
-            ids = tuple(one.lease.task for one in attended)
+            ids = tuple(dict.fromkeys(one.lease.task for one in attended))
             rows = {row.task.id: row for row in await self._watch.tasks(TaskFilter(ids=ids, limit=len(ids)))}
         asked: dict[TaskId, str] = {}
         if any(row.task.record.questions for row in rows.values()):
@@ -274,7 +291,7 @@ class Supervisor:
         if self._registered is None or self._gauge is None:
             return
         since = loop.time() - self._told_at
-        if since < _LOOK_AGAIN * 4 and not urgent:
+        if since < max(self._least() * _WORD, _LOOK) and not urgent:
             return
         now = await self._now()
         posts = self._posts(now)
@@ -286,12 +303,14 @@ class Supervisor:
         self._told, self._told_at = plain, loop.time()
 
     def _posts(self, now: Millis) -> tuple[Post, ...]:
-        busy = {one.slot.holder: one.post(now) for one in self._attended.values()}
+        busy = {one.slot.holder: one.post(now) for one in self._attended}
         posts = []
         for dispatcher in self._dispatchers:
             spec = dispatcher.spec
             for slot in dispatcher.slots:
-                idle = Post(spec.name, slot.holder, spec.kind, spec.role, waits=dispatcher.waits)
+                idle = Post(
+                    spec.name, slot.holder, spec.kind, spec.role, waits=dispatcher.waits, account=spec.limit_of()
+                )
                 posts.append(busy.get(slot.holder) or idle)
         for spec in self._remote:
             names = holders(spec, self._plan.name)
@@ -326,7 +345,7 @@ class Supervisor:
 
     async def _collect(self, why: str) -> list[dict[str, object]]:
         """Ask everybody at work, and go on without the silent ones after the time to answer."""
-        asked = list(self._attended.values())
+        asked = list(self._attended)
         wait = max((one.lease.asks[1] for one in asked), default=0)
         moments = {one: one.ask(collecting(one.lease.task, why, wait), "checkin_asked") for one in asked}
         loop = asyncio.get_running_loop()

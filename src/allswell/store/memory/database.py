@@ -16,6 +16,7 @@ from allswell.domain.task import Lane
 from allswell.store.call import Hearer
 from allswell.store.memory.locks import Key, LockTable
 from allswell.store.memory.tables import Draft, Tables
+from allswell.store.memory.turn import Turn, a_turn
 from allswell.store.port import Changes, Entry, Kind, Position
 from allswell.timing.clock import Clock
 
@@ -37,7 +38,8 @@ class Looking:
 class Database:
     """One place where rows live; it forgets everything when the process ends."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, turn: Turn = a_turn) -> None:
+        self.turn = turn
         self.tables = Tables()
         self.locks = LockTable()
         self.lanes: dict[tuple[str, tuple[str, ...]], Lane] = {}
@@ -84,14 +86,20 @@ class Database:
 
     def apply(self, draft: Draft, entries: Sequence[Entry]) -> None:
         """Commit: everything becomes visible at once."""
-        for looking in self.looking:
-            looking.gone.update(dict.fromkeys(key for key in draft.dropped if key in looking.wanted))
+        if draft.dropped:
+            for looking in self.looking:
+                looking.gone.update(dict.fromkeys(key for key in draft.dropped if key in looking.wanted))
         self.tables.apply(draft)
         for entry in entries:
-            insort(self._entries, entry, key=_position)
+            if self._entries and entry.position < self._entries[-1].position:
+                insort(self._entries, entry, key=_position)
+            else:
+                self._entries.append(entry)
 
     def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position that no running transaction can still precede."""
+        if not self._entries or self._entries[-1].position <= after:
+            return []
         horizon = next(iter(self._running), None)
         found: list[Entry] = []
         for place in range(bisect_right(self._entries, after, key=_position), len(self._entries)):

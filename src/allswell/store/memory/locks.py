@@ -8,13 +8,15 @@ make that impossible, it is a `Bug` that names everyone in the circle.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator
+from typing import Literal
 
 from allswell.errors import Bug
 from allswell.store.port import Kind
 
-Key = tuple[Kind, str]
+Row = tuple[Kind, str]
+Key = Row | tuple[Literal["claim"], str]
+"""A row, or the name of a claim: there is no row for that."""
 
 
 class Owner:
@@ -40,7 +42,7 @@ class _Row:
 
     def __init__(self) -> None:
         self.holders: dict[Owner, bool] = {}
-        self.waiters: deque[_Waiter] = deque()
+        self.waiters: list[_Waiter] = []
 
     def admits(self, owner: Owner, *, exclusive: bool) -> bool:
         """Whether the present holders leave room for this one."""
@@ -111,7 +113,7 @@ class LockTable:
                 row.holders[waiter.owner] = waiter.owner.held[key] = waiter.exclusive
                 waiter.owner.waits_for = None  # not only when it wakes up: it would seem to wait for itself till then
                 waiter.granted.set_result(None)
-            row.waiters.popleft()
+            del row.waiters[0]
         if not row.holders:
             self._rows.pop(key, None)
 

@@ -14,6 +14,9 @@ from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.tables import Draft
 from allswell.store.port import LOCK_ORDER, Changes, Kind, Wanted
 
+# Under names of their own: every look-up of a member in an enum's class costs as much as a call.
+_SPREAD, _RUN, _SERVICE, _AGENT, _QUESTION, _TASK, _LEASE = LOCK_ORDER
+
 
 class Rules:
     """What one transaction has done so far, as far as it decides what it may do next."""
@@ -24,6 +27,7 @@ class Rules:
         self._asked: dict[Key, bool] = {}
         """Every id that was to be locked, with whether exclusively: what does not exist cannot be held."""
         self._last: Kind | None = None
+        self._claimed = ""
         self._picked = False
         self._now_is_stale = False
         self._now_was_read = False
@@ -41,6 +45,12 @@ class Rules:
         if not skip:
             self._asked.update(dict.fromkeys(((kind, id_) for id_ in ids), exclusive))
 
+    def check_claimed(self, command: str) -> None:
+        """Claims are looked up before anything is locked, in their order: their names are locks too."""
+        if self._last is not None or self._picked or command < self._claimed:
+            raise Bug(f"find_claimed({command}) after a lock, or out of order: two of them could wait in a circle")
+        self._claimed = command
+
     def note_now(self) -> None:
         """The clock was read."""
         self._now_was_read = True
@@ -52,28 +62,29 @@ class Rules:
 
     def check_read(self, wanted: Wanted) -> None:
         """What is read was locked before."""
-        draft = self._draft
+        draft, held = self._draft, self._held
         for kind, ids in (
-            (Kind.SPREAD, wanted.spreads),
-            (Kind.RUN, wanted.runs),
-            (Kind.SERVICE, wanted.services),
-            (Kind.AGENT, wanted.agents),
-            (Kind.TASK, wanted.tasks),
-            (Kind.TASK, wanted.awaited),
-            (Kind.TASK, wanted.payloads),
-            (Kind.TASK, wanted.bars),
-            (Kind.TASK, [task for task, _ in wanted.attempts]),
+            (_SPREAD, wanted.spreads),
+            (_RUN, wanted.runs),
+            (_SERVICE, wanted.services),
+            (_AGENT, wanted.agents),
+            (_TASK, wanted.tasks),
+            (_TASK, wanted.awaited),
+            (_TASK, wanted.payloads),
+            (_TASK, wanted.bars),
+            (_TASK, [task for task, _ in wanted.attempts]),
         ):
             for id_ in ids:
-                self._must_be_locked(kind, id_, exists=draft.exists(kind, id_))
+                if (kind, id_) not in held:
+                    self._must_be_locked(kind, id_, exists=draft.exists(kind, id_))
         for question in wanted.questions:
             row = draft.questions.get(question)
             if row is None or _cover(row) not in self._held:
-                self._must_be_locked(Kind.QUESTION, question, exists=row is not None)
+                self._must_be_locked(_QUESTION, question, exists=row is not None)
         for task in wanted.leases:
             exists = draft.leases.get(task) is not None
-            if exists or (Kind.TASK, task) not in self._held:
-                self._must_be_locked(Kind.LEASE, task, exists=exists)
+            if exists or (_TASK, task) not in self._held:
+                self._must_be_locked(_LEASE, task, exists=exists)
 
     def _must_be_locked(self, kind: Kind, id_: str, *, exists: bool) -> None:
         if (kind, id_) in self._held or (not exists and (kind, id_) in self._asked):
@@ -86,9 +97,9 @@ class Rules:
     def check_put(self, changes: Changes) -> None:
         """What is made or replaced was to be locked, so that whoever has it is waited for in the order of locks."""
         for kind, ids in (
-            (Kind.SERVICE, [service.id for service in changes.new_services]),
-            (Kind.AGENT, [agent.id for agent in (*changes.new_agents, *changes.agents)]),
-            (Kind.AGENT, changes.drop_agents),
+            (_SERVICE, [service.id for service in changes.new_services]),
+            (_AGENT, [agent.id for agent in (*changes.new_agents, *changes.agents)]),
+            (_AGENT, changes.drop_agents),
         ):
             for id_ in ids:
                 if not self._asked.get((kind, id_), False):
@@ -99,27 +110,27 @@ class Rules:
         if self._now_is_stale:
             raise Bug("write after a lock that came after now: the time of the decision is stale")
         for kind, ids in (
-            (Kind.RUN, [run.id for run in changes.runs]),
-            (Kind.SERVICE, [service.id for service in changes.services]),
-            (Kind.TASK, [task.id for task, _ in changes.tasks]),
-            (Kind.LEASE, [lease.task for lease in changes.leases]),
-            (Kind.LEASE, [task for task, _ in changes.drop_leases]),
-            (Kind.SPREAD, changes.drop_spreads),
+            (_RUN, [run.id for run in changes.runs]),
+            (_SERVICE, [service.id for service in changes.services]),
+            (_TASK, [task.id for task, _ in changes.tasks]),
+            (_LEASE, [lease.task for lease in changes.leases]),
+            (_LEASE, [task for task, _ in changes.drop_leases]),
+            (_SPREAD, changes.drop_spreads),
         ):
             for id_ in ids:
                 self._must_be_alone((kind, id_))
         for question in changes.questions:
             if not self._is_alone(_cover(question)):
-                self._must_be_alone((Kind.QUESTION, question.id))
+                self._must_be_alone((_QUESTION, question.id))
         for question in changes.new_questions:
             self._must_be_alone(_cover(question))
         for task in _covered(changes):
-            self._must_be_alone((Kind.TASK, task))
+            self._must_be_alone((_TASK, task))
         for owner in (*(owner for owner, _ in changes.timers), *changes.drop_timers):
-            if not self._is_alone((Kind.RUN, owner)):
-                self._must_be_alone((Kind.TASK, owner))
+            if not self._is_alone((_RUN, owner)):
+                self._must_be_alone((_TASK, owner))
         for wait in changes.new_waits:
-            kind = Kind.TASK if wait.kind == "need" else Kind.QUESTION
+            kind = _TASK if wait.kind == "need" else _QUESTION
             if (kind, wait.target) not in self._held:
                 raise Bug(f"task {wait.task} would wait for {wait.target}, which is not locked")
 
@@ -135,7 +146,7 @@ class Rules:
 def _cover(question: Question) -> Key:
     """The lock that covers a question: that of what it is about."""
     service = question.service
-    return (Kind.TASK, str(question.task)) if service is None else (Kind.SERVICE, service)
+    return (_TASK, str(question.task)) if service is None else (_SERVICE, service)
 
 
 def _covered(changes: Changes) -> Iterable[str]:

@@ -16,6 +16,7 @@ from allswell.errors import Bug, Unavailable
 from allswell.store.call import LOOK_AGAIN, Call, Hearer
 from allswell.store.memory.database import Database, OnCommit
 from allswell.store.memory.transaction import MemoryTransaction
+from allswell.store.memory.turn import Turn, a_turn
 from allswell.store.memory.views import MemoryViews
 from allswell.store.port import CommitUnknown, Transaction
 from allswell.timing.clock import Clock, SystemClock
@@ -34,7 +35,7 @@ class AnswerLost(Exception):
 class Faults(Protocol):
     """The weather of one connection: each hook may wait, or raise `Unavailable` to break the connection."""
 
-    async def before(self, statement: str) -> None:
+    def before(self, statement: str) -> Awaitable[None] | None:
         """Before a statement or a view, by its name in the port; what it raises rolls the transaction back."""
         ...
 
@@ -62,8 +63,9 @@ class MemoryStore(MemoryViews):
         shared_clock: bool = False,
         database: Database | None = None,
         carry: Carry | None = None,
+        turn: Turn = a_turn,
     ) -> None:
-        self.database = database or Database(clock or SystemClock())
+        self.database = database or Database(clock or SystemClock(), turn)
         self.strict = strict
         self.faults = faults
         self.shared_clock = shared_clock
@@ -118,9 +120,13 @@ class MemoryStore(MemoryViews):
         if not self._is_open:
             raise Unavailable("the store is not open")
         if self.strict:
-            await asyncio.sleep(0)
+            turn = self.database.turn()
+            if turn is not None:
+                await turn
         if self.faults is not None:
-            await self.faults.before(statement)
+            weather = self.faults.before(statement)
+            if weather is not None:
+                await weather
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction and commit; roll back if it raises."""
@@ -141,14 +147,17 @@ class MemoryStore(MemoryViews):
         base = self.database
         ticket = str(tx.number)
         if self.strict:
-            await asyncio.sleep(0)
+            turn = self.database.turn()
+            if turn is not None:
+                await turn
         if self.faults is not None:
             try:
                 await self.faults.before_commit()
             except AnswerLost:
                 base.outcomes[ticket] = False
                 raise CommitUnknown(ticket) from None
-        base.apply(tx.draft, tx.entries)
+        if tx.written:
+            base.apply(tx.draft, tx.entries)
         self._end(tx)
         if base.on_commit is not None:
             base.on_commit(tx.written)

@@ -38,7 +38,8 @@ class Layer(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The row, or None."""
-        return self.own[key] if key in self.own else self.below.get(key)
+        own = self.own
+        return own[key] if own and key in own else self.below.get(key)
 
     def put(self, key: K, row: V | None) -> None:
         """Write or, with None, drop a row."""
@@ -46,8 +47,9 @@ class Layer(Generic[K, V]):
 
     def copy(self, keys: Iterable[K], into: dict[K, V]) -> None:
         """Read these rows; those that do not exist are left out."""
+        own, below = self.own, self.below
         for key in keys:
-            row = self.get(key)
+            row = own[key] if own and key in own else below.get(key)
             if row is not None:
                 into[key] = row
 

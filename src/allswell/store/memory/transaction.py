@@ -8,20 +8,18 @@ but rolling back is left.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from heapq import merge, nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
 from allswell.store.memory.database import Looking
-from allswell.store.memory.locks import Owner
+from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
@@ -33,6 +31,25 @@ if TYPE_CHECKING:
 
 _MADE_UNSEEN = (Kind.RUN, Kind.SERVICE, Kind.TASK, Kind.AGENT)
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
+
+
+class _Statement:
+    """Stands around each statement of a transaction: says that one is at work, and that it failed if it did."""
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, tx: MemoryTransaction) -> None:
+        self._tx = tx
+
+    def __enter__(self) -> None:
+        if self._tx.spoiled is not None:
+            raise self._tx.spoiled
+        self._tx.inside = True
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._tx.inside = False
+        if error is not None:
+            self._tx.spoiled = error
 
 
 class MemoryTransaction:
@@ -51,65 +68,60 @@ class MemoryTransaction:
         """Whether one of the methods below is at work."""
         self.spoiled: BaseException | None = None
         self._rules = Rules(self.owner, self.draft) if store.strict else None
-
-    @asynccontextmanager
-    async def _statement(self, name: str) -> AsyncIterator[None]:
-        if self.spoiled is not None:
-            raise self.spoiled
-        self.inside = True
-        try:
-            await self._store.give_way(name)
-            yield
-        except BaseException as error:
-            self.spoiled = error
-            raise
-        finally:
-            self.inside = False
+        self._statement = _Statement(self)
 
     async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
         """Lock rows (sorted by id) and return the ids that exist; with `skip`, only those free at once."""
-        async with self._statement("lock"):
+        with self._statement:
+            await self._store.give_way("lock")
             wanted = sorted(dict.fromkeys(ids))
             if not wanted:
                 return []
             if self._rules is not None:
                 self._rules.check_lock(kind, wanted, exclusive=not shared, skip=skip)
             seen = [id_ for id_ in wanted if self.draft.exists(kind, id_)]
-            looking = Looking(kind, seen)
-            self._base.looking[looking] = None
-            try:
-                return [
-                    id_ for id_ in seen if await self._lock_one(looking, kind, id_, skip=skip, exclusive=not shared)
-                ]
-            finally:
-                del self._base.looking[looking]
-
-    async def _lock_one(self, looking: Looking, kind: Kind, id_: str, *, skip: bool, exclusive: bool) -> bool:
-        key = (kind, id_)
-        locks = self._base.locks
-        if not locks.try_acquire(self.owner, key, exclusive=exclusive):
+            try_acquire, owner = self._base.locks.try_acquire, self.owner
             if skip:
-                return False
-            await locks.acquire(self.owner, key, exclusive=exclusive)
-        if key in looking.gone:
-            locks.release(self.owner, key)
-            return False
-        return True
+                return [id_ for id_ in seen if try_acquire(owner, (kind, id_), exclusive=not shared)]
+            for place, id_ in enumerate(seen):
+                if not try_acquire(owner, (kind, id_), exclusive=not shared):
+                    return seen[:place] + await self._wait_for(kind, seen[place:], exclusive=not shared)
+            return seen
+
+    async def _wait_for(self, kind: Kind, ids: Sequence[str], *, exclusive: bool) -> list[str]:
+        """Lock rows of which the first is another's; those that are dropped meanwhile are left out."""
+        locks = self._base.locks
+        looking = Looking(kind, ids)
+        self._base.looking[looking] = None
+        locked: list[str] = []
+        try:
+            for id_ in ids:
+                key = (kind, id_)
+                await locks.acquire(self.owner, key, exclusive=exclusive)
+                if key in looking.gone:
+                    locks.release(self.owner, key)
+                else:
+                    locked.append(id_)
+        finally:
+            del self._base.looking[looking]
+        return locked
 
     async def now(self) -> Millis:
         """The store's clock, read now; never less than it was before."""
-        async with self._statement("now"):
+        with self._statement:
+            await self._store.give_way("now")
             if self._rules is not None:
                 self._rules.note_now()
             return self._base.now()
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
         """Lock, read the clock, and read what was locked."""
-        return await take_in_turn(self, locks, wanted)
+        return take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as committed now, or as written by this transaction."""
-        async with self._statement("read"):
+        with self._statement:
+            await self._store.give_way("read")
             if self._rules is not None:
                 self._rules.check_read(wanted)
             return self._read(wanted)
@@ -141,7 +153,8 @@ class MemoryTransaction:
 
     async def write(self, changes: Changes) -> None:
         """Write every table once."""
-        async with self._statement("write"):
+        with self._statement:
+            await self._store.give_way("write")
             if self.xid is None:
                 self.xid = self._base.begin()
             if self._rules is not None:
@@ -160,7 +173,8 @@ class MemoryTransaction:
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
         """All lanes, and the services that something is or was held against."""
-        async with self._statement("lanes"):
+        with self._statement:
+            await self._store.give_way("lanes")
             services = {**self._base.tables.services, **dict(self.draft.services.made())}
             return list(self._base.lanes.values()), services
 
@@ -171,21 +185,25 @@ class MemoryTransaction:
 
         As in a database, looking and locking are two moments: someone else may have been quicker in between.
         """
-        async with self._statement("pick"):
+        with self._statement:
+            await self._store.give_way("pick")
             if self._rules is not None:
                 self._rules.note_pick()
             seen = list(islice(self._claimable(lanes, agent, outside), 2 * count))
-            if self._rules is not None:
-                await asyncio.sleep(0)
+            if self._rules is not None and (turn := self._base.turn()) is not None:
+                await turn
             free = (task for task in seen if self._try_lock(task))
             return list(islice(free, count))
 
     def _claimable(self, lanes: Sequence[int], agent: AgentId | None, outside: Sequence[RunId]) -> Iterator[TaskId]:
         ready, bars = self.draft.ready, self.draft.bars
-        order = self._base.tables.lane_order
-        committed = merge(*(order.get(lane, ()) for lane in dict.fromkeys(lanes)))
-        own = sorted((row.rank, task) for task, row in ready.made() if row.lane in lanes)
-        for _, task in merge((entry for entry in committed if entry[1] not in ready.own), own):
+        ranked = self._base.tables.lane_order
+        filled = [ranked[lane] for lane in dict.fromkeys(lanes) if ranked.get(lane)]
+        order: Iterable[tuple[int, TaskId]] = filled[0] if len(filled) == 1 else merge(*filled)
+        if ready.own:
+            own = sorted((row.rank, task) for task, row in ready.made() if row.lane in lanes)
+            order = merge((entry for entry in order if entry[1] not in ready.own), own)
+        for _, task in order:
             if agent is not None and agent in (bars.get(task) or ()):
                 continue
             row = self.draft.tasks.get(task) if outside else None
@@ -197,12 +215,15 @@ class MemoryTransaction:
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""
-        async with self._statement("find_due"):
+        with self._statement:
+            await self._store.give_way("find_due")
             timers = self.draft.timers
-            committed = (entry for entry in self._base.tables.timer_order if entry[1] not in timers.own)
-            own = sorted((due, owner) for owner, due in timers.made())
+            order: Iterable[tuple[Millis, str]] = self._base.tables.timer_order
+            if timers.own:
+                own = sorted((due, owner) for owner, due in timers.made())
+                order = merge((entry for entry in order if entry[1] not in timers.own), own)
             found: list[Due] = []
-            for due, owner in merge(committed, own):
+            for due, owner in order:
                 if due > now or len(found) >= limit:
                     break
                 lease = self.draft.leases.get(TaskId(owner))
@@ -211,7 +232,8 @@ class MemoryTransaction:
 
     async def find_spreads(self, limit: int) -> Sequence[str]:
         """Consequences still to be worked off, the oldest first."""
-        async with self._statement("find_spreads"):
+        with self._statement:
+            await self._store.give_way("find_spreads")
             spreads = self.draft.spreads
             numbered = [(spreads.below[id_][0], id_) for id_ in spreads.seen(spreads.below)]
             numbered += [(number, id_) for id_, (number, _) in spreads.made()]
@@ -219,12 +241,14 @@ class MemoryTransaction:
 
     async def find_waiting(self, target: str, limit: int) -> Sequence[TaskId]:
         """Tasks that wait for this task."""
-        async with self._statement("find_waiting"):
+        with self._statement:
+            await self._store.give_way("find_waiting")
             return list(islice(self.draft.waiting_for(target), limit))
 
     async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
         """Open tasks of a run."""
-        async with self._statement("find_open"):
+        with self._statement:
+            await self._store.give_way("find_open")
             tasks = self.draft.tasks
             found = list(islice(tasks.seen(self._base.tables.open_by_run.get(run, ())), limit))
             found += [id_ for id_, task in tasks.made() if task.run == run and task.state == OPEN]
@@ -232,21 +256,30 @@ class MemoryTransaction:
 
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""
-        async with self._statement("find_questions"):
+        with self._statement:
+            await self._store.give_way("find_questions")
             questions = self.draft.questions
             found = list(questions.seen(self._base.tables.open_questions.get(task, ())))
             return found + [id_ for id_, row in questions.made() if row.task == task and row.closed_at is None]
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
-        """Tasks whose current lease this claim command made."""
-        async with self._statement("find_claimed"):
+        """Tasks whose current lease this claim command made; others who ask for it wait."""
+        with self._statement:
+            await self._store.give_way("find_claimed")
+            if self._rules is not None:
+                self._rules.check_claimed(command)
+            locks = self._base.locks
+            key: Key = ("claim", command)
+            if not locks.try_acquire(self.owner, key, exclusive=True):
+                await locks.acquire(self.owner, key, exclusive=True)
             leases = self.draft.leases
             found = list(leases.seen(self._base.tables.claimed.get(command, ())))
             return found + [task for task, lease in leases.made() if lease.command == command]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
-        async with self._statement("find_leases"):
+        with self._statement:
+            await self._store.give_way("find_leases")
             leases = self.draft.leases
             order = self._base.tables.lease_order
             committed = leases.seen(islice(order, bisect_right(order, TaskId(after)), None))

@@ -15,7 +15,7 @@ from allswell.domain.names import TaskId
 from allswell.domain.task import Wait
 from allswell.errors import Bug
 from allswell.store.memory.database import Database
-from allswell.store.memory.locks import Key
+from allswell.store.memory.locks import Row
 from allswell.store.memory.tables import Draft, Layer
 from allswell.store.port import Changes, Entry, Kind, Position
 
@@ -23,20 +23,30 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def insertions(changes: Changes) -> Iterator[tuple[Key, bool]]:
+def insertions(changes: Changes) -> Iterator[tuple[Row, bool]]:
     """The keys that these changes make, each with whether it must be new."""
-    yield from (((Kind.RUN, run.id), True) for run in changes.new_runs)
-    yield from (((Kind.SERVICE, service.id), True) for service in changes.new_services)
-    dropped_agents = frozenset(changes.drop_agents)
-    yield from (((Kind.AGENT, agent.id), agent.id not in dropped_agents) for agent in changes.new_agents)
-    yield from (((Kind.AGENT, agent.id), False) for agent in changes.agents)
-    yield from (((Kind.AGENT, agent), False) for agent in changes.drop_agents)
-    yield from (((Kind.QUESTION, question.id), True) for question in changes.new_questions)
-    yield from (((Kind.TASK, task.id), True) for task, _ in changes.new_tasks)
-    yield from (((Kind.TASK, made.task.id), True) for made in changes.recorded)
-    dropped = {task for task, _ in changes.drop_leases}
-    yield from (((Kind.LEASE, lease.task), lease.task not in dropped) for lease in changes.new_leases)
-    yield from (((Kind.SPREAD, spread.id), spread.id not in changes.drop_spreads) for spread in changes.new_spreads)
+    for run in changes.new_runs:
+        yield (Kind.RUN, run.id), True
+    for service in changes.new_services:
+        yield (Kind.SERVICE, service.id), True
+    for agent in changes.new_agents:
+        yield (Kind.AGENT, agent.id), agent.id not in changes.drop_agents
+    for agent in changes.agents:
+        yield (Kind.AGENT, agent.id), False
+    for dropped in changes.drop_agents:
+        yield (Kind.AGENT, dropped), False
+    for question in changes.new_questions:
+        yield (Kind.QUESTION, question.id), True
+    for task, _ in changes.new_tasks:
+        yield (Kind.TASK, task.id), True
+    for made in changes.recorded:
+        yield (Kind.TASK, made.task.id), True
+    if changes.new_leases:
+        ended = {task for task, _ in changes.drop_leases}
+        for lease in changes.new_leases:
+            yield (Kind.LEASE, lease.task), lease.task not in ended
+    for spread in changes.new_spreads:
+        yield (Kind.SPREAD, spread.id), spread.id not in changes.drop_spreads
 
 
 def enter(changes: Changes, draft: Draft, base: Database, xid: int) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import select
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -24,6 +25,9 @@ Answer = psycopg.Cursor[tuple[Any, ...]]
 
 _PREPARED_MAX = 300
 """More than there are statements: none is ever prepared twice."""
+
+
+_GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
 class Address:
@@ -106,6 +110,7 @@ class Line:
         """Of this very connection: nothing is done on it after a commit whose answer was lost."""
         self._mode = ExitStack()
         self._pipeline: psycopg.Pipeline | None = None
+        self._prepared: dict[bytes, bytes] = {}
         # A handle of our own: the number of the driver's may belong to something else by the time we cut.
         self._socket = socket.socket(fileno=socket.dup(connection.fileno()))
 
@@ -121,6 +126,53 @@ class Line:
             self.connection.close()
             raise
         return answers
+
+    def ask_once(self, query: bytes, values: Sequence[bytes | None], seconds: float) -> pq.abc.PGresult:
+        """One statement that commits by itself, all in text, with as little around it as there can be.
+
+        For what is done once for every step: the driver's own way takes as long as a fast disk takes for the commit.
+        The wait is bounded here, as threads do it that nobody else watches. A failure closes the connection.
+        """
+        try:
+            if self._pipeline is None:
+                self._pipeline = self._mode.enter_context(self.connection.pipeline())
+            line = self.connection.pgconn
+            if self.connection.prepare_threshold is None:  # a pooler is in between: the next session may not know it
+                line.send_query_params(query, values)
+            else:
+                name = self._prepared.get(query)
+                if name is None:
+                    name = self._prepared[query] = b"allswell_%d" % len(self._prepared)
+                    line.send_prepare(name, query)
+                line.send_query_prepared(name, values)
+            line.pipeline_sync()
+            return self._answered(line, time.monotonic() + seconds)
+        except BaseException:  # also one that interrupts the wait: what the server still says would be taken for more
+            self.connection.close()
+            raise
+
+    def _answered(self, line: pq.abc.PGconn, until: float) -> pq.abc.PGresult:
+        """The last answer before the sync."""
+        poll = select.poll()
+        poll.register(line.socket, select.POLLIN | (select.POLLOUT if line.flush() else 0))
+        answer: pq.abc.PGresult | None = None
+        while True:
+            while line.is_busy():
+                if not poll.poll(max(0.0, until - time.monotonic()) * 1_000):
+                    raise psycopg.OperationalError("the server did not answer in time")
+                line.consume_input()
+                if not line.flush():
+                    poll.modify(line.socket, select.POLLIN)
+            found = line.get_result()
+            if found is None:
+                continue  # the end of one statement's answers
+            if found.status == pq.ExecStatus.PIPELINE_SYNC:
+                break
+            if found.status not in _GOOD:
+                raise psycopg.errors.error_from_result(found)
+            answer = found
+        assert answer is not None  # noqa: S101 - for the type checker: every statement is answered before the sync
+        return answer
 
     def roll_back(self) -> None:
         """Undo the transaction under way, if there is one; a failure closes the connection."""

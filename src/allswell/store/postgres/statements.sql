@@ -307,6 +307,10 @@ SELECT id FROM allswell.task WHERE run = $1::text AND ended_at IS NULL ORDER BY 
 -- name: find_questions
 SELECT id FROM allswell.question WHERE task = $1::text AND closed_at IS NULL ORDER BY id
 
+-- name: lock_claim
+-- There is no row for a claim, so its name is locked; the number keeps it apart from locks of others.
+SELECT pg_advisory_xact_lock(hashtextextended($1::text, 7020105162343935084))
+
 -- name: find_claimed
 SELECT task FROM (SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' OFFSET 0) AS l ORDER BY task
 
@@ -387,23 +391,20 @@ FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, l
 
 -- name: record
 -- The short way: a finished task and its event, if the flow is still held under this token. A lease that goes waits for
--- us, or we for it: then it is not there any more, and nothing is written. How many tasks were made, and the time.
+-- us, or we for it: then it is not there any more, and nothing is written. The time, if it was.
 WITH fence AS (
     SELECT set_config('synchronous_commit', 'on', true) FROM allswell.lease
     WHERE task = $1::text AND token = $2::bigint FOR SHARE
 ), made AS (
     INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload,
                                rank, result, attempt)
-    SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank, result, attempt
+    SELECT $5::text, $6::text, $7::text, $8::text, $9::integer, $10::integer, $11::text, $12::bigint, $13::bigint,
+           $14::text, $15::text, $16::text, $17::bigint, $18::text, $19::text
     FROM fence
-    CROSS JOIN json_to_recordset($3::json) AS x(id text, name text, run text, role text, lane integer, priority integer,
-                                                state text, created_at bigint, ended_at bigint, spec text, record text,
-                                                payload text, rank bigint, result text, attempt text)
-    RETURNING 1
 ), told AS (
-    INSERT INTO allswell.journal (at, events) SELECT $4::bigint, $5::text FROM fence RETURNING 1
+    INSERT INTO allswell.journal (at, events) SELECT $3::bigint, $4::text FROM fence
 )
-SELECT (SELECT count(*) FROM made), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM told
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM fence
 
 -- name: update_tasks
 -- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.

@@ -46,6 +46,7 @@ from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
 
+_RECORD = SQL["record"].encode()
 _DECISIONS, _CHECKINS, _LOOKING = (
     ("decisions 1", "decisions 2", "decisions 3"),
     ("check-ins",),
@@ -179,21 +180,21 @@ class PostgresStore(PostgresViews):
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: one statement, which commits by itself if the flow's holder is the same."""
-        changes = decide(believed, self._clock.guess())
-        if changes is None:
+        values = self._values(believed, decide)
+        if values is None:
             return False
-        job = self._short_way(short_record(believed.task, believed.token, changes))
+        bound = self._settings.transact_timeout
         desk = self._quiet_desk(_DECISIONS)
-        return await desk.call(job, timeout=self._settings.transact_timeout, what="a step (transact_timeout)")
+        return await desk.call(lambda line: self._record(line, values), timeout=bound, what="a step (transact_timeout)")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: by a connection for such threads, one after the other.
 
         The caller does the sending itself: to hand it to another thread and to be woken again costs as much as the
-        commit. It is bounded by what every connection carries so that a dead peer is noticed.
+        commit. It waits for the answer no longer than for any unit of work.
         """
-        changes = None if os.getpid() != self._process else decide(believed, self._clock.guess())
-        if changes is None or self._closed or not self._visiting.acquire(timeout=patience):
+        values = None if os.getpid() != self._process else self._values(believed, decide)
+        if values is None or self._closed or not self._visiting.acquire(timeout=patience):
             return False
         try:
             line = self._visitor
@@ -201,23 +202,27 @@ class PostgresStore(PostgresViews):
                 if line is not None:
                     line.close()
                 line = self._visitor = Line(self._connect())
-            return self._short_way(short_record(believed.task, believed.token, changes))(line)
+            return self._record(line, values)
         finally:
             self._visiting.release()
 
-    def _short_way(self, statement: Statement) -> Callable[[Line], bool]:
-        def job(line: Line) -> bool:
-            try:
-                (answer,) = line.ask([statement])
-                found = answer.fetchall()
-            except psycopg.Error as error:
-                raise explain(error, self._address.place) from error
-            if not found:
-                return False
-            self._clock.see(found[0][1])
-            return bool(found[0][0])
+    def _values(self, believed: Lease, decide: Decide) -> list[bytes | None] | None:
+        changes = decide(believed, self._clock.guess())
+        if changes is None:
+            return None
+        (made,), (event,) = changes.recorded, changes.events
+        return short_record(believed.task, believed.token, made, event, changes.at)
 
-        return job
+    def _record(self, line: Line, values: list[bytes | None]) -> bool:
+        try:
+            answer = line.ask_once(_RECORD, values, self._settings.transact_timeout)
+        except psycopg.Error as error:
+            raise explain(error, self._address.place) from error
+        moment = answer.get_value(0, 0) if answer.ntuples else None
+        if moment is None:
+            return False
+        self._clock.see(int(moment))
+        return True
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place, asked on a new connection until the server knows."""

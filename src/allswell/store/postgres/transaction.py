@@ -181,7 +181,8 @@ class PostgresTransaction:
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
         """Tasks whose current lease this claim command made."""
-        return [TaskId(task) for task in _column(self._ask("find_claimed", command))]
+        _, found = self._ask_all((SQL["lock_claim"], (command,)), (SQL["find_claimed"], (command,)))
+        return [TaskId(task) for task in _column(found)]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""

@@ -69,10 +69,10 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     note: str = ""
 
 
-def short_record(task: TaskId, token: Token, changes: Changes) -> Statement:
-    """A finished task and its event as the one statement `record`."""
-    made = json([_recorded(one) for one in changes.recorded])
-    return _plain("record", task, token, made, changes.at, json(changes.events))
+def short_record(task: TaskId, token: Token, made: Finished, event: Event, at: Millis) -> list[bytes | None]:
+    """A finished task and its event as the values of `record`."""
+    row = msgspec.structs.astuple(_recorded(made))
+    return [None if value is None else str(value).encode() for value in (task, token, at, json([event]), *row)]
 
 
 def writes(changes: Changes) -> list[Statement]:

@@ -76,11 +76,6 @@ class RowCache:
                 here.append(id_)
         return here, unknown
 
-    def lease(self, id_: TaskId) -> Lease | None:
-        """A task's lease, if it is known that there is one."""
-        row = self._known.get(id_)
-        return None if row is None else row.lease
-
     def give_tasks(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
         """Fill in the tasks that are known; the rest must be read."""
         missing = []

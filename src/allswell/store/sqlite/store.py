@@ -169,9 +169,9 @@ class SqliteStore:
             raise CommitUnknown(ticket) from None
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
-        """The short way to record a step: decided on the lease as it is, in the writer's thread."""
-        flow, writer = believed.task, self._writer
-        return await self._call(self._running()[0], lambda: writer.record(flow, decide), "a step")
+        """The short way to record a step: in the writer's thread."""
+        writer = self._writer
+        return await self._call(self._running()[0], lambda: writer.record(believed, decide), "a step")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: by a connection for such threads, one after the other.
@@ -189,7 +189,7 @@ class SqliteStore:
                 )
                 visitor.join()
                 self._visitor = visitor
-            return self._visitor.record(believed.task, decide)
+            return self._visitor.record(believed, decide)
         finally:
             self._visiting.release()
 

@@ -21,7 +21,6 @@ from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
-from allswell.store.shortcut import Decide
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
@@ -286,28 +285,12 @@ class SqliteTransaction:
         return [QuestionId(question) for question in self._column(SQL["find_questions"], task)]
 
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
-        """Tasks whose current lease this claim command made."""
+        """Tasks whose current lease this claim command made; nobody else can ask before this is over."""
         return [TaskId(task) for task in self._column(SQL["find_claimed"], command)]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id."""
         return [TaskId(task) for task in self._column(SQL["find_leases"], after, limit)]
-
-    def record(self, flow: TaskId, decide: Decide) -> bool:
-        """Write what is decided on a flow's lease alone; False if nothing is."""
-        lease = self._cache.lease(flow)
-        if lease is None:
-            lease = next((Lease(*row) for row in self._by_id("read_lease", [flow])), None)
-        at, last = self._newest()
-        changes = decide(lease, self._clock.now(at))
-        if changes is None:
-            return False
-        for made in changes.recorded:
-            self._connection.execute(SQL["insert_recorded"], rows.recorded(made))
-        for row in rows.new_events(changes.events, changes.at, last):
-            self._connection.execute(SQL["insert_events"], row)
-        self._cache.last = (changes.at, last + len(changes.events))
-        return True
 
     def intern_lane(self, role: str, services: tuple[str, ...]) -> int:
         """The number of a lane, made if it is new."""

@@ -16,11 +16,11 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TypeVar
 
-from allswell.domain.names import TaskId
+from allswell.domain.lease import Lease
 from allswell.errors import Unavailable
 from allswell.store.drive import drive
 from allswell.store.shortcut import Decide
-from allswell.store.sqlite import schema
+from allswell.store.sqlite import rows, schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
@@ -30,6 +30,7 @@ from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, las
 from allswell.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
+_RECORD = SQL["record"]
 
 
 class Stage(Enum):
@@ -110,6 +111,7 @@ class Writer:
                     connection.execute("BEGIN IMMEDIATE")
                     schema.upgrade(connection, self._database)
                     connection.execute("COMMIT")
+                    _can_record(connection)
                     renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
                     self._clock.now(max(last_of(connection)[0], renewed))
                 except BaseException:
@@ -124,6 +126,7 @@ class Writer:
         self._turnstile.open()
         with translated(self._database, self._busy_timeout):
             self._connection = connect_writer(self._database, self._busy_timeout, one_thread=False)
+            _can_record(self._connection)
             self._connection.execute("PRAGMA synchronous = FULL")
         self._full = True
 
@@ -154,26 +157,26 @@ class Writer:
         finally:
             unit.end(committed=committed)
 
-    def record(self, flow: TaskId, decide: Decide) -> bool:
-        """The short way to record a step; False, or an error: nothing of it stays."""
+    def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way to record a step: one statement; False, or an error: nothing of it stays."""
         connection = self._connection
         if connection is None or not self._full:
             return False
+        changes = decide(believed, self._clock.now(0))
+        if changes is None:
+            return False
+        (made,), events = changes.recorded, rows.text(changes.events)
+        row = (believed.task, believed.token, changes.at, events, *rows.recorded(made))
         self._turnstile.enter()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            recorded = SqliteTransaction(connection, self._clock, self._lanes, self._cache).record(flow, decide)
-            connection.execute("COMMIT" if recorded else "ROLLBACK")
-        except BaseException as error:
-            self._cache.clear()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise translate(error, self._database, self._busy_timeout) from error
-            raise
+            before = connection.total_changes
+            connection.execute(_RECORD, row)
+        except sqlite3.Error as error:
+            raise translate(error, self._database, self._busy_timeout) from error
         finally:
             self._turnstile.leave()
-        return recorded
+        self._cache.last = None  # there is a newer event than the one it knows of
+        return connection.total_changes != before
 
     def _transact(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
         connection = self._connection
@@ -196,6 +199,11 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         return result
+
+
+def _can_record(connection: sqlite3.Connection) -> None:
+    connection.execute(SQL["make_recording"])
+    connection.execute(SQL["make_record"])
 
 
 async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:

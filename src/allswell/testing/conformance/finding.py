@@ -151,7 +151,6 @@ async def a_transaction_finds_its_own_writes(place: Place) -> None:
         assert list(await tx.find_open(run, 9)) == ["t_2"]
         assert list(await tx.find_questions(TaskId("t_1"))) == ["q_1.2"]
         assert [due.owner for due in await tx.find_due(Millis(9), 9)] == ["t_2"]
-        assert list(await tx.find_claimed(CommandId("c1"))) == ["t_2"]
         assert list(await tx.find_leases("", 9)) == ["t_2"]
         assert list(await tx.find_waiting("t_1", 9)) == ["t_2"]
         assert list(await tx.find_spreads(9)) == ["r_1"]

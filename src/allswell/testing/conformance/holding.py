@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.task import Bar
 from allswell.errors import AllswellError, Bug
 from allswell.store.port import Changes, Conflict, Kind, Store, Transaction, Wanted
@@ -275,6 +275,34 @@ async def of_two_equal_submits_one_conflicts(place: Place) -> None:
     assert all(answer in ("made", "there") or isinstance(answer, Conflict) for answer in answers), answers
 
 
+async def a_claim_that_comes_twice_is_looked_up_by_one_at_a_time(place: Place) -> None:
+    """Whoever asks for the same claim waits, and then finds what was granted on it."""
+    place.needs_concurrency()
+    claim = CommandId("c1")
+    held, asking = threading.Event(), threading.Event()
+
+    async def holder(tx: Transaction) -> None:
+        assert not await tx.find_claimed(claim)
+        held.set()
+        await linger(tx, asking.is_set)
+        for _ in range(50):  # time enough for the other to find nothing, if it did not wait
+            await tx.lanes()
+        await take(tx, {Kind.TASK: ["t_1"], Kind.LEASE: ["t_1"]})
+        await tx.write(Changes(new_leases=[rows.lease("t_1", command=claim)], at=await tx.now()))
+
+    async def other(tx: Transaction) -> list[TaskId]:
+        asking.set()
+        return list(await tx.find_claimed(claim))
+
+    async with place.two_stores() as (first, second):
+        await write(first, rows.new_tasks(rows.task("t_1")))
+        holding = asyncio.ensure_future(first.transact(holder))
+        await until(second, held.is_set, holding)
+        found = await second.transact(other)
+        await holding
+    assert found == ["t_1"]
+
+
 async def of_two_first_records_of_an_agent_one_conflicts(place: Place) -> None:
     """Two transactions find nothing held against an agent: the second to write must look again, or a miss is lost."""
     place.needs_concurrency()
@@ -342,6 +370,7 @@ CASES: tuple[Case, ...] = (
     locked_rows_are_skipped_on_request,
     shared_locks_live_together,
     of_two_equal_submits_one_conflicts,
+    a_claim_that_comes_twice_is_looked_up_by_one_at_a_time,
     of_two_first_records_of_an_agent_one_conflicts,
     of_two_who_make_the_same_service_one_conflicts,
     a_service_covers_its_questions,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import msgspec
 
@@ -52,8 +52,14 @@ class Sky:
     def __init__(self, chance: random.Random, chronicle: Chronicle, levels: Levels) -> None:
         self.chance = chance
         self.chronicle = chronicle
-        self.levels = levels
+        self.set_in(levels)
         self.outage_until = 0.0
+
+    def set_in(self, levels: Levels) -> None:
+        """From now on the weather is this bad."""
+        self.levels = levels
+        self.trouble = levels.broken + levels.slow
+        """The share of statements to which anything happens."""
 
 
 class Weather:
@@ -62,46 +68,56 @@ class Weather:
     def __init__(self, sky: Sky) -> None:
         self._sky = sky
         self.cut_until = 0.0
+        self._loop = asyncio.get_running_loop()
+        self.paused = False
+        """Whether the process stands still."""
         self._awake = asyncio.Event()
         self._awake.set()
 
-    @property
-    def paused(self) -> bool:
-        """Whether the process stands still."""
-        return not self._awake.is_set()
-
     def pause(self) -> None:
         """Stop the process where it is."""
+        self.paused = True
         self._awake.clear()
 
     def resume(self) -> None:
         """Let it go on, believing what it believed before."""
+        self.paused = False
         self._awake.set()
 
     async def awake(self) -> None:
         """Return while the process runs; a paused one waits here."""
         await self._awake.wait()
 
-    async def before(self, statement: str) -> None:
-        """Every statement: the process may stand still, the line may be cut, slow or lost."""
+    def before(self, statement: str) -> Awaitable[None] | None:
+        """Every statement: the process may stand still, the line may be cut, slow or lost; mostly it just goes on."""
+        sky = self._sky
+        now = self._loop.time()
+        if self.paused or now < self.cut_until or now < sky.outage_until:
+            return self._held_up(statement)
+        drawn = sky.chance.random()
+        return None if drawn >= sky.trouble else self._trouble(drawn)
+
+    async def _held_up(self, statement: str) -> None:
         if self.paused:
             if statement.startswith(_OUTSIDE):
                 await self.awake()
             else:
                 await self._stand()
         sky = self._sky
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if now < self.cut_until or now < sky.outage_until:
             await asyncio.sleep(1.0)
             raise Unavailable("the store cannot be reached")
         drawn = sky.chance.random()
-        levels = sky.levels
-        if drawn < levels.broken:
+        if drawn < sky.trouble:
+            await self._trouble(drawn)
+
+    async def _trouble(self, drawn: float) -> None:
+        if drawn < self._sky.levels.broken:
             self._strike("statement_broken")
             raise Unavailable("the connection broke")
-        if drawn < levels.broken + levels.slow:
-            self._strike("statement_slow")
-            await asyncio.sleep(round(10 ** (sky.chance.random() * 3.3 - 3), 3))
+        self._strike("statement_slow")
+        await asyncio.sleep(round(10 ** (self._sky.chance.random() * 3.3 - 3), 3))
 
     async def _stand(self) -> None:
         try:
@@ -112,7 +128,9 @@ class Weather:
 
     async def before_commit(self) -> None:
         """The commit is on its way."""
-        await self.before("commit")
+        weather = self.before("commit")
+        if weather is not None:
+            await weather
         drawn = self._sky.chance.random()
         levels = self._sky.levels
         if drawn < levels.commit_refused:
@@ -130,7 +148,7 @@ class Weather:
 
     def carry(self) -> Sequence[float]:
         """A wake-up call to the other processes: it may arrive, or not, or late, or twice."""
-        if self.paused or asyncio.get_running_loop().time() < max(self.cut_until, self._sky.outage_until):
+        if self.paused or self._loop.time() < max(self.cut_until, self._sky.outage_until):
             return ()
         chance = self._sky.chance
         if chance.random() >= self._sky.levels.calls:

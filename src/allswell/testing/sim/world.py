@@ -138,7 +138,7 @@ class World:
     def _build(self, loop: DeterministicLoop) -> None:
         shared = self.chance.random() < 0.5
         self.store_clock = VirtualClock()
-        store = MemoryStore(clock=self.store_clock, strict=True, shared_clock=shared)
+        store = MemoryStore(clock=self.store_clock, strict=True, shared_clock=shared, turn=loop.turn)
         self.store = store
         self.ledger = Ledger(store.database, self.chronicle, loop.time)
         store.on_commit = self._committed
@@ -165,7 +165,7 @@ class World:
         weather = asyncio.create_task(self._chaos())
         await asyncio.sleep(self.hours * 3600)
         weather.cancel()
-        self.sky.levels = CALM
+        self.sky.set_in(CALM)
         self.sky.outage_until = 0.0
         self.calm = self.load.calm = True
         for process in self.processes:

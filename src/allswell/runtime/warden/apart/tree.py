@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 _FREEZES = 40
 """Looks at a tree that keeps forking before the signal goes to those who were found; the caller comes again."""
+_SHORT = 2_048
+"""Bytes. A piece ends where the next entry would not fit; none is so long that a shorter piece was not the last."""
 _HAS_LISTS = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - pathlib is as big as all of this
 
 
@@ -38,6 +40,8 @@ def read(path: str) -> bytes:
         pieces = []
         while piece := os.read(handle, 4_096):
             pieces.append(piece)
+            if len(piece) < _SHORT:
+                break
         return b"".join(pieces)
     except OSError:  # it ended while we read
         return b""
@@ -45,40 +49,63 @@ def read(path: str) -> bytes:
         os.close(handle)
 
 
+def state_of(pid: int) -> list[bytes] | None:
+    """What the kernel says of a process in its `stat`, from the state on; None if it is no more."""
+    line = read(f"/proc/{pid}/stat")
+    # The name stands in parentheses and may contain anything, spaces and parentheses too.
+    return line[line.rindex(b")") + 2 :].split() if line else None
+
+
 def look(pid: int) -> Seen | None:
     """A process as it is now; None if it is no more."""
-    line = read(f"/proc/{pid}/stat")
-    if not line:
-        return None
-    # The name stands in parentheses and may contain anything, spaces and parentheses too.
-    fields = line[line.rindex(b")") + 2 :].split()
+    fields = state_of(pid)
+    return None if fields is None else _seen(fields)
+
+
+def _seen(fields: list[bytes]) -> Seen:
     return Seen(fields[0].decode(), int(fields[1]), int(fields[19]))
 
 
 def below(root: int) -> dict[int, Seen]:
     """Every process below another, zombies too, parents before their children."""
-    found: dict[int, Seen] = {}
-    level = [root]
+    return {pid: _seen(fields) for pid, fields in states_below(root).items()}
+
+
+def states_below(root: int, *, quick: bool = False) -> dict[int, list[bytes]]:
+    """The same, with all that the kernel says of each.
+
+    A quick look believes that a process with one thread has got no second one since: good enough to see how things are.
+    """
+    found: dict[int, list[bytes]] = {}
+    level = [(root, 0)]
     lists = None if _HAS_LISTS else _by_parent()
     while level:
         following = []
-        for parent in level:
-            for pid in _children(parent) if lists is None else lists.get(parent, []):
-                seen = look(pid)
+        for parent, threads in level:
+            for pid in _children(parent, threads) if lists is None else lists.get(parent, []):
+                fields = state_of(pid)
                 # Checked again: since its parent named it, it may have ended, and its number may be somebody else's.
-                if seen is not None and pid not in found and (seen.parent == root or seen.parent in found):
-                    found[pid] = seen
-                    following.append(pid)
+                if fields is not None and pid not in found and ((above := int(fields[1])) == root or above in found):
+                    found[pid] = fields
+                    following.append((pid, int(fields[17]) if quick else 0))
         level = following
     return found
 
 
-def _children(pid: int) -> list[int]:
+def threads_of(pid: int, count: int = 0) -> list[str]:
+    """The numbers of a process's threads; where there is certainly one, it is its own."""
+    if count == 1:
+        return [str(pid)]
     try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
         return []
-    return [int(child) for thread in threads for child in read(f"/proc/{pid}/task/{thread}/children").split()]
+
+
+def _children(pid: int, threads: int) -> list[int]:
+    """Whom a process has started; each of its threads has a list of its own."""
+    lists = [read(f"/proc/{pid}/task/{thread}/children") for thread in threads_of(pid, threads)]
+    return [int(child) for one in lists for child in one.split()]
 
 
 def _by_parent() -> dict[int, list[int]]:

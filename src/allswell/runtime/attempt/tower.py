@@ -1,0 +1,94 @@
+"""What the attempts of one process share, so that two hundred of them cost little more than twenty.
+
+Evidence is gathered for all of them together: one thread hears what they print (`evidence.Room`), one walk through
+/proc looks at every tree whose turn it is, and a folder in which several work is looked at once for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from allswell.domain.evidence import Process
+from allswell.runtime.evidence import Room, WorkLook, look_at
+from allswell.runtime.evidence.work import Prints
+
+_ON_THE_SECOND = 2.0
+"""Seconds between two looks, from which on they are taken on the full second, together with those of others."""
+_KEPT = 60.0
+"""Seconds after which nobody wants a look any more."""
+
+Tree = Mapping[tuple[int, int], Process]
+
+
+class Seen(NamedTuple):
+    """A folder at one moment."""
+
+    prints: Prints
+    took: float
+    """Seconds that the look took: whoever looks often should mind it."""
+
+
+class Tower:
+    """Looks for many; made on the loop that they live on."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        self._loop = asyncio.get_running_loop()
+        self._wanted: list[tuple[int, asyncio.Future[Tree]]] = []
+        self._walking: asyncio.Task[None] | None = None
+        self._folders: dict[object, tuple[float, asyncio.Future[Seen]]] = {}
+        """The last look at each folder, with the moment at which it began."""
+
+    def close(self) -> None:
+        """Nobody is watched from here any more."""
+        self.room.close()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep for about so long, until a moment at which others look, too."""
+        now = self._loop.time()
+        await asyncio.sleep(seconds if seconds < _ON_THE_SECOND else math.floor(now + seconds) - now)
+
+    async def look_at(self, reaper: int) -> Tree:
+        """A process tree; all that are wanted at the same moment are read by one call of a thread."""
+        wanted: asyncio.Future[Tree] = self._loop.create_future()
+        self._wanted.append((reaper, wanted))
+        if self._walking is None or self._walking.done():
+            self._walking = self._loop.create_task(self._walk())
+        return await wanted
+
+    async def _walk(self) -> None:
+        while self._wanted:
+            turn, self._wanted = self._wanted, []
+            reading = self._loop.run_in_executor(None, _read_all, [reaper for reaper, _ in turn])
+            await asyncio.wait([reading])
+            for number, (_, wanted) in enumerate(turn):
+                if wanted.done():
+                    continue  # its attempt has ended meanwhile
+                error = reading.exception()
+                if error is None:
+                    wanted.set_result(reading.result()[number])
+                else:
+                    wanted.set_exception(error)
+
+    async def look_at_work(self, look: WorkLook, *, since: float) -> Seen:
+        """A folder as it was at some moment after `since`, on the loop's clock."""
+        began, seen = self._folders.get(look.about, (-math.inf, None))
+        if seen is None or began < since:
+            began = self._loop.time()
+            self._folders = {about: kept for about, kept in self._folders.items() if kept[0] > began - _KEPT}
+            seen = self._loop.run_in_executor(None, _timed, look)
+            self._folders[look.about] = (began, seen)
+        return await asyncio.shield(seen)  # others may wait for the same
+
+
+def _read_all(reapers: list[int]) -> list[Tree]:
+    return [look_at(reaper) for reaper in reapers]
+
+
+def _timed(look: WorkLook) -> Seen:
+    began = time.monotonic()
+    return Seen(look.look(), time.monotonic() - began)

@@ -1,0 +1,68 @@
+"""One attempt in its slot, on virtual time: with the thresholds that are shipped, however long they are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from allswell.domain.fleet import AgentSpec, Fleet
+from allswell.domain.names import AgentId
+from allswell.runtime.agents.work import Work
+from allswell.runtime.attempt import Tower
+from allswell.runtime.receipts import Home
+from allswell.runtime.supervisor import Plan
+from allswell.runtime.supervisor.attending import Attendance, Shared
+from allswell.runtime.supervisor.plan import Slot
+from tests.engine.stage import Stage, play
+
+NUDGED: list[str] = []
+
+
+async def checks_in_once(work: Work) -> None:
+    """Silent for a hundred seconds, then a word, then silent for good."""
+    work.on_asked(NUDGED.append)
+    await asyncio.sleep(100)
+    await work.checkin("here I am")
+    await asyncio.sleep(10_000)
+
+
+@pytest.mark.row("O3")
+def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
+    async def scene(stage: Stage) -> None:
+        NUDGED.clear()
+        watch, task = stage.watch, await stage.watch.submit("quiet", timeout="10m")
+        lease = await watch.claim(agent="ada")
+        assert lease is not None
+        spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0)
+        plan = Plan(Fleet({"ada": spec}), Home(tmp_path / ".allswell"), clock=stage.clock)
+        shared = Shared(Tower(), asyncio.Semaphore(1), lambda _who, _usage: None)
+        attended = Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
+        attending = asyncio.ensure_future(attended.attend())
+
+        async def look_until(second: int) -> None:
+            while stage.seconds < second:
+                await asyncio.sleep(1)
+                attended.look(await watch.task(task), None)
+
+        await look_until(29)
+        assert NUDGED == [], "it is being started"
+        await look_until(99)
+        (nudge,) = NUDGED
+        assert "no progress" in nudge
+        await look_until(159)
+        assert len(NUDGED) == 1
+        await look_until(290)
+        assert len(NUDGED) == 2, "it had spoken in between"
+        states = [event.data["state"] for event in await stage.told("agent_state")]
+        assert states == ["quiet", "working", "quiet"]
+        evidence = [event.data["evidence"] for event in await stage.told("agent_nudged")]
+        assert evidence == ["no proof of progress in 30s", "checkin 1m ago: “here I am”"]
+        row = await watch.task(task)
+        assert row is not None
+        assert row.lease is not None, "and nobody is ended for being quiet"
+        attending.cancel()
+        await asyncio.wait([attending])
+
+    play(scene)
