@@ -27,6 +27,10 @@ from race.venvs import Environment
 import allswell
 from allswell.testing.postgres import Cluster
 
+LOOPS = 3
+"""How many claim and complete: two batches are under way at once, and one more waits."""
+SWITCH = 0.0005
+"""Seconds between two changes of threads, as docs/how-to.md says."""
 PY_SPY = Environment("py-spy", ("py-spy",))
 _TOP = 18
 _STATEMENTS = """
@@ -45,6 +49,7 @@ async def fill(url: str, tasks: int) -> None:
 
 async def work(url: str, tasks: int, batch: int) -> None:
     """Drain; what is being sampled."""
+    sys.setswitchinterval(SWITCH)
     async with allswell.open(url) as watch:
 
         async def drain() -> None:
@@ -52,7 +57,7 @@ async def work(url: str, tasks: int, batch: int) -> None:
                 await watch.complete_many([(lease, None) for lease in leases])
 
         cpu, start = time.process_time(), time.perf_counter()
-        await asyncio.gather(drain(), drain())
+        await asyncio.gather(*(drain() for _ in range(LOOPS)))
         took = time.perf_counter() - start
         print(f"drained {tasks / took:,.0f}/s; this process used {(time.process_time() - cpu) / took:.0%} of a core")
 
@@ -106,7 +111,7 @@ def main() -> None:
     python = PY_SPY.python(chosen.venvs)
     if python is None:
         sys.exit("py-spy cannot be installed")
-    lines = [told(conditions()), f"batches of {chosen.batch}, two loops, {chosen.tasks:,} tasks"]
+    lines = [told(conditions()), f"batches of {chosen.batch}, {LOOPS} loops, {chosen.tasks:,} tasks"]
     with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
         counted = with_statistics(cluster)
         url = cluster.create_database()

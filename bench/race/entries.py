@@ -54,7 +54,7 @@ ENTRIES = (
         "allswell",
         POSTGRES,
         {"batch": 100, "loops": 8},
-        "claim_many/complete_many of 100, 8 loops",
+        "claim_many/complete_many of 100, 8 loops, switch interval 0.5 ms",
         _OURS,
     ),
     Entry(
@@ -62,7 +62,7 @@ ENTRIES = (
         "allswell",
         POSTGRES,
         {"batch": 500, "loops": 3},
-        "claim_many/complete_many of 500, 3 loops",
+        "claim_many/complete_many of 500, 3 loops, switch interval 0.5 ms",
         _OURS,
         pickup=True,
         beats=True,

@@ -29,6 +29,9 @@ def texts(name: str, count: int, *, lite: bool = False) -> list[str]:
         "{n}": numbers,
         "{ms}": str(time.time_ns() // 1_000_000),
         "{schema}": "" if lite else "allswell.",
+        # Our journal on SQLite is numbered by hand: a row has the number of its last event.
+        "{numbered}": "last, " if lite else "",
+        "{number}": "(SELECT coalesce(max(last), 0) FROM journal) + 3 * n, " if lite else "",
         # Ids of ours begin with the time: these are older than any that come.
         "{id}": "'t_0' || printf('%015d', n)" if lite else "'t_0' || lpad(n::text, 15, '0')",
     }

@@ -1,24 +1,18 @@
 -- name: allswell tasks
-INSERT INTO {schema}task
+INSERT INTO {schema}task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, result,
+                          rank, attempt)
 SELECT {id}, 'noop', NULL, '', 1, 0, 'done', {ms}, {ms}, '{}',
-       '{"token":1,"reason":"completed","ended_by":"yc8wkky1zcwyyvck.2"}', 'null', 'null'
+       '{"token":1,"reason":"completed","ended_by":"yc8wkky1zcwyyvck.2"}', 'null', 'null', 4398046511104000000 + {ms},
+       '["racer",{ms},{ms},"done","yc8wkky1zcwyyvck.2","completed"]'
 FROM {n}
 
--- name: allswell attempts
-INSERT INTO {schema}attempt
-SELECT {id}, 1, 'racer', {ms}, {ms}, 'done', 'yc8wkky1zcwyyvck.2', 'completed', NULL FROM {n}
-
--- name: allswell submitted
-INSERT INTO {schema}event (at, kind, task, data)
-SELECT {ms}, 'task_submitted', {id}, '{"name":"noop"}' FROM {n}
-
--- name: allswell claimed
-INSERT INTO {schema}event (at, kind, task, agent, token, data)
-SELECT {ms}, 'task_claimed', {id}, 'racer', 1, '{"deadline":1794788367078}' FROM {n}
-
--- name: allswell completed
-INSERT INTO {schema}event (at, kind, task, agent, token, data)
-SELECT {ms}, 'task_completed', {id}, 'racer', 1, '{"elapsed_ms":26}' FROM {n}
+-- name: allswell events
+INSERT INTO {schema}journal ({numbered}at, events)
+SELECT {number}{ms},
+       '[{"kind":"task_submitted","task":"' || {id} || '","data":{"name":"noop"}},'
+       || '{"kind":"task_claimed","task":"' || {id} || '","agent":"racer","token":1,"data":{"deadline":1794788367078}},'
+       || '{"kind":"task_completed","task":"' || {id} || '","agent":"racer","token":1,"data":{"elapsed_ms":26}}]'
+FROM {n}
 
 -- name: pgqueuer log
 INSERT INTO pgqueuer_log (job_id, status, priority, entrypoint, aggregated)

@@ -98,8 +98,7 @@ class Rows(msgspec.Struct):
     tasks: dict[TaskId, Task] = msgspec.field(default_factory=dict)
     ready: dict[TaskId, Ready] = msgspec.field(default_factory=dict)
     timers: dict[str, Millis] = msgspec.field(default_factory=dict)
-    waits: dict[TaskId, list[Wait]] = msgspec.field(default_factory=dict)
-    """Sorted by kind and target."""
+    waits: dict[TaskId, list[Wait]] = msgspec.field(default_factory=dict)  # sorted by kind and target
     leases: dict[TaskId, Lease] = msgspec.field(default_factory=dict)
     attempts: dict[tuple[TaskId, Token], Attempt] = msgspec.field(default_factory=dict)
     awaited: set[TaskId] = msgspec.field(default_factory=set)
@@ -119,8 +118,7 @@ class Changes(msgspec.Struct):
     services: list[ServiceRow] = msgspec.field(default_factory=list)
     new_agents: list[Agent] = msgspec.field(default_factory=list)
     """Of agents that had no record: two that count a first miss at once must not both begin at one."""
-    agents: list[Agent] = msgspec.field(default_factory=list)
-    """Put."""
+    agents: list[Agent] = msgspec.field(default_factory=list)  # put
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
     new_questions: list[Question] = msgspec.field(default_factory=list)
     questions: list[Question] = msgspec.field(default_factory=list)
@@ -132,8 +130,7 @@ class Changes(msgspec.Struct):
     new_ready: list[Ready] = msgspec.field(default_factory=list)
     """Lane and rank are the task's own, so that a store can find the row from the task."""
     drop_ready: list[Ready] = msgspec.field(default_factory=list)
-    timers: list[tuple[str, Millis]] = msgspec.field(default_factory=list)
-    """Put; the owner is a task or a run."""
+    timers: list[tuple[str, Millis]] = msgspec.field(default_factory=list)  # put; of a task or a run
     drop_timers: list[str] = msgspec.field(default_factory=list)
     new_waits: list[Wait] = msgspec.field(default_factory=list)
     drop_waits: list[Wait] = msgspec.field(default_factory=list)
@@ -147,8 +144,7 @@ class Changes(msgspec.Struct):
     """
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
-    late_attempts: list[Attempt] = msgspec.field(default_factory=list)
-    """Only `late` changes."""
+    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only `late` changes
     new_spreads: list[Spread] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
