@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from allswell import Lease, Policy, Refused, TaskId
+from allswell.domain.question import Act, Option
 from allswell.domain.retry import ErrorClass, Failure
 from tests.engine.stage import MINUTE, Stage, play
 
@@ -139,6 +140,25 @@ def test_an_expert_that_asks_a_human_has_no_more_time_for_it() -> None:
         assert await stands(stage, request) == ("failed", "delegation_timeout")
         assert await stage.watch.questions() == []  # withdrawn
         assert len(await stage.told("question_withdrawn")) == 1
+
+    play(scene)
+
+
+def test_the_parts_of_a_request_that_was_split_are_tasks_like_any_other() -> None:
+    async def scene(stage: Stage) -> None:
+        ann = await asking(stage, timeout="1h")
+        request = await ann.delegate("expert", "too large")
+        eve = await expert(stage)
+        split = Option("split", "Split it", Act.SPLIT)
+        question = await eve.ask("this is too much for one", [split])
+        await stage.watch.answer(question, "split", subtasks=[{"name": "a part", "role": "expert"}])
+        assert (await stands(stage, request))[0] == "split"
+        (closed,) = await stage.told("request_closed")
+        assert closed.data["outcome"] == "split"
+        await asyncio.sleep(30 * MINUTE)  # the time of the request is long over; nothing would ever end its part
+        part = await expert(stage)
+        assert part.name == "a part"
+        await part.complete()
 
     play(scene)
 

@@ -48,7 +48,7 @@ from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
-from allswell.domain.task import Origin, rank_of
+from allswell.domain.task import Origin, Task, rank_of
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
 from allswell.engine.plan import Plan, ordered
@@ -271,12 +271,24 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
             if new.id in book.cases or not fresh.keys() >= set(new.needs):
                 raise Refused("bad_subtask", f"{new.name} may need only its fellow subtasks", where="subtasks")
         check_needs(command.subtasks)
-        subtasks = [(_accept(book, new, lanes, case.task.spec.limit_at, fresh), new) for new in command.subtasks]
+        limit = _limit_of_parts(book, case.task)
+        subtasks = [(_accept(book, new, lanes, limit, fresh), new) for new in command.subtasks]
     book.apply(out)
     for made, new in subtasks:
         book.accept(made, new.payload, new.barred)
     book.close(closed)
     return out.answer
+
+
+def _limit_of_parts(book: Book, task: Task) -> Millis | None:
+    """The limit that a task leaves to what replaces it: its run's.
+
+    A request has one of its own, at which its own timer ends it. Its parts are no requests, nobody waits for them, and
+    no timer would end them: under that limit they could be neither claimed nor ended.
+    """
+    if task.spec.origin is None:
+        return task.spec.limit_at
+    return None if task.run is None else limit_of(book.rows.runs.get(task.run), task.run)
 
 
 def _answer_about_service(book: Book, question: Question, command: Answer) -> object:
