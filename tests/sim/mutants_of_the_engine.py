@@ -330,5 +330,15 @@ def need_that_ended_before_is_overlooked() -> Iterator[None]:
 
 @mutant
 def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
-    with patch.object(named.Named, "meets", lambda *_: False):
+    """Both fences of a repeated claim are down: the batches do not wait for each other, nor for the claim's lock."""
+
+    async def find_claimed(self: Any, command: Any) -> Any:
+        with self._statement:
+            await self._store.give_way("find_claimed")
+            return list(self._base.tables.claimed.get(command, ()))
+
+    with (
+        patch.object(named.Named, "meets", lambda *_: False),
+        patch.object(transaction.MemoryTransaction, "find_claimed", find_claimed),
+    ):
         yield
