@@ -321,7 +321,7 @@ async def stands(engine: Engine) -> dict[str, object]:
 def plain(value: object, *, timed: bool) -> object:
     """An answer without what may differ: the numbers of lanes, and moments where the clocks differ."""
     if isinstance(value, AllswellError):
-        return type(value).__name__, str(value)
+        return type(value).__name__, plain(str(value), timed=timed)
     if isinstance(value, msgspec.Struct):
         return plain(msgspec.to_builtins(value), timed=timed)
     if isinstance(value, dict):

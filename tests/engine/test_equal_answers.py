@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from allswell.engine.engine import Engine
+from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.store.postgres import PostgresStore
@@ -72,6 +73,13 @@ async def follow_script(lines: list[Line], engine: Engine, clock: StoppedClock |
 def compare(seed: int, lines: list[Line], wanted: list[object], got: list[object]) -> None:
     for number, (line, one, other) in enumerate(zip([*lines, "the end"], wanted, got, strict=True)):
         assert other == one, f"seed {seed}, line {number}: {line}"
+
+
+def test_what_a_refusal_says_of_the_time_left_is_compared_only_where_the_clock_is_shared() -> None:
+    """A second may pass between two stores with clocks of their own, and a loaded machine lets it."""
+    soon, later = (Refused("flow_running", f"ann loses it {left} s from now") for left in (899, 900))
+    assert plain(soon, timed=False) == plain(later, timed=False)
+    assert plain(soon, timed=True) != plain(later, timed=True)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -47,3 +47,9 @@ def test_questions_are_put_to_a_model_that_has_its_moods(tmp_path: Path) -> None
     page = (folder / "answers.md").read_text()
     assert page.startswith("# night watches\n\n## What is the history of night watches?\n\n")
     assert page.count("All's well.") + page.count("It is old.") == 4
+    flow = next((folder / ".allswell" / "runs").iterdir()) / "research"
+    receipts = [json.loads(path.read_text()) for path in flow.glob("receipts/ask*.json")]
+    assert [one["tokens"] for one in receipts] == [{"prompt": 1, "completion": 1, "total": 2}] * 4
+    said = [json.loads((folder / one["transcript_path"]).read_text()) for one in receipts]
+    assert {one["request"]["messages"][0]["content"].split()[0] for one in said} == {"What"}
+    assert json.loads(next(flow.glob("receipts/gather*.json")).read_text())["tokens"] is None

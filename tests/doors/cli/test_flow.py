@@ -82,6 +82,23 @@ def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp
     assert "its audit failed 3 times; the last said: only 3 lines" in questions[0]["text"]
 
 
+@pytest.mark.row("C2")
+def test_failed_audits_count_over_the_attempts_at_a_step(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "steps:\n"
+        "- id: a\n"
+        "  run: [sh, -c, 'echo x >> tries; test $(wc -l < tries) -ne 2']\n"
+        "  audit: 'false'\n"
+        "  retry: {retries: 2, backoff: 10ms}\n",
+    )
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 3
+    tries = (tmp_path / "tries").read_text()
+    assert tries.count("x") == 4, "one that failed its audit, one that failed, two more that failed their audit"
+    questions = json.loads(run("questions", "--json", cwd=tmp_path).out)["questions"]
+    assert "its audit failed 3 times" in questions[0]["text"]
+
+
 AGENTS = """\
 [agents.ada]
 command = ["sh", "agent.sh", "{prompt}", "{attempt}"]

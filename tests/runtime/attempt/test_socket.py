@@ -185,6 +185,23 @@ def test_lines_of_a_protocol_are_progress_and_name_the_session(tmp_path: Path) -
     asyncio.run(main())
 
 
+@pytest.mark.row("O2")
+def test_what_an_agent_says_while_it_is_being_started_is_told_to_the_store_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell("sleep 60")
+            attempt._gathering.heard(Sign.PROTOCOL, "claude: system init")
+            running = asyncio.ensure_future(attempt.run())
+            row = await here.watch.task(attempt.lease.task)
+            while row is None or row.lease is None or row.lease.checkin_at is None:
+                await asyncio.sleep(0.01)
+                row = await here.watch.task(attempt.lease.task)
+            attempt.stop("enough", grace=0)
+            await running
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 def test_the_environment_says_what_an_agent_needs_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     monkeypatch.setenv("ALLSWELL_STORE", "postgresql://secret")

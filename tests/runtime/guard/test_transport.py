@@ -18,8 +18,10 @@ from allswell.domain.breaker import BreakerPolicy, Stand
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.incident import Incident
 from allswell.domain.retry import RetryPolicy
+from allswell.domain.step_receipt import Tokens
 from allswell.errors import BreakerOpen, Refused, ServiceParked
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings, guard
+from allswell.runtime.guard.ledger import Ledger, in_ledger
 from allswell.testing.provider import (
     AnyAct,
     BreakOff,
@@ -188,6 +190,26 @@ def test_every_passing_trouble_is_retried_and_the_sdk_sees_nothing_of_it(provide
     assert len(provider.requests) == 2 * 8
     bodies = {str(one.body) for one in provider.requests}
     assert len(bodies) == 1  # repeated with the same parameters
+
+
+@pytest.mark.parametrize("asks", [WHOLE, STREAMS], ids=["whole", "stream"])
+@pytest.mark.parametrize("client", WHOLE)
+def test_who_keeps_a_ledger_finds_each_answer_once_and_no_key_in_it(
+    provider: Provider, client: str, asks: dict[str, Ask]
+) -> None:
+    ledger = Ledger()
+    provider.script(Fail(500))
+    in_ledger.set(ledger)
+    try:
+        assert asks[client](provider, desk().guard) == WELL
+    finally:
+        in_ledger.set(None)
+    (one,) = ledger.exchanges
+    assert (one.status, one.request["messages"]) == (200, HELLO)
+    assert "All" in str(one.answer)
+    if asks is WHOLE or "anthropic" in client:  # OpenAI's streams tell it only when they are asked to
+        assert ledger.tokens == one.tokens == Tokens(1, 1, 2)
+    assert b"api-key" not in ledger.lines()[0].lower()
 
 
 @pytest.mark.row("F4")

@@ -147,6 +147,8 @@ class Soak:
         self.up: subprocess.Popen[bytes] | None = None
         self._cpu = 0.0
         self._lived = 0.0
+        self._all_at_work = (0.0, 0.0)
+        """When every agent had its first task, and what the supervisor had spent by then; it has to start, too."""
         self._reapers: dict[tuple[str, str], float] = {}
         self._look_at_reapers = 0.0
 
@@ -215,9 +217,10 @@ class Soak:
         return self.found
 
     def _note_shares(self) -> None:
-        """Now, while all are at work: the drain, with fewer and fewer of them, would make it less."""
+        """Since all are at work, and while they are: the drain, with fewer and fewer of them, would make it less."""
         self.measure()
-        self.found.cpu_share = self._cpu / max(self._lived, 0.001)
+        began, spent = self._all_at_work
+        self.found.cpu_share = (self._cpu - spent) / max(self._lived - began, 0.001)
         self.found.reapers_share = sum(self._reapers.values()) / max(self._lived, 0.001)
 
     async def _feeding(self, watch: Watch) -> list[str]:
@@ -232,6 +235,8 @@ class Soak:
                     [{"name": f"n{len(ids) + n}", "payload": self.part(), "policy": policy} for n in range(wanted)]
                 )
             self.measure()
+            if self._all_at_work == (0.0, 0.0) and counts.get("held", 0) >= self.found.agents:
+                self._all_at_work = (self._lived, self._cpu)
             await asyncio.sleep(0.5)
         return ids
 

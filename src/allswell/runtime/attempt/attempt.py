@@ -279,6 +279,7 @@ class Attempt:
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
         self.lease.on_end = self._news.fire
         self._watching = True
+        self._tell_soon()  # it may have spoken while it was being started
         try:
             while True:
                 news = self._news.listen()
@@ -301,10 +302,14 @@ class Attempt:
     def _heard(self, seen: Evidence) -> None:
         if self._on_evidence is not None:
             self._on_evidence(seen)
-        if seen.sign is Sign.PROTOCOL and self._watching and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.ensure_future(self._tell_progress())
+        if seen.sign is Sign.PROTOCOL:
+            self._tell_soon()
         elif seen.sign is Sign.CHECKIN:  # it may have been its last word
             self._news.fire()
+
+    def _tell_soon(self) -> None:
+        if self._watching and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.ensure_future(self._tell_progress())
 
     async def _tell_progress(self) -> None:
         """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""

@@ -189,9 +189,11 @@ class Attendance:
         if isinstance(error, Refused) and error.code in ("bad_command", "bad_snapshot_name"):
             await self.lease.fail(Failure(ErrorClass.VALIDATION, str(error)))
             return
+        if self._stop is not None:  # ordered before it was started: nothing is wrong with the agent
+            await self.lease.release("supervisor_stopped")
+            return
         self.slot.rests_until = asyncio.get_running_loop().time() + _RESTING
-        stopped = self._stop is not None
-        await self.lease.release("supervisor_stopped" if stopped else "not_started", delay=0 if stopped else _AGAIN)
+        await self.lease.release("not_started", delay=_AGAIN)
 
     async def _park(self, limit: UsageLimit) -> None:
         """A limit is weather: its account is parked, and the task goes back with no attempt spent."""
