@@ -54,7 +54,7 @@ _TELL_EVERY = 15_000
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _TAKEN = 0.5
-"""Seconds for a watcher to take what is left of the output, once we were told to stop."""
+"""Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
 _BEYOND = 10.0
 """Seconds after the grace in which a reaper must have answered."""
 
@@ -284,6 +284,7 @@ class Attempt:
             while True:
                 news = self._news.listen()
                 if ending.done():
+                    await streams.heard_out(_TAKEN)
                     return self._judge.by_itself(ending.result())
                 verdict = self._judge.verdict()
                 if verdict is not None and verdict.end is End.IDLE:
@@ -345,8 +346,7 @@ class Attempt:
         receipt = None
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
-            receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
-        elif keeping.receipt is not None:
+        if ended.end is not End.DONE or keeping.receipt is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         await self._drain(ended)
         return Outcome(

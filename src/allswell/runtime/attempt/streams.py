@@ -99,6 +99,13 @@ class Streams:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LATER)
 
+    async def heard_out(self, seconds: float) -> None:
+        """Wait at most so long for what was printed last: it may name the agent's session, for the receipt."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        await self.drained(lambda: loop.time() >= until)
+        await asyncio.sleep(0)  # what has been heard is noted on the loop
+
     def close(self, *, keep: bool = True) -> None:
         """Give everything back; without `keep`, the files are gone."""
         self.let_go()
