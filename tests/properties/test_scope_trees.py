@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allswell.testing.loop import run as run_virtual
@@ -239,6 +239,7 @@ def test_a_tree_keeps_the_rules(chance: random.Random) -> None:
     seed=st.one_of(st.none(), st.integers(0, 9)),
     cancel=st.one_of(st.none(), st.integers(1, 8_000)),
 )
+@example(limits=[2_000], deaf=40_000, seed=None, cancel=1_000)
 def test_a_call_comes_back_whatever_its_body_does(
     limits: list[int], deaf: int, seed: int | None, cancel: int | None
 ) -> None:

@@ -84,7 +84,9 @@ async def _end(task: asyncio.Task[T], scope: Scope) -> None:
     if not scope.expired:
         task.cancel()
     while not task.done():
-        end = end_of(scope, began) if scope.expiry is None else scope.expiry.end
+        end = end_of(scope, began)
+        if scope.expiry is not None:  # whichever told it first: a limit that comes after a cancel gives no more time
+            end = min(end, scope.expiry.end)
         now = scope.now()
         if now >= end:
             return
