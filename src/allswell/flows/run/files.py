@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from allswell.errors import Unavailable
-from allswell.runtime.atomic import flush_folder, put_in_place
+from allswell.runtime.atomic import flush_folder, put_all_in_place
 
 T = TypeVar("T")
 _LONGEST_LINE = 1 << 20
@@ -33,15 +33,14 @@ class Files:
         self.replace_all([(path, content)])
 
     def replace_all(self, files: Sequence[tuple[Path, bytes]]) -> None:
-        """Give files new content, each wholly or not at all; their folders are flushed once for all of them."""
-        path = files[0][0]
+        """Give files of one folder new content, each wholly or not at all; what is flushed is flushed for all."""
+        folder = files[0][0].parent
         try:
-            for path, content in files:
-                put_in_place(path, content)
-            for folder in dict.fromkeys(path.parent for path, _ in files):
-                flush_folder(folder)
+            put_all_in_place(files)
+            flush_folder(folder)
         except OSError as error:
-            raise Unavailable(f"{path} cannot be written: {error.strerror}") from error
+            where = files[0][0] if len(files) == 1 else folder
+            raise Unavailable(f"{where} cannot be written: {error.strerror}") from error
 
     def append(self, path: Path, *lines: bytes) -> None:
         """Add lines, each with its end; `Unavailable` if the disk does not take them."""

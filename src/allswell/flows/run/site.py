@@ -19,10 +19,10 @@ from allswell.flows.run.timeouts import Cut
 from allswell.timing.clock import Clock
 
 T = TypeVar("T")
-_KEEPERS = 4
-"""How many threads write receipts at once: a disk flushes files of several in hardly more time than one."""
-_TOGETHER = 16
-"""How many receipts one of them writes before it flushes their folder."""
+_KEEPERS = 2
+"""How many threads write receipts: while one waits for the disk, the other writes the next group."""
+_TOGETHER = 64
+"""How many receipts one of them writes and flushes together."""
 GRACE = 10_000
 """Milliseconds between SIGTERM and SIGKILL."""
 
