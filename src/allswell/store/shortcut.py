@@ -2,9 +2,9 @@
 
 A unit of work locks, reads, decides and writes, each by calls of its own. A recorded step needs one row to decide on,
 the flow's lease, and writes two: that much a store can do in one statement, which commits by itself and writes nothing
-unless the flow is still held under the same token. What makes it safe is that it may always decline: whatever is not
-plain (a lease that is not what it was, a row that is there already, a connection that breaks) is left to the long way,
-which decides anew and recognises a step that was recorded after all.
+unless the flow is still held under the same token, by one who is not stalled. What makes it safe is that it may always
+decline: whatever is not plain (a lease that is not what it was, a row that is there already, a connection that breaks)
+is left to the long way, which decides anew and recognises a step that was recorded after all.
 """
 
 from __future__ import annotations

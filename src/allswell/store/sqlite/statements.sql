@@ -229,9 +229,10 @@ SELECT NULL AS flow, NULL AS holder, NULL AS at, NULL AS events, NULL AS id, NUL
 WHERE FALSE;
 
 -- name: make_record
--- Nothing is written unless the flow is still held under this token, nor if the clock is behind what was told before.
+-- Nothing is written unless the flow is still held under this token, by one who is not stalled: that moves the lease's
+-- end, and who records does not know of it. Nor if the clock is behind what was told before.
 CREATE TEMP TRIGGER record INSTEAD OF INSERT ON recording
-WHEN EXISTS (SELECT 1 FROM lease WHERE task = NEW.flow AND token = NEW.holder)
+WHEN EXISTS (SELECT 1 FROM lease WHERE task = NEW.flow AND token = NEW.holder AND stalled_at IS NULL)
      AND NEW.at >= coalesce((SELECT at FROM journal ORDER BY last DESC LIMIT 1), 0)
 BEGIN
     INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload,

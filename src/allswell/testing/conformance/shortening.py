@@ -11,10 +11,10 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Finished
 from allswell.errors import AllswellError
-from allswell.store.port import Changes, Position, Store
+from allswell.store.port import Changes, Kind, Position, Store
 from allswell.store.shortcut import Decide, ShortWay
 from allswell.testing.conformance import rows
-from allswell.testing.conformance.place import Case, Place, Skip, write
+from allswell.testing.conformance.place import AT, Case, Place, Skip, write
 
 
 def _short(store: Store) -> ShortWay:
@@ -73,7 +73,7 @@ async def a_step_takes_the_short_way_under_its_lease(place: Place) -> None:
 
 
 async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
-    """Another holder, no holder, a step that is there already: nothing of it is written, neither row nor event."""
+    """Another holder, no holder, a stalled one, a step that is there already: nothing of it is written, neither row nor event."""
     async with place.store() as store:
         short, held = _short(store), await _held(store)
         assert await short.record(held, _step("t_1"))
@@ -86,6 +86,10 @@ async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
         assert await store.journal(Position(), 100) == before
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
         assert await short.record(held, _step("t_4"))  # and it is none the worse for it
+        stalled = Changes(leases=[replace(held, stalled_at=Millis(AT + 1))])
+        await write(store, stalled, {Kind.TASK: ["t_flow"], Kind.LEASE: ["t_flow"]})
+        assert not await short.record(held, _step("t_5")), "its holder does not know that its lease ends sooner now"
+        assert not short.record_here(held, _step("t_5"), 10.0)
 
 
 async def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
