@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -27,13 +28,11 @@ async def nothing(store: PostgresStore) -> None:
     pass
 
 
-@pytest.mark.parametrize("generic", ["force_generic_plan", "force_custom_plan"])
-def test_no_statement_walks_a_whole_table(pg_url: str, generic: str) -> None:
-    run(pg_url, nothing)
-    walking = {}
+def plans(pg_url: str, mode: str) -> Iterator[tuple[str, list[str]]]:
+    """How the server would go about every statement that must stay on its indexes."""
     with psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as connection:
         connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
-        connection.execute(f"SET plan_cache_mode = {generic}")
+        connection.execute(f"SET plan_cache_mode = {mode}")
         for name, query in SQL.items():
             if not _BY_INDEX.fullmatch(name):
                 continue
@@ -41,9 +40,17 @@ def test_no_statement_walks_a_whole_table(pg_url: str, generic: str) -> None:
             values = f"({', '.join(_VALUE[types[number]] for number in sorted(types))})" if types else ""
             connection.execute(f"PREPARE {name} AS {query}", prepare=False)
             rows = connection.execute(f"EXPLAIN EXECUTE {name}{values}", prepare=False).fetchall()
-            plan = "\n".join(row[0] for row in rows)
-            if "Seq Scan" in plan or "Hash" in plan or "Merge Join" in plan:
-                walking[name] = plan
+            yield name, [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("generic", ["force_generic_plan", "force_custom_plan"])
+def test_no_statement_walks_a_whole_table(pg_url: str, generic: str) -> None:
+    run(pg_url, nothing)
+    walking = {}
+    for name, lines in plans(pg_url, generic):
+        plan = "\n".join(lines)
+        if "Seq Scan" in plan or "Hash" in plan or "Merge Join" in plan:
+            walking[name] = plan
     assert walking == {}
 
 
@@ -68,24 +75,15 @@ def test_a_table_that_a_vacuum_found_empty_is_still_looked_up_by_key(pg_url: str
             connection.execute(f"DELETE FROM allswell.{table}".encode())  # noqa: S608 - our own names
             connection.execute(f"VACUUM (TRUNCATE OFF) allswell.{table}".encode())
     walking = {}
-    with psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as connection:
-        connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
-        connection.execute("SET plan_cache_mode = force_generic_plan")
-        for name, query in SQL.items():
-            if not _BY_INDEX.fullmatch(name):
-                continue
-            types = dict(re.findall(r"\$(\d)::(\w+(?:\[\])?)", query))
-            values = f"({', '.join(_VALUE[types[number]] for number in sorted(types))})" if types else ""
-            connection.execute(f"PREPARE {name} AS {query}", prepare=False)
-            plan = [row[0] for row in connection.execute(f"EXPLAIN EXECUTE {name}{values}", prepare=False).fetchall()]
-            whole = [
-                line
-                for line, after in zip(plan, [*plan[1:], ""], strict=True)
-                if ("Index" in line and "Scan" in line and "Index Cond" not in after) or "Join Filter" in line
-            ]
-            if whole:
-                walking[name] = whole
-            if name == "delete_ready":
-                (found,) = (line for line in plan if "Index Cond" in line)
-                assert all(f"({column} = " in found for column in ("lane", "rank", "task")), "by its whole key"
+    for name, plan in plans(pg_url, "force_generic_plan"):
+        whole = [
+            line
+            for line, after in zip(plan, [*plan[1:], ""], strict=True)
+            if ("Index" in line and "Scan" in line and "Index Cond" not in after) or "Join Filter" in line
+        ]
+        if whole:
+            walking[name] = whole
+        if name == "delete_ready":
+            (found,) = (line for line in plan if "Index Cond" in line)
+            assert all(f"({column} = " in found for column in ("lane", "rank", "task")), "by its whole key"
     assert walking == {}
