@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from allswell import ErrorClass, Failure, Policy, Watch, make_watch
 from allswell.domain.command import Park
-from allswell.domain.event import KINDS, Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.domain.question import REPLY, Question
@@ -24,9 +23,7 @@ from allswell.engine.explaining.facts import LOOK_MOST, Facts, targets
 from allswell.engine.explaining.overview import look
 from allswell.engine.explaining.past import spent
 from allswell.engine.explaining.shapes import Explanation
-from allswell.engine.explaining.telling import SENTENCES, tell
 from allswell.engine.explaining.why import why
-from allswell.engine.explaining.words import ago, clean, length, rough, within
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
 from allswell.store.port import TaskRow
@@ -347,63 +344,3 @@ def test_every_millisecond_of_a_life_is_in_one_span(
     assert sum(span.end - span.start for span in spans) == end - created
     assert all(one.end == two.start for one, two in pairwise(spans))
     assert [span.token for span in spans if span.kind == "held"] == [one.token for one in facts.attempts]
-
-
-# --- words ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_event_has_a_sentence() -> None:
-    assert SENTENCES.keys() == KINDS.keys()
-    for name, kind in KINDS.items():
-        told = tell(Event(name, TaskId("t_1"), None, AgentId("bob"), Token(2), dict.fromkeys(kind.fields, 1)))
-        assert told
-        assert "{" not in told
-
-
-@DETERMINISTIC
-@given(st.text())
-def test_no_text_from_outside_can_move_the_cursor(text: str) -> None:
-    assert clean(text).isprintable()
-    assert len(clean(text, 20)) <= 20
-
-
-@DETERMINISTIC
-@given(st.integers(0, 10**12))
-def test_lengths_are_short(ms: int) -> None:
-    assert len(length(ms)) <= 10
-    assert len(rough(ms)) <= 10
-    assert ago(0, ms).endswith(("ago", "now"))
-    assert within(ms, 0).startswith(("in ", "now"))
-
-
-@pytest.mark.parametrize(
-    "ms,words",
-    [
-        (0, "0ms"),
-        (999, "999ms"),
-        (1_500, "1.5s"),
-        (59_999, "59s"),
-        (60_000, "1m"),
-        (252_000, "4m 12s"),
-        (90_000_000, "1d 1h"),
-    ],
-)
-def test_a_length_of_time_reads_at_a_glance(ms: int, words: str) -> None:
-    assert length(ms) == words
-
-
-def test_a_pause_begins_with_the_failure_before_it() -> None:
-    """What was before the first attempt was no pause, whatever the task is doing now."""
-
-    async def scene(stage: Stage) -> None:
-        watch = stage.watch
-        task = await watch.submit("work")
-        await asyncio.sleep(5)
-        lease = await watch.claim(agent="bob")
-        assert lease is not None
-        await lease.release(delay="10m")
-        await asyncio.sleep(1)
-        told = await why(stage.store, task)
-        assert [span.kind for span in told.spent] == ["ready", "held", "paused"]
-
-    play(scene)

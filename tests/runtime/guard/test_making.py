@@ -100,3 +100,9 @@ def test_an_object_whose_call_is_async_is_awaited() -> None:
     policy = GuardPolicy(retry=RetryPolicy(backoff=0))
     guarded = Guard("s", policy, around=Surroundings(breakers=MemoryBreakers()))(Client())
     assert asyncio.run(guarded()) == 2
+
+
+def test_what_is_no_transport_is_refused() -> None:
+    with pytest.raises(Refused) as caught:
+        allswell.guard("p").transport("http://example.org")
+    assert caught.value.code == "bad_transport"

@@ -19,8 +19,8 @@ from allswell.domain.guard import GuardPolicy
 from allswell.domain.incident import Incident
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.step_receipt import Tokens
-from allswell.errors import BreakerOpen, Refused, ServiceParked
-from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings, guard
+from allswell.errors import BreakerOpen, ServiceParked
+from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
 from allswell.runtime.guard.ledger import Ledger, in_ledger
 from allswell.testing.provider import (
     AnyAct,
@@ -44,19 +44,6 @@ HELLO: Any = [{"role": "user", "content": "Hello?"}]
 QUICK = RetryPolicy(backoff=1, retry_after_default=2)
 POLICY = GuardPolicy(attempt_timeout=2_000, retry=QUICK, breaker=None)
 WELL = "All's well."
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
-
-
-@pytest.fixture
-def provider(running: Provider) -> Provider:
-    running.recover()
-    running.requests.clear()
-    return running
 
 
 class Desk(NamedTuple):
@@ -411,9 +398,3 @@ def test_a_body_that_can_be_read_only_once_is_sent_once(provider: Provider) -> N
         answer = client.post(f"{provider.url}/v1/messages", content=iter([b"{", b"}"]))
     assert answer.status_code == 500
     assert len(provider.requests) == 1
-
-
-def test_what_is_no_transport_is_refused() -> None:
-    with pytest.raises(Refused) as caught:
-        guard("p").transport("http://example.org")
-    assert caught.value.code == "bad_transport"

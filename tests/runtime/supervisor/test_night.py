@@ -1,14 +1,13 @@
 """A fleet at work: real processes, a real store, and every way in which an agent can end."""
 
 import asyncio
-import os
 import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from allswell import Policy, Refused
+from allswell import Policy
 from allswell.domain.event import Event
 from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.domain.retry import RetryPolicy
@@ -317,27 +316,6 @@ def test_a_second_order_is_immediate(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - began < 15
 
     night(tmp_path, scene, standin(grace=60_000), stop=600_000)
-
-
-def test_two_supervisors_with_one_name_are_refused(tmp_path: Path) -> None:
-    from allswell.runtime.supervisor import Supervisor
-
-    async def scene(night: Night) -> None:
-        await night.event("supervisor_started")
-        with pytest.raises(Refused, match=rf"'main' runs already: process {os.getpid()}") as told:
-            await Supervisor(night.watch, night.plan(standin())).run()
-        assert told.value.code == "name_taken"
-
-    night(tmp_path, scene, standin())
-
-
-def test_an_agent_that_cannot_be_started_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    async def scene(night: Night) -> None: ...
-
-    with pytest.raises(Refused, match="agent ghost: there is no program 'no-such-program' on PATH"):
-        night(tmp_path, scene, standin("ghost", command=("no-such-program", "{prompt}")))
-    with pytest.raises(Refused, match="agent ghost: there is no module 'nowhere'"):
-        night(tmp_path, scene, standin("ghost", command=(), function="nowhere:work"))
 
 
 def test_a_worktree_for_each_task(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ async def a_step_takes_the_short_way_under_its_lease(place: Place) -> None:
 
 
 async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
-    """Another holder, no holder, a stalled one, a step that is there already: nothing of it is written, neither row nor event."""
+    """Another holder, none, a stalled one, a step that is there already: neither row nor event is written."""
     async with place.store() as store:
         short, held = _short(store), await _held(store)
         assert await short.record(held, _step("t_1"))
