@@ -77,6 +77,10 @@ class WorkThread:
         while (call := self._calls.get()) is not None:
             call()
 
+    def post(self, function: Callable[[], object]) -> None:
+        """Have a function called in the thread, whose end nobody waits for; what it raises is lost."""
+        self._calls.put(Job(function).run)
+
     async def call(self, function: Callable[[], T], *, timeout: float, what: str, at_once: bool = True) -> T:
         """The function's result, computed in the thread; `what` names the bound in the error when it passes.
 

@@ -113,6 +113,11 @@ class Line:
         self._prepared: dict[bytes, bytes] = {}
         # A handle of our own: the number of the driver's may belong to something else by the time we cut.
         self._socket = socket.socket(fileno=socket.dup(connection.fileno()))
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._sent = True
+        self._answer: pq.abc.PGresult | None = None
+        """The last one so far to what was sent."""
 
     def ask(self, statements: Sequence[Statement], *, prepare: bool | None = None) -> list[Answer]:
         """Run statements in one round trip; a failure closes the connection."""
@@ -127,11 +132,11 @@ class Line:
             raise
         return answers
 
-    def ask_once(self, query: bytes, values: Sequence[bytes | None], seconds: float) -> pq.abc.PGresult:
-        """One statement that commits by itself, all in text, with as little around it as there can be.
+    def send_once(self, query: bytes, values: Sequence[bytes | None]) -> None:
+        """Send one statement that commits by itself, all in text, with as little around it as there can be.
 
         For what is done once for every step: the driver's own way takes as long as a fast disk takes for the commit.
-        The wait is bounded here, as threads do it that nobody else watches. A failure closes the connection.
+        Its answer is to be asked for until it has come. A failure closes the connection.
         """
         try:
             if self._pipeline is None:
@@ -146,33 +151,34 @@ class Line:
                     line.send_prepare(name, query)
                 line.send_query_prepared(name, values)
             line.pipeline_sync()
-            return self._answered(line, time.monotonic() + seconds)
-        except BaseException:  # also one that interrupts the wait: what the server still says would be taken for more
+            self._sent = not line.flush()
+        except BaseException:
             self.connection.close()
             raise
 
-    def _answered(self, line: pq.abc.PGconn, until: float) -> pq.abc.PGresult:
-        """The last answer before the sync."""
-        poll = select.poll()
-        poll.register(line.socket, select.POLLIN | (select.POLLOUT if line.flush() else 0))
-        answer: pq.abc.PGresult | None = None
-        while True:
-            while line.is_busy():
-                if not poll.poll(max(0.0, until - time.monotonic()) * 1_000):
-                    raise psycopg.OperationalError("the server did not answer in time")
-                line.consume_input()
-                if not line.flush():
-                    poll.modify(line.socket, select.POLLIN)
-            found = line.get_result()
-            if found is None:
-                continue  # the end of one statement's answers
-            if found.status == pq.ExecStatus.PIPELINE_SYNC:
-                break
-            if found.status not in _GOOD:
-                raise psycopg.errors.error_from_result(found)
-            answer = found
-        assert answer is not None  # noqa: S101 - for the type checker: every statement is answered before the sync
-        return answer
+    def answered(self, seconds: float) -> pq.abc.PGresult | None:
+        """The last answer to what was sent, if it comes within so long; None: not yet, ask again or close."""
+        line = self.connection.pgconn
+        until = time.monotonic() + seconds
+        try:
+            while True:
+                while line.is_busy():
+                    events = select.POLLIN if self._sent else select.POLLIN | select.POLLOUT
+                    self._poll.modify(self._socket, events)
+                    if not self._poll.poll(max(0.0, until - time.monotonic()) * 1_000):
+                        return None
+                    line.consume_input()
+                    self._sent = self._sent or not line.flush()
+                found = line.get_result()
+                if found is None:
+                    continue  # the end of one statement's answers
+                if found.status == pq.ExecStatus.PIPELINE_SYNC:
+                    answer, self._answer = self._answer, None
+                    return answer
+                self._answer = _good(found)
+        except BaseException:  # also one that interrupts the wait: what the server still says would be taken for more
+            self.connection.close()
+            raise
 
     def roll_back(self) -> None:
         """Undo the transaction under way, if there is one; a failure closes the connection."""
@@ -191,9 +197,8 @@ class Line:
         """Whether it is open and the server has said nothing unasked (such as that it shuts down)."""
         if self.connection.closed:
             return False
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        self._poll.modify(self._socket, select.POLLIN)
+        return not self._poll.poll(0)
 
     def cut(self) -> None:
         """Make every call on it fail now; safe from any thread."""
@@ -208,6 +213,12 @@ class Line:
             self._mode.close()
         with suppress(OSError):
             self._socket.close()
+
+
+def _good(answer: pq.abc.PGresult) -> pq.abc.PGresult:
+    if answer.status not in _GOOD:
+        raise psycopg.errors.error_from_result(answer)
+    return answer
 
 
 def _bad_url(why: str) -> Refused:

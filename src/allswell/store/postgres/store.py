@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -34,19 +33,18 @@ from allswell.store.postgres.carrier import NotifyCarrier
 from allswell.store.postgres.connection import Address, Connection, Line, Statement, is_pooled
 from allswell.store.postgres.desk import Desk, Guard
 from allswell.store.postgres.failure import explain
+from allswell.store.postgres.recorder import Recorder
 from allswell.store.postgres.schema import bring_up_to_date
 from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.transaction import Clock, PostgresTransaction
 from allswell.store.postgres.values import json
 from allswell.store.postgres.views import PostgresViews, Table
-from allswell.store.postgres.write import short_record
 from allswell.store.shortcut import Decide
 from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
 
-_RECORD = SQL["record"].encode()
 _DECISIONS, _CHECKINS, _LOOKING = (
     ("decisions 1", "decisions 2", "decisions 3"),
     ("check-ins",),
@@ -77,9 +75,9 @@ class PostgresStore(PostgresViews):
         self._numbers = itertools.count(1)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._closed = False
-        self._visitor: Line | None = None
-        """The connection of threads that record steps themselves."""
-        self._visiting = threading.Lock()
+        self._recorder = Recorder(
+            self._connect, self._clock, place=self._address.place, timeout=self._settings.transact_timeout
+        )
         self._process = os.getpid()
         self._herald = self._new_herald()
         self._broom = Broom(self._vacuum, self._settings.vacuum_every)
@@ -103,15 +101,13 @@ class PostgresStore(PostgresViews):
         if self._closed:
             self._herald = self._new_herald()
         self._closed = False
+        self._recorder.open()
         await self._outside(prepare, settings.migrate_timeout + settings.connect_timeout, "opening the store")
 
     async def close(self) -> None:
         """Let everything go; work under way gets `close_timeout` to finish."""
         self._closed = True
-        visitor, self._visitor = self._visitor, None
-        if visitor is not None:
-            visitor.cut()  # whoever is there is woken by it
-            visitor.close()
+        self._recorder.close()
         desks, self._desks = list(self._desks.values()), {}
         timeout = self._settings.close_timeout
         await asyncio.gather(
@@ -180,49 +176,15 @@ class PostgresStore(PostgresViews):
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: one statement, which commits by itself if the flow's holder is the same."""
-        values = self._values(believed, decide)
-        if values is None:
-            return False
-        bound = self._settings.transact_timeout
-        desk = self._quiet_desk(_DECISIONS)
-        return await desk.call(lambda line: self._record(line, values), timeout=bound, what="a step (transact_timeout)")
+        return self._own() and await self._recorder.record(believed, decide)
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
-        """The short way for a thread that has no loop: by a connection for such threads, one after the other.
+        """The short way for a thread that has no loop: it does the sending itself."""
+        return self._own() and self._recorder.record_here(believed, decide, patience)
 
-        The caller does the sending itself: to hand it to another thread and to be woken again costs as much as the
-        commit. It waits for the answer no longer than for any unit of work.
-        """
-        values = None if os.getpid() != self._process else self._values(believed, decide)
-        if values is None or self._closed or not self._visiting.acquire(timeout=patience):
-            return False
-        try:
-            line = self._visitor
-            if line is None or not line.usable():
-                if line is not None:
-                    line.close()
-                line = self._visitor = Line(self._connect())
-            return self._record(line, values)
-        finally:
-            self._visiting.release()
-
-    def _values(self, believed: Lease, decide: Decide) -> list[bytes | None] | None:
-        changes = decide(believed, self._clock.guess())
-        if changes is None:
-            return None
-        (made,), (event,) = changes.recorded, changes.events
-        return short_record(believed.task, believed.token, made, event, changes.at)
-
-    def _record(self, line: Line, values: list[bytes | None]) -> bool:
-        try:
-            answer = line.ask_once(_RECORD, values, self._settings.transact_timeout)
-        except psycopg.Error as error:
-            raise explain(error, self._address.place) from error
-        moment = answer.get_value(0, 0) if answer.ntuples else None
-        if moment is None:
-            return False
-        self._clock.see(int(moment))
-        return True
+    def _own(self) -> bool:
+        """Whether this is the process that opened it."""
+        return os.getpid() == self._process
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place, asked on a new connection until the server knows."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from allswell.store.sqlite.schema import SQL
+
 _STATEMENTS = 512
 """Every statement of ours stays prepared."""
 _CACHE_KIB = 64 * 1024
@@ -41,6 +43,20 @@ def connect_writer(database: Path, busy_timeout: int, *, one_thread: bool = True
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT}").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_recorder(database: Path) -> sqlite3.Connection:
+    """The connection that records steps, for one thread at a time: it waits for no lock and makes no checkpoints."""
+    connection = connect(database, 0, one_thread=False)
+    try:
+        connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(SQL["make_recording"])
+        connection.execute(SQL["make_record"])
     except BaseException:
         connection.close()
         raise

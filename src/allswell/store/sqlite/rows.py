@@ -20,6 +20,7 @@ from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Finished, Lane, Record, Spec, Task, rank_of
+from allswell.store.port import Changes
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -72,6 +73,11 @@ def new_task(task: Task, payload: str) -> Row:
 def recorded(made: Finished) -> Row:
     """A task as `insert_recorded` takes it."""
     return (*new_task(made.task, made.payload), made.result, _kept_attempt(made.attempt))
+
+
+def recording(held: Lease, changes: Changes, made: Finished) -> Row:
+    """A finished task and its event as `record` takes them, under the lease that must hold."""
+    return (held.task, held.token, changes.at, text(changes.events), *recorded(made))
 
 
 def task_update(task: Task, result: str | None, attempt: Attempt | None) -> Row:

@@ -239,11 +239,12 @@ BEGIN
                       result, attempt)
     VALUES (NEW.id, NEW.name, NULLIF(NEW.run, ''), NEW.role, NEW.lane, NEW.priority, NEW.state, NEW.created_at,
             NEW.ended_at, NEW.spec, NEW.record, NEW.rank, NEW.payload, NEW.result, NEW.attempt);
-    INSERT INTO journal (last, at, events) SELECT coalesce(max(last), 0) + 1, NEW.at, NEW.events FROM journal;
+    INSERT INTO journal (at, events) VALUES (NEW.at, NEW.events);
 END;
 
 -- name: record
-INSERT INTO recording VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- OR ROLLBACK: a statement that may fail halfway and be undone alone keeps copies of all the pages that it changes.
+INSERT OR ROLLBACK INTO recording VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_task
 -- What happened to a task; without a result, or a first attempt, the old one stays.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +26,7 @@ from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.now import StoreClock
+from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
 from allswell.store.sqlite.writer import Unit, Writer
 from allswell.store.thread import WorkThread
@@ -74,9 +74,7 @@ class SqliteStore:
         self._answer_timeout = answer_timeout / 1_000
         self._backup_timeout = backup_timeout / 1_000
         self._writer = Writer(self.path, self._clock, turn_timeout=turn_timeout, busy_timeout=busy_timeout)
-        self._turn_timeout = turn_timeout
-        self._visitor: Writer | None = None
-        self._visiting = threading.Lock()
+        self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
         self._reader: sqlite3.Connection | None = None
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
@@ -107,11 +105,7 @@ class SqliteStore:
         if threads is None:
             return
         writing, reading = threads
-        if self._visiting.acquire(timeout=self._answer_timeout):  # else its disk hangs, and so does whoever is there
-            visitor, self._visitor = self._visitor, None
-            self._visiting.release()
-            if visitor is not None:
-                visitor.close()
+        self._recorder.close(self._answer_timeout)
         try:
             if herald is not None:
                 await herald.close(_LAST_CALL)
@@ -169,29 +163,21 @@ class SqliteStore:
             raise CommitUnknown(ticket) from None
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
-        """The short way to record a step: in the writer's thread."""
-        writer = self._writer
-        return await self._call(self._running()[0], lambda: writer.record(believed, decide), "a step")
+        """The short way to record a step: by the loop itself where that takes next to no time, else in a thread."""
+        thread, recorder = self._running()[0], self._recorder
+        if recorder.brisk:
+            return recorder.record(believed, decide, 0.0)
+        patience = self._answer_timeout
+        return await self._call(thread, lambda: recorder.record(believed, decide, patience), "a step")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
-        """The short way for a thread that has no loop: by a connection for such threads, one after the other.
-
-        The caller does the writing itself: to hand it to another thread and to be woken again costs as much as the
-        commit. It is bounded by the turnstile's and SQLite's own timeouts; a disk that hangs, hangs its caller.
-        """
+        """The short way for a thread that has no loop: it does the writing itself. A disk that hangs, hangs it."""
         self._running()
-        if not self._visiting.acquire(timeout=patience):
-            return False
-        try:
-            if self._visitor is None:
-                visitor = Writer(
-                    self.path, self._clock, turn_timeout=self._turn_timeout, busy_timeout=self._busy_timeout
-                )
-                visitor.join()
-                self._visitor = visitor
-            return self._visitor.record(believed, decide)
-        finally:
-            self._visiting.release()
+        return self._recorder.record(believed, decide, patience)
+
+    def _checkpoint(self) -> None:
+        if self._threads is not None:
+            self._threads[0].post(self._writer.checkpoint)
 
     async def outcome(self, ticket: str) -> bool:
         """Whether a transaction took place whose commit hung; waits until the disk has answered.

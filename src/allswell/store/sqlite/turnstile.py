@@ -52,16 +52,20 @@ class Turnstile:
 
     def enter(self) -> None:
         """Wait for a turn, at most `turn_timeout`."""
-        following, turn = self._open_files()
-        if _try(following):
-            if _try(turn):
-                fcntl.flock(following, fcntl.LOCK_UN)
-                return
-        else:
+        if not self.enter_at_once():
+            following, turn = self._open_files()
             self._wait(following, _PACE_NEXT, (until := time.monotonic() + self._timeout))
             self._wait_for_turn(following, turn, until)
-            return
-        self._wait_for_turn(following, turn, time.monotonic() + self._timeout)
+
+    def enter_at_once(self) -> bool:
+        """Take a turn if nobody has it and nobody waits for it."""
+        following, turn = self._open_files()
+        if not _try(following):
+            return False
+        try:
+            return _try(turn)
+        finally:
+            fcntl.flock(following, fcntl.LOCK_UN)
 
     def leave(self) -> None:
         """End the turn."""

@@ -16,11 +16,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import TypeVar
 
-from allswell.domain.lease import Lease
 from allswell.errors import Unavailable
 from allswell.store.drive import drive
-from allswell.store.shortcut import Decide
-from allswell.store.sqlite import rows, schema
+from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
@@ -30,7 +28,6 @@ from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, las
 from allswell.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
-_RECORD = SQL["record"]
 
 
 class Stage(Enum):
@@ -111,7 +108,6 @@ class Writer:
                     connection.execute("BEGIN IMMEDIATE")
                     schema.upgrade(connection, self._database)
                     connection.execute("COMMIT")
-                    _can_record(connection)
                     renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
                     self._clock.now(max(last_of(connection)[0], renewed))
                 except BaseException:
@@ -120,15 +116,6 @@ class Writer:
             self._connection = connection
         finally:
             self._turnstile.leave()
-
-    def join(self) -> None:
-        """Connect to a database that is open already, for whichever thread it is that calls; one at a time."""
-        self._turnstile.open()
-        with translated(self._database, self._busy_timeout):
-            self._connection = connect_writer(self._database, self._busy_timeout, one_thread=False)
-            _can_record(self._connection)
-            self._connection.execute("PRAGMA synchronous = FULL")
-        self._full = True
 
     def close(self) -> None:
         """Close the connection and the lock files."""
@@ -139,6 +126,16 @@ class Writer:
         finally:
             self._connection = None
             self._turnstile.close()
+
+    def checkpoint(self) -> None:
+        """Write what the WAL holds into the database; in a turn of its own, so that nothing is added meanwhile."""
+        if self._connection is not None:
+            self._turnstile.enter()
+            try:
+                with translated(self._database, self._busy_timeout):
+                    self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            finally:
+                self._turnstile.leave()
 
     def run(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
         """One unit of work, from its turn to its commit."""
@@ -156,27 +153,6 @@ class Writer:
             return result
         finally:
             unit.end(committed=committed)
-
-    def record(self, believed: Lease, decide: Decide) -> bool:
-        """The short way to record a step: one statement; False, or an error: nothing of it stays."""
-        connection = self._connection
-        if connection is None or not self._full:
-            return False
-        changes = decide(believed, self._clock.now(0))
-        if changes is None:
-            return False
-        (made,), events = changes.recorded, rows.text(changes.events)
-        row = (believed.task, believed.token, changes.at, events, *rows.recorded(made))
-        self._turnstile.enter()
-        try:
-            before = connection.total_changes
-            connection.execute(_RECORD, row)
-        except sqlite3.Error as error:
-            raise translate(error, self._database, self._busy_timeout) from error
-        finally:
-            self._turnstile.leave()
-        self._cache.last = None  # there is a newer event than the one it knows of
-        return connection.total_changes != before
 
     def _transact(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
         connection = self._connection
@@ -199,11 +175,6 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         return result
-
-
-def _can_record(connection: sqlite3.Connection) -> None:
-    connection.execute(SQL["make_recording"])
-    connection.execute(SQL["make_record"])
 
 
 async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:

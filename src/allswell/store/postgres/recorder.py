@@ -1,0 +1,156 @@
+"""The short way to record a step in PostgreSQL: one statement that commits by itself, sent by whoever wants it.
+
+It has a connection of its own, for one caller at a time. To hand a statement to a desk's thread and to be woken again
+costs as much as the commit. So threads that have no loop send it here themselves and wait, bounded as every unit of
+work is. An event loop that has nothing else to do sends it too, and waits for the answer no longer than an idle loop
+waits for a thread (`AT_ONCE`); an answer that takes longer is waited for by a thread (docs/adr/0027).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+from psycopg import pq
+
+from allswell.domain.lease import Lease
+from allswell.errors import Unavailable
+from allswell.store.postgres.connection import Connection, Line
+from allswell.store.postgres.failure import explain
+from allswell.store.postgres.session import SQL
+from allswell.store.postgres.transaction import Clock
+from allswell.store.postgres.write import short_record
+from allswell.store.shortcut import Decide
+from allswell.store.thread import AT_ONCE, WorkThread
+
+_RECORD = SQL["record"].encode()
+_A_MOMENT = 1.0
+
+
+class Recorder:
+    """A connection that records steps; made when it is first needed, and made anew when it broke."""
+
+    def __init__(self, connect: Callable[[], Connection], clock: Clock, *, place: str, timeout: float) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._place = place
+        self._timeout = timeout
+        self._alone = threading.Lock()
+        self._line: Line | None = None
+        self._thread: WorkThread | None = None
+        self._closed = False
+
+    def open(self) -> None:
+        """Record from now on; what was under way when it was closed keeps nobody out."""
+        self._alone = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Let the connection go; whoever waits there is woken by it."""
+        self._closed = True
+        line, self._line = self._line, None
+        if line is not None:
+            line.cut()
+            line.close()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+
+    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
+        """Whether it is committed; for a thread, which waits for others here and for the server."""
+        values = self._decided(believed, decide)
+        alone = self._alone
+        if values is None or not alone.acquire(timeout=patience):
+            return False
+        try:
+            line = self._usable() or self._new_line()
+            self._send(line, values)
+            return self._awaited(line)
+        finally:
+            alone.release()
+
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """Whether it is committed; for a loop, which is not kept longer than it takes an answer to come at once."""
+        values = self._decided(believed, decide)
+        alone = self._alone
+        if values is None or not alone.acquire(blocking=False):
+            return False
+        mine = True
+        try:
+            line = self._usable()
+            if line is not None:
+                self._send(line, values)
+                answer = self._answer(line, AT_ONCE)
+                if answer is not None:
+                    return self._seen(answer)
+
+            def wait() -> bool:
+                """For the answer, or for a connection first; then others are let in."""
+                try:
+                    found = line
+                    if found is None:
+                        found = self._new_line()
+                        self._send(found, values)
+                    return self._awaited(found)
+                finally:
+                    alone.release()
+
+            thread = self._waiting_thread()
+            mine = False
+            bound = self._timeout + _A_MOMENT  # it keeps its bound itself
+            return await thread.call(wait, timeout=bound, what="a step (transact_timeout)", at_once=False)
+        finally:
+            if mine:
+                alone.release()
+
+    def _waiting_thread(self) -> WorkThread:
+        if self._thread is None or self._thread.abandoned:
+            self._thread = WorkThread("allswell-postgres-steps")
+        return self._thread
+
+    def _decided(self, believed: Lease, decide: Decide) -> list[bytes | None] | None:
+        changes = None if self._closed else decide(believed, self._clock.guess())
+        if changes is None:
+            return None
+        (made,), (event,) = changes.recorded, changes.events
+        return short_record(believed.task, believed.token, made, event, changes.at)
+
+    def _usable(self) -> Line | None:
+        line = self._line
+        return line if line is not None and line.usable() else None
+
+    def _new_line(self) -> Line:
+        if self._line is not None:
+            self._line.close()
+        line = self._line = Line(self._connect())
+        if self._closed:
+            line.close()
+            raise Unavailable("the store is not open")
+        return line
+
+    def _send(self, line: Line, values: list[bytes | None]) -> None:
+        try:
+            line.send_once(_RECORD, values)
+        except psycopg.Error as error:
+            raise explain(error, self._place) from error
+
+    def _answer(self, line: Line, seconds: float) -> pq.abc.PGresult | None:
+        try:
+            return line.answered(seconds)
+        except psycopg.Error as error:
+            raise explain(error, self._place) from error
+
+    def _awaited(self, line: Line) -> bool:
+        answer = self._answer(line, self._timeout)
+        if answer is None:
+            line.close()
+            raise Unavailable("the server did not answer to a step in time (transact_timeout)")
+        return self._seen(answer)
+
+    def _seen(self, answer: pq.abc.PGresult) -> bool:
+        moment = answer.get_value(0, 0) if answer.ntuples else None
+        if moment is None:
+            return False
+        self._clock.see(int(moment))
+        return True
