@@ -37,6 +37,7 @@ DIED = "agent_died"
 
 _AS_ASKED = Spec()
 _FIRST = Token(1)
+_DONE = State.DONE.value
 
 
 def leave(out: Outcome, why: str, now: Millis) -> None:
@@ -118,13 +119,13 @@ def record_step(
         STEP_ROLE,
         lane,
         0,
-        State.DONE.value,
+        _DONE,
         began,
         now,
         _AS_ASKED,
         record,
     )
-    attempt = Attempt(command.step, _FIRST, command.agent, began, now, State.DONE.value, command.id, "completed")
+    attempt = Attempt(command.step, _FIRST, command.agent, began, now, _DONE, command.id, "completed")
     told = {"name": command.name, "elapsed_ms": command.elapsed}
     return task, attempt, Event("step_recorded", command.step, command.run, command.agent, _FIRST, told)
 

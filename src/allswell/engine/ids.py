@@ -18,7 +18,12 @@ _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
 def _spell(number: int) -> str:
-    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(_LETTERS * 5 - 10, -1, -10)])
+    # Written out: done for every step of a flow. In two halves, whose parts are small numbers.
+    high, low, pairs = number >> 40, number & 0xFF_FFFF_FFFF, _PAIRS
+    return (
+        f"{pairs[high >> 30]}{pairs[high >> 20 & 1023]}{pairs[high >> 10 & 1023]}{pairs[high & 1023]}"
+        f"{pairs[low >> 30]}{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
+    )
 
 
 class Ids:

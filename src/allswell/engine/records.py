@@ -19,13 +19,13 @@ from allswell.engine.book import News
 from allswell.engine.plan import ordered
 from allswell.errors import AllswellError, LeaseLost
 from allswell.store.port import Changes, Kind, Lock, Transaction, Wanted
-from allswell.store.shortcut import Decide
+from allswell.store.shortcut import Decide, Recorded
 
 
 def decision(step: RecordStep, lane: int) -> Decide:
     """What recording one step comes to, for the short way; None for whatever needs more than the lease to be told."""
 
-    def decide(lease: Lease | None, now: Millis) -> Changes | None:
+    def decide(lease: Lease | None, now: Millis) -> Recorded | None:
         try:
             done = record_step(lease, None, step, lane, now)
         except AllswellError:
@@ -33,7 +33,7 @@ def decision(step: RecordStep, lane: int) -> Decide:
         if done is None:
             return None
         task, attempt, event = done
-        return Changes(recorded=[Finished(task, step.payload, step.result, attempt)], events=[event], at=now)
+        return Recorded(Finished(task, step.payload, step.result, attempt), event, now)
 
     return decide
 

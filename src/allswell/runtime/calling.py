@@ -102,7 +102,7 @@ def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads 
 
 def settled(result: T) -> T:
     """What a sync function returned, unless it is async in disguise: nobody would await it in time."""
-    if inspect.isawaitable(result):
+    if result is not None and inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
         text = "the function returned something to be awaited; give an async function, not one that makes a coroutine"

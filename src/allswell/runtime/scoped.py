@@ -79,8 +79,14 @@ class LimitedScope(Scope):
         timeout, override, on, key = self._given
         kind, name = ScopeKind(self.kind), self.name or getattr(function, "__qualname__", "")
 
-        def fresh() -> LimitedScope:
-            return LimitedScope(kind, name, timeout, override, on)
+        figures, own = limits(), self.timeout_ms
+
+        def fresh() -> Scope:
+            nonlocal figures, own
+            if figures is not limits():  # others are in force now
+                figures = limits()
+                own = own_limit(kind, timeout, override, limits=figures)
+            return Scope(own, kind=kind, name=name, grace_ms=figures.grace)
 
         step = Step(name, function, key) if kind is ScopeKind.STEP else None
         if inspect.iscoroutinefunction(function):

@@ -12,12 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
+from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis
-from allswell.store.port import Changes
+from allswell.domain.task import Finished
 
-Decide = Callable[[Lease | None, Millis], Changes | None]
-"""A decision on a flow's lease alone: a finished task and its event, or None where more must be known."""
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """A finished task and its event."""
+
+    made: Finished
+    event: Event
+    at: Millis
+
+
+Decide = Callable[[Lease | None, Millis], Recorded | None]
+"""A decision on a flow's lease alone; None where more must be known."""
 
 
 @runtime_checkable

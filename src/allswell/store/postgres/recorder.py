@@ -110,11 +110,8 @@ class Recorder:
         return self._thread
 
     def _decided(self, believed: Lease, decide: Decide) -> list[bytes | None] | None:
-        changes = None if self._closed else decide(believed, self._clock.guess())
-        if changes is None:
-            return None
-        (made,), (event,) = changes.recorded, changes.events
-        return short_record(believed.task, believed.token, made, event, changes.at)
+        decided = None if self._closed else decide(believed, self._clock.guess())
+        return None if decided is None else short_record(believed, decided)
 
     def _usable(self) -> Line | None:
         line = self._line

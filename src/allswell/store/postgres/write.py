@@ -22,6 +22,7 @@ from allswell.store.port import Changes
 from allswell.store.postgres.connection import Statement
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.values import EVENTS_MOST, integers, json, maybe_integers, texts
+from allswell.store.shortcut import Recorded
 
 
 class _TaskUpdate(msgspec.Struct, gc=False, omit_defaults=True):
@@ -69,10 +70,11 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     note: str = ""
 
 
-def short_record(task: TaskId, token: Token, made: Finished, event: Event, at: Millis) -> list[bytes | None]:
-    """A finished task and its event as the values of `record`."""
-    row = msgspec.structs.astuple(_recorded(made))
-    return [None if value is None else str(value).encode() for value in (task, token, at, json([event]), *row)]
+def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
+    """A finished task and its event as the values of `record`, under the lease that must hold."""
+    row = msgspec.structs.astuple(_recorded(decided.made))
+    values = (held.task, held.token, decided.at, json((decided.event,)), *row)
+    return [None if value is None else str(value).encode() for value in values]
 
 
 def writes(changes: Changes) -> list[Statement]:

@@ -42,14 +42,19 @@ _IN_A_ROW = 32
 _PAGES, _PAGE = 5, 4_096
 """About what a step changes, and how many bytes of it another page can take."""
 _CHECKPOINT_PAGES = 1_000
-_monotonic = time.monotonic
 
 
 class Recorder:
     """A connection that records steps, and what is known of how long that takes."""
 
     def __init__(
-        self, database: Path, clock: StoreClock, *, turn_timeout: int, checkpoint: Callable[[], object]
+        self,
+        database: Path,
+        clock: StoreClock,
+        *,
+        turn_timeout: int,
+        checkpoint: Callable[[], object],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._clock = clock
@@ -61,6 +66,7 @@ class Recorder:
         self._pages = 0
         """About what was written since a checkpoint was asked for."""
         self._checkpoint = checkpoint
+        self._monotonic = monotonic
 
     @property
     def brisk(self) -> bool:
@@ -73,21 +79,20 @@ class Recorder:
             return False
         try:
             connection = self._connection or self._connect()
-            changes = decide(believed, self._clock.now(0))
-            if changes is None or not (self._turnstile.enter_at_once() or self._waited_for_turn(patience)):
+            decided = decide(believed, self._clock.now(0))
+            if decided is None or not (self._turnstile.enter_at_once() or self._waited_for_turn(patience)):
                 return False
-            (made,) = changes.recorded
-            began = _monotonic()
+            began = self._monotonic()
             try:
                 before = connection.total_changes
-                connection.execute(_RECORD, rows.recording(believed, changes, made))
+                connection.execute(_RECORD, rows.recording(believed, decided))
                 done = connection.total_changes != before
             except sqlite3.Error as error:
                 raise translate(error, self._database, 0) from error
             finally:
                 self._turnstile.leave()
-                self._quick = self._quick + 1 if _monotonic() - began < AT_ONCE else 0
-            self._pages += _PAGES + len(made.result) // _PAGE
+                self._quick = self._quick + 1 if self._monotonic() - began < AT_ONCE else 0
+            self._pages += _PAGES + len(decided.made.result) // _PAGE
             if self._pages >= _CHECKPOINT_PAGES:
                 self._pages = 0
                 self._checkpoint()

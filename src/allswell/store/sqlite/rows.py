@@ -20,7 +20,7 @@ from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Finished, Lane, Record, Spec, Task, rank_of
-from allswell.store.port import Changes
+from allswell.store.shortcut import Recorded
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -75,9 +75,9 @@ def recorded(made: Finished) -> Row:
     return (*new_task(made.task, made.payload), made.result, _kept_attempt(made.attempt))
 
 
-def recording(held: Lease, changes: Changes, made: Finished) -> Row:
+def recording(held: Lease, decided: Recorded) -> Row:
     """A finished task and its event as `record` takes them, under the lease that must hold."""
-    return (held.task, held.token, changes.at, text(changes.events), *recorded(made))
+    return (held.task, held.token, decided.at, text((decided.event,)), *recorded(decided.made))
 
 
 def task_update(task: Task, result: str | None, attempt: Attempt | None) -> Row:

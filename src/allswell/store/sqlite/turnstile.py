@@ -13,14 +13,15 @@ fixed pace. Nobody's pace slows down with waiting, or those who came last would 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import weakref
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from pathlib import Path
 
 from allswell.errors import Unavailable
 
+_TAKE = LOCK_EX | LOCK_NB
 _PACE_NEXT = 0.0005
 _PACE_TURN = 0.0001
 """Seconds. Only one process at a time waits for `turn`, so it may ask more often."""
@@ -60,22 +61,28 @@ class Turnstile:
     def enter_at_once(self) -> bool:
         """Take a turn if nobody has it and nobody waits for it."""
         following, turn = self._open_files()
-        if not _try(following):
+        try:
+            flock(following, _TAKE)
+        except BlockingIOError:
             return False
         try:
-            return _try(turn)
+            flock(turn, _TAKE)
+        except BlockingIOError:
+            return False
+        else:
+            return True
         finally:
-            fcntl.flock(following, fcntl.LOCK_UN)
+            flock(following, LOCK_UN)
 
     def leave(self) -> None:
         """End the turn."""
-        fcntl.flock(self._open_files()[1], fcntl.LOCK_UN)
+        flock(self._open_files()[1], LOCK_UN)
 
     def _wait_for_turn(self, following: int, turn: int, until: float) -> None:
         try:
             self._wait(turn, _PACE_TURN, until)
         finally:
-            fcntl.flock(following, fcntl.LOCK_UN)
+            flock(following, LOCK_UN)
 
     def _wait(self, file: int, pace: float, until: float) -> None:
         while not _try(file):
@@ -104,7 +111,7 @@ def _open(path: Path) -> int:
 
 def _try(file: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(file, _TAKE)
     except BlockingIOError:
         return False
     return True

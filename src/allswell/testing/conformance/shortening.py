@@ -12,7 +12,7 @@ from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Finished
 from allswell.errors import AllswellError
 from allswell.store.port import Changes, Kind, Position, Store
-from allswell.store.shortcut import Decide, ShortWay
+from allswell.store.shortcut import Decide, Recorded, ShortWay
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Place, Skip, write
 
@@ -23,16 +23,16 @@ def _short(store: Store) -> ShortWay:
     return store
 
 
-def _step(id_: str, token: int = 1) -> Decide:
+def recorded_step(id_: str, token: int = 1) -> Decide:
     """A decision as the core makes it: under this token, or not at all."""
 
-    def decide(lease: Lease | None, now: Millis) -> Changes | None:
+    def decide(lease: Lease | None, now: Millis) -> Recorded | None:
         if lease is None or lease.token != token:
             return None
         task = replace(rows.task(id_, run="r_1", state="done"), role="step", created_at=now, ended_at=now)
         ended = replace(rows.attempt(id_, 1), late=None)
         told = Event("step_recorded", TaskId(id_), RunId("r_1"), None, None, {"name": rows.TEXT, "elapsed_ms": 1})
-        return Changes(recorded=[Finished(task, rows.TEXT, rows.TEXT, ended)], events=[told], at=now)
+        return Recorded(Finished(task, rows.TEXT, rows.TEXT, ended), told, now)
 
     return decide
 
@@ -41,7 +41,8 @@ def _declines(_lease: Lease | None, _now: Millis) -> None:
     """A decision that needs more than the lease."""
 
 
-async def _held(store: Store) -> Lease:
+async def held_flow(store: Store) -> Lease:
+    """A flow that is held, for steps to be recorded under."""
     held = rows.lease("t_flow")
     changes = rows.new_tasks(rows.task("t_flow", run="r_1"))
     changes.new_leases, changes.timers = [held], [("t_flow", held.deadline)]
@@ -52,9 +53,9 @@ async def _held(store: Store) -> Lease:
 async def a_step_takes_the_short_way_under_its_lease(place: Place) -> None:
     """From a loop; what is there afterwards is what the long way would have left."""
     async with place.store() as store:
-        short, held = _short(store), await _held(store)
-        assert await short.record(held, _step("t_1"))
-        assert await short.record(held, _step("t_2"))
+        short, held = _short(store), await held_flow(store)
+        assert await short.record(held, recorded_step("t_1"))
+        assert await short.record(held, recorded_step("t_2"))
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [
             (TaskId("t_1"), rows.TEXT),
             (TaskId("t_2"), rows.TEXT),
@@ -75,21 +76,23 @@ async def a_step_takes_the_short_way_under_its_lease(place: Place) -> None:
 async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
     """Another holder, none, a stalled one, a step that is there already: neither row nor event is written."""
     async with place.store() as store:
-        short, held = _short(store), await _held(store)
-        assert await short.record(held, _step("t_1"))
+        short, held = _short(store), await held_flow(store)
+        assert await short.record(held, recorded_step("t_1"))
         before = await store.journal(Position(), 100)
         stale = replace(held, token=Token(9))
-        assert not await short.record(stale, _step("t_2", token=9))
-        assert not await short.record(replace(held, task=TaskId("t_nobody")), _step("t_3"))
+        assert not await short.record(stale, recorded_step("t_2", token=9))
+        assert not await short.record(replace(held, task=TaskId("t_nobody")), recorded_step("t_3"))
         assert not await short.record(held, _declines)
-        assert not await _tried(short, held, _step("t_1"))
+        assert not await _tried(short, held, recorded_step("t_1"))
         assert await store.journal(Position(), 100) == before
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
-        assert await short.record(held, _step("t_4"))  # and it is none the worse for it
+        assert await short.record(held, recorded_step("t_4"))  # and it is none the worse for it
         stalled = Changes(leases=[replace(held, stalled_at=Millis(AT + 1))])
         await write(store, stalled, {Kind.TASK: ["t_flow"], Kind.LEASE: ["t_flow"]})
-        assert not await short.record(held, _step("t_5")), "its holder does not know that its lease ends sooner now"
-        assert not short.record_here(held, _step("t_5"), 10.0)
+        assert not await short.record(held, recorded_step("t_5")), (
+            "its holder does not know that its time is shorter now"
+        )
+        assert not short.record_here(held, recorded_step("t_5"), 10.0)
 
 
 async def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
@@ -102,9 +105,9 @@ async def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
 async def threads_take_the_short_way_too(place: Place) -> None:
     """By a call that blocks: the same words, the same answers."""
     async with place.store() as store:
-        short, held = _short(store), await _held(store)
-        assert short.record_here(held, _step("t_1"), 10.0)
-        assert not short.record_here(replace(held, token=Token(9)), _step("t_2", token=9), 10.0)
+        short, held = _short(store), await held_flow(store)
+        assert short.record_here(held, recorded_step("t_1"), 10.0)
+        assert not short.record_here(replace(held, token=Token(9)), recorded_step("t_2", token=9), 10.0)
         assert not short.record_here(held, _declines, 10.0)
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
 
