@@ -55,13 +55,16 @@ class Signal:
     """Fires for all who listened before it; listen first, then look, then wait, and no call is lost."""
 
     def __init__(self) -> None:
-        self._bell = Bell()
+        self._bell: Bell | None = None
 
     def fire(self) -> None:
         """Wake everybody who is listening."""
-        bell, self._bell = self._bell, Bell()
-        bell.ring()
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.ring()
 
     def listen(self) -> Bell:
         """What will ring at the next call."""
+        if self._bell is None:
+            self._bell = Bell()
         return self._bell

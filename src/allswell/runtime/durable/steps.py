@@ -54,17 +54,17 @@ class Steps:
             text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
             raise Refused("flow_over", text, where=step.name)
         call = step.call(args, kwargs)
-        numbers = self._calls.get((step.name, call.key))
-        if numbers is None:
-            numbers = self._calls.setdefault((step.name, call.key), count(1))
+        place = (step.name, call.key)
+        numbers = self._calls.get(place) or self._calls.setdefault(place, count(1))
         return call, call.id(self.hold.run, next(numbers))
 
     def _begin(self, step: Step, id_: TaskId) -> str | None:
         """The result that is there already; without one, the step can be run."""
-        text = self._known.pop(id_, None)
-        if text is not None:
-            self.found += 1
-            return text
+        if self._known:
+            text = self._known.pop(id_, None)
+            if text is not None:
+                self.found += 1
+                return text
         step.check()
         self.hold.check(step.name)  # better before it has done anything than after
         return None

@@ -179,8 +179,8 @@ class Scope:
             outer_now = outer.now()
             now = self.began = self.now()
             limit = now - outer_now + (outer.deadline if outer.expiry is None else outer.expiry.end)
-        if outer is not None and (outer.expiry is not None or task is None) and not outer.has_time():
-            return False
+        if outer is not None and (outer.expiry is not None or task is None) and (limit <= now or outer.fenced):
+            return False  # as `has_time` has it
         deadline = inf if self.timeout_ms is None else now + self.timeout_ms / 1_000
         # Only within one task is what was entered last left first; threads under one scope come and go.
         beside = task is not None and outer is not None and outer.task is task and outer.is_open
