@@ -1,8 +1,8 @@
 """The steps of a flow that is running: what was recorded before is given back, what is done now is recorded.
 
-The flow's watch lives in one event loop. Steps come from there, from other loops, and from threads; each is carried to
-the watch's loop to be recorded, and waits until it is durable. A sync step that would block that very loop is refused:
-nobody could ever record it.
+The flow's watch lives in one event loop. Steps come from there, from other loops, and from threads. A thread that has
+no loop records its step itself where the store has a short way; all others are carried to the watch's loop. Each waits
+until it is durable. A sync step that would block that very loop is refused: nobody could ever record it.
 """
 
 from __future__ import annotations
