@@ -86,7 +86,9 @@ class LimitedScope(Scope):
             if figures is not limits():  # others are in force now
                 figures = limits()
                 own = own_limit(kind, timeout, override, limits=figures)
-            return Scope(own, kind=kind, name=name, grace_ms=figures.grace)
+            scope = Scope(None, kind=kind, name=name, grace_ms=figures.grace)
+            scope.timeout_ms = own  # looked at once, and not again at every call
+            return scope
 
         step = Step(name, function, key) if kind is ScopeKind.STEP else None
         if inspect.iscoroutinefunction(function):
