@@ -11,8 +11,9 @@ at once (docs/adr/0027):
     was written, and makes it in a turn of its own: beside a connection that goes on writing, none would ever get to
     the end of the WAL, which would grow for ever. It is asked early: a commit at the end of a growing file takes half
     as long again as one that writes over what is there.
--   **The disk was quick lately** (`brisk`): the last commits took less than what an idle loop spends on waiting anyway.
-    After one that took longer, a thread does it until the disk is quick again.
+-   **The disk was quick lately** (`brisk`): nearly all of the last commits took less than what an idle loop spends on
+    waiting anyway. After several that took longer, or one that took very long, a thread does it until the disk has
+    been quick again for a while.
 
 What no rule can exclude is a disk that was quick and stops: then the loop stands still until it answers, once, as it
 does wherever else a process meets that disk.
@@ -37,8 +38,12 @@ from allswell.store.sqlite.turnstile import Turnstile
 from allswell.store.thread import AT_ONCE
 
 _RECORD = SQL["record"]
-_IN_A_ROW = 32
-"""So many quick commits one after another, and the next one is expected to be quick."""
+_TRUSTED, _TRUST_MOST = 32, 96
+"""Each quick commit earns a point; with so many, the next one is expected to be quick. More are not kept than these."""
+_SLOW_COSTS = 16
+"""Points. Hiccups are forgiven where they are rare."""
+_STALL = 10 * AT_ONCE
+"""Seconds; who has been kept so long trusts the disk no more."""
 _PAGES, _PAGE = 5, 4_096
 """About what a step changes, and how many bytes of it another page can take."""
 _CHECKPOINT_PAGES = 1_000
@@ -61,8 +66,8 @@ class Recorder:
         self._turnstile = Turnstile(database, turn_timeout)
         self._connection: sqlite3.Connection | None = None
         self._alone = threading.Lock()
-        self._quick = 0
-        """How many commits in a row were quick."""
+        self._trust = 0
+        """Points for quick commits."""
         self._pages = 0
         """About what was written since a checkpoint was asked for."""
         self._checkpoint = checkpoint
@@ -71,7 +76,7 @@ class Recorder:
     @property
     def brisk(self) -> bool:
         """Whether a commit can be expected to take next to no time."""
-        return self._quick >= _IN_A_ROW
+        return self._trust >= _TRUSTED
 
     def record(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """Whether it is committed; waits so many seconds for other threads and, unless that is none, for a turn."""
@@ -91,7 +96,7 @@ class Recorder:
                 raise translate(error, self._database, 0) from error
             finally:
                 self._turnstile.leave()
-                self._quick = self._quick + 1 if self._monotonic() - began < AT_ONCE else 0
+                self._judge(self._monotonic() - began)
             self._pages += _PAGES + len(decided.made.result) // _PAGE
             if self._pages >= _CHECKPOINT_PAGES:
                 self._pages = 0
@@ -105,6 +110,13 @@ class Recorder:
             self._turnstile.enter()
         return patience > 0
 
+    def _judge(self, took: float) -> None:
+        if took < AT_ONCE:
+            if self._trust < _TRUST_MOST:
+                self._trust += 1
+        else:
+            self._trust = 0 if took >= _STALL else max(self._trust - _SLOW_COSTS, 0)
+
     def close(self, seconds: float) -> None:
         """Let the connection go; whoever is there has so long to leave, else its disk hangs, and so does it."""
         if self._alone.acquire(timeout=seconds):
@@ -114,13 +126,18 @@ class Recorder:
                         self._connection.close()
             finally:
                 self._connection = None
-                self._quick = 0
+                self._trust = 0
                 self._turnstile.close()
                 self._alone.release()
 
     def _connect(self) -> sqlite3.Connection:
         """Connect to a database that is open already, for whichever thread it is that calls."""
-        self._turnstile.open()
         with translated(self._database, 0):
-            self._connection = connect_recorder(self._database)
-        return self._connection
+            connection = connect_recorder(self._database)
+        try:
+            self._turnstile.open()
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
