@@ -163,10 +163,8 @@ class SqliteStore:
             raise CommitUnknown(ticket) from None
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
-        """The short way to record a step: by the loop itself where that takes next to no time, else in a thread."""
+        """The short way to record a step: in the writer's thread, since a loop must not wait for a disk."""
         thread, recorder = self._running()[0], self._recorder
-        if recorder.brisk:
-            return recorder.record(believed, decide, 0.0)
         patience = self._answer_timeout
         return await self._call(thread, lambda: recorder.record(believed, decide, patience), "a step")
 
