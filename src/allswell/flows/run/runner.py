@@ -138,12 +138,10 @@ class Runner:
         ready, self._ready = self._ready[:free], self._ready[free:]
         if not ready:
             return
-        agent = self.site.agent
-        asked = (watch.claim(agent=agent, lease=LEASE, task=id_) for id_ in ready)
-        for got in await asyncio.gather(*asked, return_exceptions=True):
+        for got in await watch.claim_each(ready, agent=self.site.agent, lease=LEASE):
             if isinstance(got, Lease):
                 self._begin(got)
-            elif isinstance(got, BaseException) and not isinstance(got, Refused):  # refused: it has ended meanwhile
+            elif got is not None and not isinstance(got, Refused):  # refused: it has ended meanwhile
                 self._trouble = self._trouble or got
 
     def _is_step(self, row: TaskRow) -> bool:
