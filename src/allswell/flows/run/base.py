@@ -69,6 +69,10 @@ def _written(content: msgspec.Struct) -> bytes:
     return msgspec.json.format(_ENCODE.encode(content), indent=2) + b"\n"
 
 
+def _name_of(receipt: StepReceipt) -> str:
+    return f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
+
+
 def stamp(wall: int) -> str:
     """A moment of the wall clock, in milliseconds, as ISO 8601 has it."""
     return datetime.fromtimestamp(wall / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -117,7 +121,7 @@ class RunBase:
 
     def receipt_path(self, receipt: StepReceipt) -> Path:
         """The file of an attempt's receipt."""
-        return self.receipts / f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
+        return self.receipts / _name_of(receipt)
 
     def keep_receipt(self, receipt: StepReceipt) -> None:
         """Write an attempt's receipt."""
@@ -125,7 +129,7 @@ class RunBase:
 
     def keep_receipts(self, receipts: Sequence[StepReceipt]) -> None:
         """Write receipts of several attempts."""
-        self.files.replace_all([(self.receipt_path(one), _written(one)) for one in receipts])
+        self.files.replace_all(self.receipts, [(_name_of(one), _written(one)) for one in receipts])
 
     def capture_path(self, step: str) -> Path:
         """The file of a step's latest timeout."""
