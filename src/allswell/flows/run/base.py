@@ -22,6 +22,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def _name_of(receipt: StepReceipt) -> str:
     return f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
 
 
+@lru_cache(maxsize=8)
 def stamp(wall: int) -> str:
     """A moment of the wall clock, in milliseconds, as ISO 8601 has it."""
     return datetime.fromtimestamp(wall / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

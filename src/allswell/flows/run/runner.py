@@ -150,7 +150,7 @@ class Runner:
 
     def _begin(self, lease: Lease) -> None:
         base = self.site.base
-        given = msgspec.convert(lease.payload, Job)
+        given = lease.payload_as(Job)
         job = msgspec.structs.replace(given, home=str(base.home), folder=base.record.folder)  # those of this machine
         attempt = StepAttempt(self.site, lease, job)
         self.active[lease.task] = attempt
