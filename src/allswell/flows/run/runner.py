@@ -124,7 +124,8 @@ class Runner:
         finally:
             for one in waiting:
                 one.cancel()
-        await asyncio.sleep(_TOGETHER)
+        if self.active:
+            await asyncio.sleep(_TOGETHER)
 
     async def _claim(self) -> None:
         free = self.jobs - len(self.active)
