@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allswell.domain.capture import FinalAction
@@ -60,6 +61,24 @@ def test_steps_that_can_run_at_once_do(tmp_path: Path) -> None:
         assert played.stage.seconds < 65
 
     flow(tmp_path, text, scene)
+
+
+def test_receipts_that_come_as_the_last_are_written_are_written_too(tmp_path: Path) -> None:
+    """Two that go on at once, again and again: in some turn whoever wrote has ended and is not yet forgotten."""
+
+    async def scene(played: Play) -> None:
+        runner = await played.start()
+        await runner.run()
+        like = runner.ended["a"]
+
+        async def keep_many(step_id: str) -> None:
+            for attempt in range(50):
+                await played.site.keep(msgspec.structs.replace(like, step_id=step_id, attempt=attempt))
+
+        await asyncio.gather(keep_many("b"), keep_many("c"))
+        assert len(played.base.all_receipts()) == 101
+
+    flow(tmp_path, "steps:\n" + step("a", "note"), scene)
 
 
 def test_whoever_claims_any_role_is_not_given_a_step_out_of_a_flow(tmp_path: Path) -> None:
