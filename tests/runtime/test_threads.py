@@ -113,6 +113,25 @@ def test_calls_that_wait_for_each_other_all_begin() -> None:
         assert sorted(call.result() for call in calls) == list(range(16))
 
 
+def test_where_no_thread_can_be_had_those_at_work_take_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = Threads(8)
+    gate, begun = threading.Event(), threading.Event()
+    first = threads.call(lambda: (begun.set(), gate.wait(10)))
+    assert begun.wait(10)
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    second = threads.call(lambda: "after")
+    gate.set()
+    assert first.wait(10)
+    assert second.wait(10)
+    assert second.result() == "after"
+    with pytest.raises(RuntimeError, match="can't start"):
+        Threads(1).call(lambda: None)
+
+
 @contextlib.contextmanager
 def held_interpreter() -> Iterator[None]:
     """No other thread runs meanwhile, so that what is asked for here is asked for at once."""

@@ -119,7 +119,11 @@ class Threads:
         call = Call(self, function)
         with self._lock:
             self._waiting.append(call)
-            self._call_somebody()
+            try:
+                self._call_somebody()
+            except RuntimeError:
+                self._waiting.remove(call)
+                raise
         return call
 
     def free(self, call: Call[object]) -> None:
@@ -146,10 +150,16 @@ class Threads:
         return bool(self._waiting) and (self._most is None or len(self._busy) < self._most)
 
     def _call_somebody(self) -> None:
-        if self._called is None and self._may_begin():
+        if self._called is not None or not self._may_begin():
+            return
+        try:
             worker = self._idle.pop() if self._idle else _Worker(self, self._name)
-            self._called = worker
-            worker.calls.put(None)
+        except RuntimeError:  # the system has no thread left for us
+            if self._busy:
+                return  # whoever is at work takes it afterwards
+            raise
+        self._called = worker
+        worker.calls.put(None)
 
     def take(self, worker: _Worker, ended: Call[object] | None) -> Call[object] | None:
         """Free the slot of what the worker has done, and give it the next call; None if there is none for it."""
