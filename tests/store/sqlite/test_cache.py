@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.names import Millis, TaskId, Token
+from allswell.domain.case import Case
+from allswell.domain.checkin import Agent
+from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.service import ServiceRow
 from allswell.store.port import Changes, Kind, Rows, Transaction, Wanted
 from allswell.store.sqlite import SqliteStore, cache
 from allswell.testing.conformance import rows
@@ -23,9 +26,16 @@ async def read(store: SqliteStore) -> tuple[list[str], list[str], Rows]:
         tasks = list(await tx.lock(Kind.TASK, IDS))
         leases = list(await tx.lock(Kind.LEASE, IDS))
         await tx.now()
-        return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS))
+        return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS, agents=[AgentId("alice")]))
 
     return await store.transact(work)
+
+
+def known(changes: Changes) -> Changes:
+    """As a book writes new tasks: with how they then stand."""
+    ready, due = {row.task: row for row in changes.new_ready}, dict(changes.timers)
+    changes.cases = {task.id: Case(task, None, ready.get(task.id), due.get(task.id)) for task, _ in changes.new_tasks}
+    return changes
 
 
 async def write(store: SqliteStore, changes: Changes) -> None:
@@ -70,6 +80,66 @@ def test_another_connection_s_writes_are_seen(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+def test_what_others_hold_against_agents_and_services_is_seen(tmp_path: Path) -> None:
+    """Two stores take turns; each always sees the agents, services and lanes as the other left them."""
+
+    async def scene() -> None:
+        one, two = SqliteStore(tmp_path / "x.db"), SqliteStore(tmp_path / "x.db")
+        await one.open()
+        await two.open()
+
+        async def seen(store: SqliteStore) -> tuple[dict[AgentId, Agent], dict[str, ServiceRow], int]:
+            async def work(tx: Transaction) -> tuple[dict[AgentId, Agent], dict[str, ServiceRow], int]:
+                lanes, services = await tx.lanes()
+                agents = [AgentId("alice"), AgentId("bob")]
+                return (await tx.read(Wanted(agents=agents))).agents, services, len(lanes)
+
+            return await store.transact(work)
+
+        assert await seen(one) == await seen(two) == ({}, {}, 0)
+        await write(
+            one, Changes(new_agents=[rows.agent("alice", 1)], new_services=[rows.service("s"), rows.service("t")])
+        )
+        for round_, (writer, reader) in enumerate([(one, two), (two, one)] * 3, start=2):
+            alice, service = rows.agent("alice", round_), [rows.service("s", round_), rows.service("t", round_)]
+            await write(writer, Changes(agents=[alice], services=service))
+            await writer.intern_lanes([(f"role {round_}", ())])
+            for store in (writer, reader, writer):
+                agents, services, lanes = await seen(store)
+                assert agents == {"alice": alice}
+                assert services == {"s": service[0], "t": service[1]}
+                assert lanes == round_ - 1
+        await write(two, Changes(drop_agents=[AgentId("alice")], new_agents=[rows.agent("bob")]))
+        assert (await seen(one))[0] == (await seen(two))[0] == {"bob": rows.agent("bob")}
+        await one.close()
+        await two.close()
+
+    asyncio.run(scene())
+
+
+def test_nobody_waits_any_more(tmp_path: Path) -> None:
+    """Whether others wait for a task is told by their rows: who is remembered as awaited need not be so for ever."""
+
+    async def scene() -> None:
+        store = SqliteStore(tmp_path / "x.db")
+        await store.open()
+        first, second, wait = rows.task("t_1"), rows.task("t_2"), rows.need("t_2", "t_1")
+        changes = known(rows.new_tasks(first, second))
+        changes.new_waits = [wait]
+        changes.cases = {first.id: Case(first, awaited=True), second.id: Case(second, waits=(wait,))}
+        await write(store, changes)
+
+        async def awaited(tx: Transaction) -> bool:
+            return (await tx.read(Wanted(tasks=IDS, leases=IDS, awaited=IDS, whole=True))).cases[IDS[0]].awaited
+
+        assert await store.transact(awaited)
+        await write(store, Changes(drop_waits=[wait], cases={second.id: Case(second)}))
+        assert not await store.transact(awaited)
+        await store.close()
+
+    asyncio.run(scene())
+
+
 def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
     """A failed unit of work leaves neither rows nor memories."""
 
@@ -79,13 +149,14 @@ def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
         await write(store, rows.new_tasks(rows.task("t_1")))
 
         async def fail(tx: Transaction) -> None:
-            await tx.write(Changes(new_leases=[rows.lease("t_1")]))
+            await tx.write(Changes(new_leases=[rows.lease("t_1")], new_agents=[rows.agent("alice")]))
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             await store.transact(fail)
         assert (await read(store))[1:] == ([], (await read(store))[2])
         assert (await read(store))[2].leases == {}
+        assert (await read(store))[2].agents == {}
         await store.close()
 
     asyncio.run(scene())
@@ -98,8 +169,8 @@ def test_no_more_is_remembered_than_fits(tmp_path: Path, monkeypatch: pytest.Mon
     async def scene() -> None:
         store = SqliteStore(tmp_path / "x.db")
         await store.open()
-        await write(store, rows.new_tasks(*(rows.task(f"t_{number}") for number in range(1, 31))))
-        assert len(store._writer._cache._known) == 10
+        await write(store, known(rows.new_tasks(*(rows.task(f"t_{number}") for number in range(1, 31)))))
+        assert len(store._writer._cache._cases) == 10
         tasks, _, found = await read(store)
         assert tasks == IDS
         assert found.tasks[IDS[0]] == rows.task("t_1")
@@ -116,9 +187,8 @@ def test_large_payloads_are_not_remembered(tmp_path: Path) -> None:
         await store.open()
         small, large = '"' + "s" * 100 + '"', '"' + "l" * 100_000 + '"'
         made = [(rows.task("t_1"), large), (rows.task("t_2"), small)]
-        await write(store, Changes(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))]))
-        kept = [known.payload for known in store._writer._cache._known.values()]
-        assert kept == [None, small]
+        await write(store, known(Changes(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))])))
+        assert store._writer._cache._payloads == {"t_2": small}
         assert (await read(store))[2].payloads == {"t_1": large}
         await store.close()
 

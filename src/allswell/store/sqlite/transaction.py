@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import filterfalse, islice
 
 from msgspec.structs import astuple, replace
 
@@ -83,22 +83,23 @@ class SqliteTransaction:
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows by id, as they are in this transaction."""
-        found = Rows()
-        if wanted.tasks and (missing := self._cache.give_tasks(wanted.tasks, found)):
+        found, cache = Rows(), self._cache
+        give = cache.give_cases if wanted.whole else cache.give_tasks
+        if missing := give(wanted.tasks, found) if wanted.tasks else []:
             self._read_tasks(missing, found)
-            self._cache.learn_tasks(missing, found)
-        if wanted.leases and (missing := self._cache.give_leases(wanted.leases, found)):
-            found.leases |= {row[0]: Lease(*row) for row in self._by_id("read_lease", missing)}
-            self._cache.learn_leases(missing, found)
+        leases = [*filterfalse(found.cases.__contains__, wanted.leases)]
+        if leases and (unknown := cache.give_leases(leases, found)):
+            found.leases |= {row[0]: Lease(*row) for row in self._by_id("read_lease", unknown)}
+        if missing:
+            cache.learn_tasks(missing, leases, found)
         self._read_rarer(wanted, found)
         return found
 
     def _read_rarer(self, wanted: Wanted, found: Rows) -> None:
         if wanted.attempts:
             self._read_attempts(wanted.attempts, found)
-        if wanted.awaited and (missing := self._cache.give_awaited(wanted.awaited, found)):
-            found.awaited |= {row[0] for row in self._by_id("read_awaited", missing)}
-            self._cache.learn_awaited(missing, found)
+        if wanted.awaited:
+            self._read_awaited(wanted, found)
         if wanted.payloads and (missing := self._cache.give_payloads(wanted.payloads, found)):
             found.payloads |= dict(self._by_id("read_payload", missing))
         if wanted.bars:
@@ -110,10 +111,18 @@ class SqliteTransaction:
             found.runs = {row[0]: Run(*row) for row in self._by_id("read_run", wanted.runs)}
         if wanted.services:
             found.services = rows.services(self._by_id("read_service", wanted.services))
-        if wanted.agents:
-            found.agents = {row[0]: rows.agent(row) for row in self._by_id("read_agent", wanted.agents)}
+        if wanted.agents and (missing_agents := self._cache.give_agents(wanted.agents, found)):
+            found.agents |= {row[0]: rows.agent(row) for row in self._by_id("read_agent", missing_agents)}
+            self._cache.learn_agents(missing_agents, found)
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
+
+    def _read_awaited(self, wanted: Wanted, found: Rows) -> None:
+        if unsure := self._cache.unsure(wanted.awaited):
+            found.awaited |= {row[0] for row in self._by_id("read_awaited", unsure)}
+            self._cache.learn_awaited(unsure, found)
+        if not wanted.whole:
+            self._cache.give_awaited(wanted.awaited, found)
 
     def _read_attempts(self, wanted: Sequence[tuple[TaskId, Token]], found: Rows) -> None:
         first = [task for task, token in wanted if token == 1]
@@ -181,6 +190,7 @@ class SqliteTransaction:
             if alone := [timer for timer in changes.timers if timer[0] not in with_lease]:
                 self._delete("take_timer", [owner for owner, _ in alone])
                 self._insert("put_timer", alone)
+                self._cache.set_apart(alone)
         if changes.services:
             self._update("update_service", [(rows.text(service), service.id) for service in changes.services])
         if changes.agents:
@@ -237,11 +247,15 @@ class SqliteTransaction:
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
         """All lanes, and the services that something is or was held against."""
-        known = self._known
-        for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
-            known.lanes.append(rows.lane(row))
-            known.last = row[0]
-        return known.lanes.copy(), rows.services(self._connection.execute(SQL["read_services"]).fetchall())
+        known, cache = self._known, self._cache
+        if not cache.lanes_known:
+            for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
+                known.lanes.append(rows.lane(row))
+                known.last = row[0]
+            cache.lanes_known = True
+        if cache.services is None:
+            cache.services = rows.services(self._connection.execute(SQL["read_services"]).fetchall())
+        return known.lanes.copy(), cache.services.copy()
 
     async def pick(
         self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
@@ -298,6 +312,7 @@ class SqliteTransaction:
         found = self._connection.execute(SQL["find_lane"], key).fetchone()
         if found is None:
             self._connection.execute(SQL["insert_lane"], key)
+            self._cache.lanes_known = False
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
 
