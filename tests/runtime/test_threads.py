@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from allswell.runtime.threads import Threads
+from allswell.runtime.threads import Call, Threads
 
 
 def test_a_call_gives_its_result_or_its_error() -> None:
@@ -28,6 +28,19 @@ def _ended(threads: Threads, function: Callable[[], object]) -> object:
     while threads.busy:
         threading.Event().wait(0.001)
     return call.result()
+
+
+def _begun(threads: Threads) -> tuple[Call[None], threading.Event]:
+    """A call that has begun, and what lets it end."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def blocked() -> None:
+        begun.set()
+        gate.wait(10)
+
+    call = threads.call(blocked)
+    assert begun.wait(10)
+    return call, gate
 
 
 def test_no_more_calls_run_at_a_time_than_there_are_slots() -> None:
@@ -65,9 +78,7 @@ def test_the_slot_of_a_call_that_is_given_up_is_free_at_once() -> None:
 
 def test_a_call_that_waits_for_a_slot_can_be_withdrawn() -> None:
     threads = Threads(1)
-    gate, begun = threading.Event(), threading.Event()
-    first = threads.call(lambda: (begun.set(), gate.wait(10)))
-    assert begun.wait(10)
+    first, gate = _begun(threads)
     ran: list[int] = []
     second = threads.call(lambda: ran.append(1))
     assert second.never_began()
@@ -115,9 +126,7 @@ def test_calls_that_wait_for_each_other_all_begin() -> None:
 
 def test_where_no_thread_can_be_had_those_at_work_take_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = Threads(8)
-    gate, begun = threading.Event(), threading.Event()
-    first = threads.call(lambda: (begun.set(), gate.wait(10)))
-    assert begun.wait(10)
+    first, gate = _begun(threads)
 
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
