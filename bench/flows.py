@@ -4,6 +4,9 @@
 
 Every step leaves its receipt, written and flushed, before the store is told; the store is SQLite with FULL. For
 comparison: how often this disk replaces and flushes such a file, in as many threads, alone.
+
+Between two runs let a minute pass: an ext4 without a journal does not give out again what was deleted in the last
+minute, and looks at all of it for every new file.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import pytest
 
 from allswell import Lease, Watch
 from allswell.domain.command import Claim, Park
-from allswell.domain.names import AgentId, CommandId
+from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.domain.service import REOPENING
 from allswell.errors import Refused
-from tests.engine.stage import Stage, play
+from tests.engine.stage import Stage, Weather, play
 
 
 async def names(watch: Watch, count: int = 100, **how: object) -> list[str]:
@@ -269,3 +269,50 @@ def test_a_claim_by_name_of_nothing_is_refused() -> None:
             await stage.watch.claim(agent="bob", task="t_nothing")
 
     play(scene)
+
+
+def test_claims_by_name_that_are_sent_together_are_answered_each_for_itself() -> None:
+    async def scene(stage: Stage) -> None:
+        submit = stage.watch.submit
+        ended, barred = await submit("ended"), await submit("barred", barred=["bob"])
+        first, other = await submit("first"), await submit("other")
+        waits = await submit("waits", needs=[other])
+        await stage.watch.cancel(ended)
+        asked = [first, TaskId("t_nothing"), ended, barred, first, other, waits]
+        got = await stage.watch.claim_each(asked, agent="bob", lease=30_000)
+        assert [one.name if isinstance(one, Lease) else getattr(one, "code", None) for one in got] == [
+            "first",
+            "unknown_task",
+            "task_ended",
+            None,
+            None,
+            "other",
+            None,
+        ]
+        assert await stage.watch.claim_each([barred], agent="bob") == [None]
+        (lease,) = await stage.watch.claim_each([barred], agent="ann")
+        assert isinstance(lease, Lease)
+
+    play(scene)
+
+
+def test_claims_sent_together_whose_caller_has_gone_are_given_back() -> None:
+    weather = Weather()
+
+    async def scene(stage: Stage) -> None:
+        tasks = [await stage.watch.submit(name) for name in ("one", "two")]
+
+        async def slow(statement: str) -> None:
+            if statement == "write":
+                weather.on = None
+                await asyncio.sleep(1)
+
+        weather.on = slow
+        claiming = asyncio.ensure_future(stage.watch.claim_each(tasks, agent="bob"))
+        await asyncio.sleep(0.5)
+        claiming.cancel()
+        await asyncio.sleep(2)
+        assert await stage.watch.counts() == {"ready": 2}
+        assert len(await stage.told("task_claimed")) == 2
+
+    play(scene, faults=weather)

@@ -79,6 +79,8 @@ async def _hand_over(
 ) -> list[tuple[int, Claim]]:
     """Serve the claims that name their task, whose rows were locked with all others; the claims that do not."""
     left = []
+    there = {claim.task: None for _, claim in claims if claim.task in book.cases}
+    barred = await _load_picked(tx, book, list(there), bars=True)
     for place, claim in claims:
         if claim.task is None:
             left.append((place, claim))
@@ -91,11 +93,10 @@ async def _hand_over(
         if case.task.state != OPEN:
             answers[place] = Refused("task_ended", f"task {case.task.name} is already {case.task.state}", where="task")
             continue
-        barred = await _load_picked(tx, book, [claim.task], bars=True)
-        if case.task.lane not in lanes_for(claim) or claim.agent in barred.get(claim.task, ()):
+        if case.task.lane not in lanes_for(claim):
             continue
         given: list[Case] = []
-        _serve(book, claim, [claim.task], {}, given)
+        _serve(book, claim, [claim.task], barred, given)
         if given:
             answers[place] = grants(book, given)
     await book.write(tx)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -42,13 +42,14 @@ from allswell.engine.ear import Ear
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import Unavailable
+from allswell.errors import AllswellError, Unavailable
 from allswell.store.call import Call
 from allswell.store.port import Store, Transaction
 from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
+T = TypeVar("T")
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
 _MAKING = (Submit, Answer, TakeUp, Delegate)
@@ -232,15 +233,25 @@ class Engine:
                 return Claimed(granted, sent)
             await either(news, min(left, self.pace.claim_poll * (0.75 + self.draw() / 2)))
 
+    async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
+        """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
+        sent = asyncio.get_running_loop().time()
+        if (await self._held_back()).everything:
+            return [[] for _ in claims], sent
+        asked: asyncio.Future[Any] = self._decisions.ask_many(claims)
+        return await self._unless_cancelled(asked, self._give_back), sent
+
     async def _claim_now(self, claim: Claim) -> list[Granted]:
-        asked = self._decisions.ask(claim, weight=claim.count)
+        asked: asyncio.Future[list[Granted]] = self._decisions.ask(claim, weight=claim.count)
+        return await self._unless_cancelled(asked, lambda granted: self._give_back([granted]))
+
+    async def _unless_cancelled(self, asked: asyncio.Future[T], give_back: Callable[[T], None]) -> T:
         try:
-            granted: list[Granted] = await asked
+            return await asked
         except asyncio.CancelledError:
             if asked.done() and not asked.cancelled() and asked.exception() is None:
-                self._give_back([asked.result()])  # cancelled in the very moment it was answered
+                give_back(asked.result())  # cancelled in the very moment it was answered
             raise
-        return granted
 
     async def _held_back(self) -> HeldBack:
         """What open questions hold back; where they hold back their own tasks alone, nobody has to look."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
+
+T = TypeVar("T")
 
 
 def to_json(value: object, where: str) -> str:
@@ -111,6 +113,10 @@ class Lease:
     def payload(self) -> Any:  # noqa: ANN401 - whatever the submitter put in
         """What was submitted with the task."""
         return msgspec.json.decode(self._granted.payload)
+
+    def payload_as(self, shape: type[T]) -> T:
+        """What was submitted with the task, as this; `msgspec.ValidationError` where it is something else."""
+        return msgspec.json.decode(self._granted.payload, type=shape)
 
     @property
     def handover(self) -> Handover | None:

@@ -16,7 +16,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Answer, Cancel, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -263,6 +263,20 @@ class Watch:
             raise Refused("bad_field", f"this cannot be claimed: {error}", where="claim") from None
         granted = await self.engine.claim(claim, wait=seconds)
         return [self.hold(one, granted.sent) for one in granted.granted]
+
+    async def claim_each(
+        self, tasks: Sequence[TaskId], *, agent: str, lease: int | None = None
+    ) -> list[Lease | AllswellError | None]:
+        """Take these tasks, each if it can be had; a lease, None, or what is wrong, for each."""
+        claims = [Claim(NO_COMMAND, AgentId(agent), length=lease, task=task) for task in tasks]
+        answers, sent = await self.engine.claim_each(claims)
+        got: list[Lease | AllswellError | None] = []
+        for answer in answers:
+            if isinstance(answer, AllswellError):
+                got.append(answer)
+            else:
+                got.append(self.hold(answer[0], sent) if answer else None)
+        return got
 
     def hold(self, granted: Granted, sent: float) -> Lease:
         """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""

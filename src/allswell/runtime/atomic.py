@@ -23,38 +23,17 @@ _TELLS_OF_ERRORS = (5, 8)
 
 def replace_file(path: Path, content: bytes) -> None:
     """Give a file new content and make its name durable; `OSError` leaves the old one."""
-    put_in_place(path, content)
-    flush_folder(path.parent)
+    replace_files(path.parent, [(path.name, content)])
 
 
-def put_in_place(path: Path, content: bytes) -> None:
-    """Write a file beside its name, flush it, and give it the name, which is durable once the folder is flushed."""
-    draft = _draft_of(path)
+def replace_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
+    """As `replace_file`, for files of one folder; many are flushed together. `OSError`: some may have their names."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _write(draft, content, flush=True)
-        draft.replace(path)
-    except BaseException:
-        _forget([draft])
-        raise
-
-
-def put_all_in_place(files: Sequence[tuple[Path, bytes]]) -> None:
-    """As `put_in_place`, for files of one folder; many are flushed together. `OSError`: some may have their names."""
-    flush = _flush_of_file_system() if len(files) >= _GROUP else None
-    if flush is None:
-        for path, content in files:
-            put_in_place(path, content)
-        return
-    drafts = {_draft_of(path): path for path, _ in files}
-    try:
-        for draft, (_, content) in zip(drafts, files, strict=True):
-            _write(draft, content, flush=False)
-        flush(files[0][0].parent)
-        for draft, path in drafts.items():
-            draft.replace(path)
-    except BaseException:
-        _forget(drafts)
-        raise
+        _put_in_place(opened, files)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def flush_folder(folder: Path) -> None:
@@ -66,13 +45,28 @@ def flush_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def _draft_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+def _put_in_place(folder: int, files: Sequence[tuple[str, bytes]]) -> None:
+    """Write files beside their names, flush them, and give them the names, durable once the folder is flushed."""
+    flush = _flush_of_file_system() if len(files) >= _GROUP else None
+    ours = os.urandom(4).hex()
+    drafts = [f".{name}.{ours}.tmp" for name, _ in files]
+    try:
+        for draft, (_, content) in zip(drafts, files, strict=True):
+            _write(draft, content, folder, flush=flush is None)
+        if flush is not None:
+            flush(folder)
+        for draft, (name, _) in zip(drafts, files, strict=True):
+            os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        for draft in drafts:
+            with contextlib.suppress(OSError):
+                os.unlink(draft, dir_fd=folder)
+        raise
 
 
-def _write(draft: Path, content: bytes, *, flush: bool) -> None:
+def _write(draft: str, content: bytes, folder: int, *, flush: bool) -> None:
     # By bare calls: each gives the interpreter lock away, and beside a busy loop it may take long to get it back.
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         left = memoryview(content)
         while left:  # a disk that is nearly full takes a part, and says why only when it is given the rest
@@ -83,15 +77,9 @@ def _write(draft: Path, content: bytes, *, flush: bool) -> None:
         os.close(handle)
 
 
-def _forget(drafts: Sequence[Path] | dict[Path, Path]) -> None:
-    for draft in drafts:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-
-
 @cache
-def _flush_of_file_system() -> Callable[[Path], None] | None:
-    """What flushes all that was written to the file system of a folder; None where that cannot be relied on."""
+def _flush_of_file_system() -> Callable[[int], None] | None:
+    """What flushes all that was written to the file system of an open folder; None where that cannot be relied on."""
     release = os.uname()
     version = tuple(map(int, re.findall(r"\d+", release.release)[:2]))
     if release.sysname != "Linux" or version < _TELLS_OF_ERRORS:
@@ -102,13 +90,9 @@ def _flush_of_file_system() -> Callable[[Path], None] | None:
     if not hasattr(library, "syncfs"):
         return None
 
-    def flush(folder: Path) -> None:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if library.syncfs(opened):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(folder))
-        finally:
-            os.close(opened)
+    def flush(folder: int) -> None:
+        if library.syncfs(folder):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
     return flush

@@ -8,9 +8,11 @@ function still does is fenced.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
@@ -46,8 +48,8 @@ async def ended(call: Call[T], scope: Scope, *, stop: Callable[[], None] | None 
     loop = asyncio.get_running_loop()
     cancelled: asyncio.CancelledError | None = None
     while not call.done():
-        waiter = loop.create_future()
-        call.tell(functools.partial(_wake, loop, waiter))
+        waiter: asyncio.Future[None] = loop.create_future()
+        call.tell(functools.partial(_ends_of(loop).tell, waiter))
         try:
             await waiter
         except asyncio.CancelledError as cancel:
@@ -63,15 +65,41 @@ async def ended(call: Call[T], scope: Scope, *, stop: Callable[[], None] | None 
     return call.result()
 
 
-def _wake(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
-    def settle() -> None:
-        if not ended.done():
-            ended.set_result(None)
+class Ends:
+    """Calls that have ended, told to their loop together: to wake it costs more than what is told."""
 
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        return  # the loop is closed: nobody waits any more
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._wake = functools.partial(loop.call_soon_threadsafe, self._settle)
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._woken = False
+
+    def tell(self, waiter: asyncio.Future[None]) -> None:
+        """Wake the loop, unless it has been and has not come yet; in the call's thread."""
+        self._waiters.append(waiter)  # first: who comes before the look below takes it along
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._wake()
+
+    def _settle(self) -> None:
+        self._woken = False  # first: what is told from now on is told anew
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+_ends: dict[asyncio.AbstractEventLoop, Ends] = {}
+
+
+def _ends_of(loop: asyncio.AbstractEventLoop) -> Ends:
+    """Where calls of a loop tell their end; those of loops that were closed are let go when a new one comes."""
+    found = _ends.get(loop)
+    if found is None:
+        for closed in [known for known in list(_ends) if known.is_closed()]:
+            _ends.pop(closed, None)
+        found = _ends[loop] = Ends(loop)
+    return found
 
 
 def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads = _FOR_THREADS) -> T:

@@ -3,6 +3,10 @@
 Python cannot stop a thread. A call that is given up runs on in a thread that no longer counts: its result goes nowhere,
 its scope is fenced, and the next call in the queue starts in its place. The threads are daemons, so that one that hangs
 does not keep the process from ending.
+
+A call is not handed to a thread of its own: it waits in one queue, and one worker is called, who takes it and calls the
+next worker only if more is waiting. So calls that block run each in a thread, as many as there are slots; and those
+that are over in no time are done by the first worker before the next has even woken up, which costs more than they do.
 """
 
 from __future__ import annotations
@@ -28,7 +32,10 @@ class Call(Generic[T_co]):
     def __init__(self, threads: Threads, function: Callable[[], T_co]) -> None:
         self._threads = threads
         self._function = function
-        self._ended = threading.Event()
+        self._ended = False
+        self._over = threading.Lock()
+        """Held until it has ended."""
+        self._over.acquire()
         self._told: list[Callable[[], None]] = []
         self._result: T_co | None = None
         self._error: BaseException | None = None
@@ -36,11 +43,13 @@ class Call(Generic[T_co]):
 
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._ended.is_set()
+        return self._ended
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for its end, at most so long; whether it has come."""
-        return self._ended.wait(None if seconds is None else max(min(seconds, threading.TIMEOUT_MAX), 0.0))
+        if self._over.acquire(timeout=-1 if seconds is None else max(min(seconds, threading.TIMEOUT_MAX), 0.0)):
+            self._over.release()  # for whoever else waits
+        return self._ended
 
     def tell(self, callback: Callable[[], None]) -> None:
         """Call this, in the thread, when the call has ended; at once if it has."""
@@ -68,7 +77,8 @@ class Call(Generic[T_co]):
             self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - it is raised again where the caller waits
             self._error = error
-        self._ended.set()
+        self._ended = True
+        self._over.release()
         self._tell()
 
     def _tell(self) -> None:
@@ -94,6 +104,8 @@ class Threads:
         self._busy: dict[Call[object], None] = {}
         self._waiting: deque[Call[object]] = deque()
         self._idle: list[_Worker] = []
+        self._called: _Worker | None = None
+        """Who was called and has not come yet: somebody always is while a call waits and a slot is free."""
 
     @property
     def busy(self) -> int:
@@ -107,18 +119,22 @@ class Threads:
         call = Call(self, function)
         with self._lock:
             self._waiting.append(call)
-            self._fill()
+            try:
+                self._call_somebody()
+            except RuntimeError:
+                self._waiting.remove(call)
+                raise
         return call
 
     def free(self, call: Call[object]) -> None:
-        """Take the slot of a call that has ended or was given up, and let the next one begin."""
+        """Take the slot of a call that was given up, and let the next one begin."""
         with self._lock:
             if not call.done():
                 call.given_up = True
             if call in self._busy:
                 del self._busy[call]
                 self.lost += call.given_up
-                self._fill()
+                self._call_somebody()
             elif call in self._waiting:
                 self._waiting.remove(call)
 
@@ -130,12 +146,34 @@ class Threads:
             self._waiting.remove(call)
             return True
 
-    def _fill(self) -> None:
-        while self._waiting and (self._most is None or len(self._busy) < self._most):
+    def _may_begin(self) -> bool:
+        return bool(self._waiting) and (self._most is None or len(self._busy) < self._most)
+
+    def _call_somebody(self) -> None:
+        if self._called is not None or not self._may_begin():
+            return
+        try:
+            worker = self._idle.pop() if self._idle else _Worker(self, self._name)
+        except RuntimeError:  # the system has no thread left for us
+            if self._busy:
+                return  # whoever is at work takes it afterwards
+            raise
+        self._called = worker
+        worker.calls.put(None)
+
+    def take(self, worker: _Worker, ended: Call[object] | None) -> Call[object] | None:
+        """Free the slot of what the worker has done, and give it the next call; None if there is none for it."""
+        with self._lock:
+            if ended is not None:
+                self._busy.pop(ended, None)
+            if self._called is worker:
+                self._called = None
+            if not self._may_begin():
+                return None
             call = self._waiting.popleft()
             self._busy[call] = None
-            worker = self._idle.pop() if self._idle else _Worker(self, self._name)
-            worker.calls.put(call)
+            self._call_somebody()
+            return call
 
     def rest(self, worker: _Worker) -> bool:
         """Offer a worker for the next call; False if there are enough of them."""
@@ -146,7 +184,7 @@ class Threads:
             return True
 
     def dismiss(self, worker: _Worker) -> bool:
-        """Let a worker go that has waited long enough; False if a call was just given to it."""
+        """Let a worker go that has waited long enough; False if it was just called."""
         with self._lock:
             if worker not in self._idle:
                 return False
@@ -159,21 +197,26 @@ class _Worker:
 
     def __init__(self, threads: Threads, name: str) -> None:
         self._threads = threads
-        self.calls: SimpleQueue[Call[object]] = SimpleQueue()
+        self.calls: SimpleQueue[None] = SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
+        while self._is_called():
+            call = self._threads.take(self, None)
+            while call is not None:
+                call.run()
+                if call.given_up:
+                    return  # its slot was filled anew
+                call = self._threads.take(self, call)
+            if not self._threads.rest(self):
+                return
+
+    def _is_called(self) -> bool:
         while True:
             try:
-                call = self.calls.get(timeout=IDLE_SECONDS)
+                self.calls.get(timeout=IDLE_SECONDS)
             except Empty:
                 if self._threads.dismiss(self):
-                    return
-                continue
-            call.run()
-            lost = call.given_up
-            if not lost:
-                self._threads.free(call)
-            del call  # a worker that rests must not keep the last result alive
-            if lost or not self._threads.rest(self):
-                return
+                    return False
+            else:
+                return True

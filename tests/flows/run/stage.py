@@ -42,17 +42,17 @@ class Disk(Files):
         self.written: list[tuple[str, object]] = []
         self.cut_at = cut_at
 
-    def replace_all(self, files: Sequence[tuple[Path, bytes]]) -> None:
+    def replace_all(self, folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
         """One after the other, so that each can be cut at."""
-        for path, content in files:
-            self._replace(path, content)
+        for name, content in files:
+            self._replace(folder / name, content)
 
     def _replace(self, path: Path, content: bytes) -> None:
         """Write as always, unless it is the write to be cut at: then half of a draft is all that is there."""
         if self._is_cut():
             path.with_name(f".{path.name}.cut.tmp").write_bytes(content[: len(content) // 2])
             raise CutHere
-        super().replace_all([(path, content)])
+        super().replace_all(path.parent, [(path.name, content)])
         self.written.append((path.name, json.loads(content) if path.suffix == ".json" else content))
 
     def append(self, path: Path, *lines: bytes) -> None:

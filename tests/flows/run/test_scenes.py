@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 import pytest
 
 from allswell.domain.capture import FinalAction
@@ -14,6 +17,7 @@ from allswell.flows.run.runner import Runner, Verdict
 from tests.flows.run.stage import HERE, Disk, Play, flow, run, seen
 from tests.flows.run.test_files import validate
 
+T = TypeVar("T")
 MINUTE = 60
 
 
@@ -58,6 +62,44 @@ def test_steps_that_can_run_at_once_do(tmp_path: Path) -> None:
     async def scene(played: Play) -> None:
         assert (await run(played)).verdict is Verdict.DONE
         assert played.stage.seconds < 65
+
+    flow(tmp_path, text, scene)
+
+
+def test_receipts_that_come_as_the_last_are_written_are_written_too(tmp_path: Path) -> None:
+    """Two that go on at once, again and again: in some turn whoever wrote has ended and is not yet forgotten."""
+
+    async def scene(played: Play) -> None:
+        runner = await played.start()
+        await runner.run()
+        like = runner.ended["a"]
+
+        async def keep_many(step_id: str) -> None:
+            for attempt in range(50):
+                await played.site.keep(msgspec.structs.replace(like, step_id=step_id, attempt=attempt))
+
+        await asyncio.gather(keep_many("b"), keep_many("c"))
+        assert len(played.base.all_receipts()) == 101
+
+    flow(tmp_path, "steps:\n" + step("a", "note"), scene)
+
+
+def test_a_step_that_is_done_leaves_its_place_while_it_is_written_down(tmp_path: Path) -> None:
+    text = "steps:\n" + "".join(step(f"s{number}", "sleep", seconds=1) for number in range(20))
+
+    async def slowly(work: Callable[[], T]) -> T:
+        await asyncio.sleep(5)
+        return work()
+
+    async def scene(played: Play) -> None:
+        runner = await played.start()
+        runner.jobs = 1
+        played.site.aside = slowly
+        active: list[int] = []
+        played.site.heard = lambda _: active.append(len(runner.active))
+        assert (await runner.run()).verdict is Verdict.DONE
+        assert max(active) == 3  # one that works, and two that are written down
+        assert played.stage.seconds < 80  # and not 20 times 6
 
     flow(tmp_path, text, scene)
 

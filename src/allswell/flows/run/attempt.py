@@ -12,6 +12,7 @@ that will be run again, and never a step that is done without one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,9 @@ def engine_name() -> str:
 class StepAttempt:
     """One attempt at one step."""
 
-    def __init__(self, site: Site, lease: Lease, job: Job) -> None:
+    def __init__(self, site: Site, lease: Lease, job: Job, worked: Callable[[], None]) -> None:
+        """`worked` is called as soon as it is done, and only has to be written down."""
+        self._worked = worked
         self.site = site
         self.lease = lease
         self.job = job
@@ -221,6 +224,8 @@ class StepAttempt:
             made = self._made(came)  # nothing has to be looked for
         else:
             made = await self.site.aside(lambda: self._made(came))
+        if came.status is StepStatus.DONE:
+            self._worked()
         await self.site.keep(made)
         self.receipt = made
 

@@ -22,6 +22,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ def _written(content: msgspec.Struct) -> bytes:
     return msgspec.json.format(_ENCODE.encode(content), indent=2) + b"\n"
 
 
+def _name_of(receipt: StepReceipt) -> str:
+    return f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
+
+
+@lru_cache(maxsize=8)
 def stamp(wall: int) -> str:
     """A moment of the wall clock, in milliseconds, as ISO 8601 has it."""
     return datetime.fromtimestamp(wall / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -117,7 +123,7 @@ class RunBase:
 
     def receipt_path(self, receipt: StepReceipt) -> Path:
         """The file of an attempt's receipt."""
-        return self.receipts / f"{receipt.step_id}-{receipt.agent}-{receipt.attempt}.json"
+        return self.receipts / _name_of(receipt)
 
     def keep_receipt(self, receipt: StepReceipt) -> None:
         """Write an attempt's receipt."""
@@ -125,7 +131,7 @@ class RunBase:
 
     def keep_receipts(self, receipts: Sequence[StepReceipt]) -> None:
         """Write receipts of several attempts."""
-        self.files.replace_all([(self.receipt_path(one), _written(one)) for one in receipts])
+        self.files.replace_all(self.receipts, [(_name_of(one), _written(one)) for one in receipts])
 
     def capture_path(self, step: str) -> Path:
         """The file of a step's latest timeout."""

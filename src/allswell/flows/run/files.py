@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from allswell.errors import Unavailable
-from allswell.runtime.atomic import flush_folder, put_all_in_place
+from allswell.runtime.atomic import flush_folder, replace_files
 
 T = TypeVar("T")
 _LONGEST_LINE = 1 << 20
@@ -30,16 +30,14 @@ class Files:
 
     def replace(self, path: Path, content: bytes) -> None:
         """Give a file new content, wholly or not at all; `Unavailable` if the disk does not take it."""
-        self.replace_all([(path, content)])
+        self.replace_all(path.parent, [(path.name, content)])
 
-    def replace_all(self, files: Sequence[tuple[Path, bytes]]) -> None:
+    def replace_all(self, folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
         """Give files of one folder new content, each wholly or not at all; what is flushed is flushed for all."""
-        folder = files[0][0].parent
         try:
-            put_all_in_place(files)
-            flush_folder(folder)
+            replace_files(folder, files)
         except OSError as error:
-            where = files[0][0] if len(files) == 1 else folder
+            where = folder / files[0][0] if len(files) == 1 else folder
             raise Unavailable(f"{where} cannot be written: {error.strerror}") from error
 
     def append(self, path: Path, *lines: bytes) -> None:

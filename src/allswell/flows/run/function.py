@@ -7,7 +7,6 @@ What it calls (guards, `llm_call`, `tool`) finds the step's deadline around it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -58,12 +57,13 @@ class FunctionWork:
         self._work = work
         self._remaining = lease.until_limit
         self._site = site
-        self._transcript = site.base.llm / f"{job.id}-{job.tried + lease.attempt}.jsonl"
+        self._number = job.tried + lease.attempt
         self._ledger = Ledger()
         self._capturing = capturing
         self._cut = cut
         self._working: asyncio.Future[object] | None = None
-        self._over = asyncio.get_running_loop().create_future()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The call has ended, or nobody waits for it any more."""
         self._stopped: tuple[str, bool] | None = None
 
     async def run(self) -> Came:
@@ -72,7 +72,7 @@ class FunctionWork:
         lines = self._ledger.lines()
         if not lines:
             return came
-        path = self._transcript
+        path = self._site.base.llm / f"{self._job.id}-{self._number}.jsonl"
         await self._site.aside(lambda: self._site.base.files.append(path, *lines))
         return msgspec.structs.replace(came, streams=(("llm", path),), tokens=self._ledger.tokens)
 
@@ -87,11 +87,11 @@ class FunctionWork:
         before = in_ledger.set(self._ledger)  # which the call inherits
         working = self._working = asyncio.ensure_future(run(scope, function, **self._work.inputs))
         in_ledger.reset(before)
+        working.add_done_callback(self._ended)
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
-        await asyncio.wait({working, self._over}, return_when=asyncio.FIRST_COMPLETED)
+        await self._over
         if not working.done():
-            working.add_done_callback(_seen)
             return self._interrupted()
         try:
             return self._returned(working.result())
@@ -114,6 +114,12 @@ class FunctionWork:
             self._working.cancel(reason)
             if at_once and not self._over.done():
                 self._over.set_result(None)
+
+    def _ended(self, working: asyncio.Future[object]) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+        elif not working.cancelled():
+            working.exception()  # seen: nobody else waits for it
 
     def progress(self) -> str:
         """Nothing: a function says what it has to say by returning."""
@@ -143,8 +149,3 @@ class FunctionWork:
         await self._site.aside(lambda: self._capturing.begin(cut, str(late)))
         failure = Failure(ErrorClass.NETWORK, str(late)[:4_000])
         return Came(status=StepStatus.FAILED, error=str(late), failure=failure, cut=cut)
-
-
-def _seen(working: asyncio.Future[object]) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        working.exception()

@@ -3,6 +3,9 @@
 It decides nothing about what follows what: the store says which tasks are ready, when a retry is due, whether a human
 is asked, and when the run's time is up. Other processes may take steps of the same run; a step that somebody else
 holds is waited for. A step is not begun again here before the last attempt at it has put its things in order.
+
+A step that is done leaves its place to the next at once, while its receipt goes to the disk and the store is told: so
+a slow disk holds up nobody, as long as not too many are left to be written down.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ _LOOK = 1.0
 _PAGE = 1_000
 _AHEAD = 500
 """So many ready steps are looked up at once; one that somebody else has taken meanwhile is simply not had."""
+_UNWRITTEN = 2
+"""For each step that may run, so many others may be done and still have to be written down."""
 _TOGETHER = 0.002
 """Seconds in which steps that end together are waited for, so that what follows is claimed in one go."""
 
@@ -78,6 +83,8 @@ class Runner:
         self.active: dict[TaskId, StepAttempt] = {}
         self.ended: dict[str, StepReceipt] = {}
         """The receipt of the last attempt at each step, by name."""
+        self._places: dict[TaskId, None] = {}
+        """Of the active ones those that are not done yet."""
         self._working: dict[asyncio.Task[None], None] = {}
         self._ended = asyncio.Event()
         self._interrupted: str | None = None
@@ -124,10 +131,11 @@ class Runner:
         finally:
             for one in waiting:
                 one.cancel()
-        await asyncio.sleep(_TOGETHER)
+        if self.active:
+            await asyncio.sleep(_TOGETHER)
 
     async def _claim(self) -> None:
-        free = self.jobs - len(self.active)
+        free = min(self.jobs - len(self._places), self.jobs * (1 + _UNWRITTEN) - len(self.active))
         if free <= 0:
             return
         watch = self.site.watch
@@ -138,12 +146,10 @@ class Runner:
         ready, self._ready = self._ready[:free], self._ready[free:]
         if not ready:
             return
-        agent = self.site.agent
-        asked = (watch.claim(agent=agent, lease=LEASE, task=id_) for id_ in ready)
-        for got in await asyncio.gather(*asked, return_exceptions=True):
+        for got in await watch.claim_each(ready, agent=self.site.agent, lease=LEASE):
             if isinstance(got, Lease):
                 self._begin(got)
-            elif isinstance(got, BaseException) and not isinstance(got, Refused):  # refused: it has ended meanwhile
+            elif got is not None and not isinstance(got, Refused):  # refused: it has ended meanwhile
                 self._trouble = self._trouble or got
 
     def _is_step(self, row: TaskRow) -> bool:
@@ -152,10 +158,11 @@ class Runner:
 
     def _begin(self, lease: Lease) -> None:
         base = self.site.base
-        given = msgspec.convert(lease.payload, Job)
+        given = lease.payload_as(Job)
         job = msgspec.structs.replace(given, home=str(base.home), folder=base.record.folder)  # those of this machine
-        attempt = StepAttempt(self.site, lease, job)
+        attempt = StepAttempt(self.site, lease, job, lambda: self._leave_place(lease.task))
         self.active[lease.task] = attempt
+        self._places[lease.task] = None
         if self._interrupted is not None:
             attempt.stop(self._interrupted)
         working = asyncio.ensure_future(self._do(attempt))
@@ -174,7 +181,11 @@ class Runner:
                 other.stop("the flow cannot go on")
         finally:
             self.active.pop(attempt.lease.task, None)
-            self._ended.set()
+            self._leave_place(attempt.lease.task)
+
+    def _leave_place(self, task: TaskId) -> None:
+        self._places.pop(task, None)
+        self._ended.set()
 
     # --- how it stands ------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class Site:
     _lines: list[FlowEvent] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
     _receipts: list[tuple[StepReceipt, asyncio.Future[None]]] = field(default_factory=list)
-    _keepers: dict[asyncio.Future[None], None] = field(default_factory=dict)
+    _keepers: list[asyncio.Future[None]] = field(default_factory=list)
 
     def last_good(self) -> str | None:
         """The last step that ended well."""
@@ -90,10 +90,9 @@ class Site:
         """Write a receipt, together with others that come while the last are written; durable when this returns."""
         kept = asyncio.get_running_loop().create_future()
         self._receipts.append((receipt, kept))
+        self._keepers = [keeper for keeper in self._keepers if not keeper.done()]  # one that has ended looks no more
         if len(self._keepers) < _KEEPERS:
-            keeper = asyncio.ensure_future(self._keep_all())
-            self._keepers[keeper] = None
-            keeper.add_done_callback(self._keepers.pop)
+            self._keepers.append(asyncio.ensure_future(self._keep_all()))
         await kept
 
     async def _keep_all(self) -> None:
