@@ -53,8 +53,10 @@ def test_what_others_hold_is_skipped_however_much_it_is(pg_url: str) -> None:
 
 @pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_outside"])
 def test_what_changes_between_look_and_lock_is_seen_as_it_is(pg_url: str, name: str) -> None:
-    """The look is the cursor's snapshot, the lock comes with the fetch. A claimer leaves the task row as it is, so that
-    lock is granted; only the ready row tells that the task is gone."""
+    """The look is the cursor's snapshot, the lock comes with the fetch.
+
+    A claimer leaves the task row as it is, so that lock is granted; only the ready row tells that the task is gone.
+    """
     ids = names(20)
 
     async def fill(store: PostgresStore) -> None:
