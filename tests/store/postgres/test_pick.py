@@ -51,7 +51,7 @@ def test_what_others_hold_is_skipped_however_much_it_is(pg_url: str) -> None:
     run(pg_url, test)
 
 
-@pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_outside"])
+@pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_from_lane", "pick_outside"])
 def test_what_changes_between_look_and_lock_is_seen_as_it_is(pg_url: str, name: str) -> None:
     """The look is the cursor's snapshot, the lock comes with the fetch.
 
@@ -63,13 +63,18 @@ def test_what_changes_between_look_and_lock_is_seen_as_it_is(pg_url: str, name: 
         await put_tasks(store, ids, ready=1)
 
     run(pg_url, fill)
-    more = {"pick": (), "pick_allowed": ("eve",), "pick_outside": ("", "{}")}[name]
+    values = {
+        "pick": ("{1}", 8, 4),
+        "pick_allowed": ("{1}", 8, 4, "eve"),
+        "pick_from_lane": (1, 4, "eve"),
+        "pick_outside": ("{1}", 8, 4, "", "{}"),
+    }
     with (
         psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as picker,
         psycopg.connect(pg_url, autocommit=True) as other,
     ):
         picker.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
-        picker.execute(f"DECLARE look CURSOR FOR {SQL[name]}", ("{1}", 8, 4, *more))
+        picker.execute(f"DECLARE look CURSOR FOR {SQL[name]}", values[name])
         other.execute("DELETE FROM allswell.ready WHERE task = ANY(%s)", (ids[:2],))
         other.execute("UPDATE allswell.task SET record = 'new' WHERE id = %s", (ids[3],))
         with psycopg.connect(pg_url) as holder:
@@ -104,7 +109,7 @@ def test_two_processes_that_claim_at_once_share_the_work(pg_url: str) -> None:
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
-@pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_outside"])
+@pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_from_lane", "pick_outside"])
 def test_the_pick_stays_on_its_index_with_50_000_ready_rows(pg_url: str, name: str, analyzed: bool) -> None:
     async def nothing(store: PostgresStore) -> None:
         pass
@@ -122,10 +127,14 @@ def test_the_pick_stays_on_its_index_with_50_000_ready_rows(pg_url: str, name: s
         if analyzed:
             connection.execute("ANALYZE allswell.ready, allswell.task")
         connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
-        more = {"pick": (), "pick_allowed": ("eve",), "pick_outside": ("eve", "{}")}[name]
-        rows = connection.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS) {SQL[name]}", (integers([0, 1, 2]), 200, 100, *more)
-        ).fetchall()
+        lanes = integers([0, 1, 2])
+        values = {
+            "pick": (lanes, 200, 100),
+            "pick_allowed": (lanes, 200, 100, "eve"),
+            "pick_from_lane": (1, 100, "eve"),
+            "pick_outside": (lanes, 200, 100, "eve", "{}"),
+        }
+        rows = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS) {SQL[name]}", values[name]).fetchall()
         plan = "\n".join(row[0] for row in rows)
     assert "ready_pkey" in plan, plan
     assert "Index Scan using task_pkey" in plan, plan

@@ -37,11 +37,14 @@ class Places:
     def __init__(self) -> None:
         self.ready: dict[TaskId, str] = {}
         self.leases: dict[TaskId, str] = {}
+        self.timed: set[TaskId] = set()
+        """Leases that have their timers with them, so that there is none by itself."""
 
     def clear(self) -> None:
         """Forget them."""
         self.ready.clear()
         self.leases.clear()
+        self.timed.clear()
 
 
 class Reading:
@@ -93,7 +96,7 @@ def loose(rows: Rows) -> list[TaskId]:
     return [id_ for id_, task in rows.tasks.items() if task.state == OPEN and not (id_ in leases and id_ in timers)]
 
 
-def fill_picked(rows: Rows, answer: Answer, places: Places) -> None:
+def fill_picked(rows: Rows, answer: Answer, places: Places) -> Rows:
     """The rows of a pick, the best first."""
     tasks, ready, payloads, found = rows.tasks, rows.ready, rows.payloads, places.ready
     for row in answer.fetchall():
@@ -107,6 +110,7 @@ def fill_picked(rows: Rows, answer: Answer, places: Places) -> None:
             rows.timers[id_] = due
         if barred:
             rows.bars[id_] = {*barred}
+    return rows
 
 
 def covers(rows: Rows, with_bars: bool, wanted: Wanted) -> bool:  # noqa: FBT001 - it is half of a pair
@@ -166,6 +170,7 @@ def _fill_locked_leases(rows: Rows, answer: Answer, places: Places) -> None:
         due, found[id_] = row[LEASE_COLUMNS:]
         if due is not None:
             timers[id_] = due
+            places.timed.add(id_)
 
 
 def _fill_first_attempts(rows: Rows, answer: Answer) -> None:

@@ -135,6 +135,18 @@ LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.sp
 ORDER BY c.rank, c.task LIMIT $3::integer
 FOR UPDATE OF t, r SKIP LOCKED
 
+-- name: pick_from_lane
+-- As `pick_allowed`, from one lane, where nothing is to be merged: it looks no further than it must.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, NULL::text[]
+FROM allswell.ready AS r
+JOIN allswell.task AS t ON t.id = r.task
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.spec <> '{}' OFFSET 0) AS m ON true
+WHERE r.lane = $1::integer
+  AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = r.task AND b.agent = $3::text OFFSET 0)
+ORDER BY r.rank, r.task LIMIT $2::integer
+FOR UPDATE OF t, r SKIP LOCKED
+
 -- name: pick_outside
 -- As `pick_allowed`, without the tasks of these runs; an agent without a name is barred from nothing.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
@@ -424,6 +436,14 @@ SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wa
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
             $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[])
      AS x(task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command, renewed_at, due_at)
+
+-- name: insert_leases_alike
+-- The same for leases that differ by their tasks alone, as those of one claim mostly do: in half the time.
+INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+                            judged, renewed_at, note, due_at)
+SELECT task, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint,
+       $11::text, 0, $12::bigint, '', $13::bigint
+FROM unnest($1::text[]) AS x(task)
 
 -- name: update_leases
 -- Fenced by the token; what cannot change after the grant is not written.

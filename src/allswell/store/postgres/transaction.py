@@ -159,23 +159,30 @@ class PostgresTransaction:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""
         if not lanes or count < 1:
             return []
-        width = count * _PICK_WIDTH
-        alive: list[TaskId] = []
-        for _ in range(_PICK_ROUNDS):
-            name: str = "pick" if agent is None else "pick_allowed"
-            more: tuple[str, ...] = () if agent is None else (agent,)
-            if outside:
-                name, more = "pick_outside", (agent or "", texts(outside))
-            picked, number = self._ask_all((SQL[name], (integers(lanes), width, count, *more)), (SQL["known_xid"], ()))
-            self.xid = _maybe(number)
-            rows = Rows()
-            fill_picked(rows, picked, self._places)
-            alive = list(rows.tasks)
-            if len(alive) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
-                self._ahead = rows, agent is None
-                break
-            width *= _PICK_WIDENING
-        return alive
+        name: str
+        more: tuple[str, ...]
+        if outside:
+            name, more = "pick_outside", (agent or "", texts(outside))
+        elif agent is not None:
+            name, more = "pick_allowed", (agent,)
+        else:
+            name, more = "pick", ()
+        rows, width = Rows(), count * _PICK_WIDTH
+        if name == "pick_allowed" and len(lanes) == 1:
+            rows = self._pick("pick_from_lane", lanes[0], count, *more)
+        else:
+            for _ in range(_PICK_ROUNDS):
+                rows = self._pick(name, integers(lanes), width, count, *more)
+                if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
+                    break
+                width *= _PICK_WIDENING
+        self._ahead = rows, agent is None
+        return list(rows.tasks)
+
+    def _pick(self, name: str, *values: object) -> Rows:
+        picked, number = self._ask_all((SQL[name], values), (SQL["known_xid"], ()))
+        self.xid = number.fetchall()[0][0]
+        return fill_picked(Rows(), picked, self._places)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""
@@ -213,8 +220,3 @@ def _column(answer: Answer) -> list[str]:
 
 def _one(answer: Answer) -> int:
     return int(answer.fetchall()[0][0])
-
-
-def _maybe(answer: Answer) -> int | None:
-    found: int | None = answer.fetchall()[0][0]
-    return found
