@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.names import Millis, TaskId, Token
+from allswell.domain.checkin import Agent
+from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.service import ServiceRow
 from allswell.store.port import Changes, Kind, Rows, Transaction, Wanted
 from allswell.store.sqlite import SqliteStore, cache
 from allswell.testing.conformance import rows
@@ -23,7 +25,7 @@ async def read(store: SqliteStore) -> tuple[list[str], list[str], Rows]:
         tasks = list(await tx.lock(Kind.TASK, IDS))
         leases = list(await tx.lock(Kind.LEASE, IDS))
         await tx.now()
-        return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS))
+        return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS, agents=[AgentId("alice")]))
 
     return await store.transact(work)
 
@@ -70,6 +72,43 @@ def test_another_connection_s_writes_are_seen(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+def test_what_others_hold_against_agents_and_services_is_seen(tmp_path: Path) -> None:
+    """Two stores take turns; each always sees the agents, services and lanes as the other left them."""
+
+    async def scene() -> None:
+        one, two = SqliteStore(tmp_path / "x.db"), SqliteStore(tmp_path / "x.db")
+        await one.open()
+        await two.open()
+
+        async def seen(store: SqliteStore) -> tuple[dict[AgentId, Agent], dict[str, ServiceRow], int]:
+            async def work(tx: Transaction) -> tuple[dict[AgentId, Agent], dict[str, ServiceRow], int]:
+                lanes, services = await tx.lanes()
+                agents = [AgentId("alice"), AgentId("bob")]
+                return (await tx.read(Wanted(agents=agents))).agents, services, len(lanes)
+
+            return await store.transact(work)
+
+        assert await seen(one) == await seen(two) == ({}, {}, 0)
+        await write(
+            one, Changes(new_agents=[rows.agent("alice", 1)], new_services=[rows.service("s"), rows.service("t")])
+        )
+        for round_, (writer, reader) in enumerate([(one, two), (two, one)] * 3, start=2):
+            alice, service = rows.agent("alice", round_), [rows.service("s", round_), rows.service("t", round_)]
+            await write(writer, Changes(agents=[alice], services=service))
+            await writer.intern_lanes([(f"role {round_}", ())])
+            for store in (writer, reader, writer):
+                agents, services, lanes = await seen(store)
+                assert agents == {"alice": alice}
+                assert services == {"s": service[0], "t": service[1]}
+                assert lanes == round_ - 1
+        await write(two, Changes(drop_agents=[AgentId("alice")], new_agents=[rows.agent("bob")]))
+        assert (await seen(one))[0] == (await seen(two))[0] == {"bob": rows.agent("bob")}
+        await one.close()
+        await two.close()
+
+    asyncio.run(scene())
+
+
 def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
     """A failed unit of work leaves neither rows nor memories."""
 
@@ -79,13 +118,14 @@ def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
         await write(store, rows.new_tasks(rows.task("t_1")))
 
         async def fail(tx: Transaction) -> None:
-            await tx.write(Changes(new_leases=[rows.lease("t_1")]))
+            await tx.write(Changes(new_leases=[rows.lease("t_1")], new_agents=[rows.agent("alice")]))
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             await store.transact(fail)
         assert (await read(store))[1:] == ([], (await read(store))[2])
         assert (await read(store))[2].leases == {}
+        assert (await read(store))[2].agents == {}
         await store.close()
 
     asyncio.run(scene())

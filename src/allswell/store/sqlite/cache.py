@@ -1,4 +1,4 @@
-"""Rows of open tasks as this connection last read or wrote them, so that a busy process need not read its own writes.
+"""Rows as this connection last read or wrote them, so that a busy process need not read its own writes.
 
 Valid for as long as nobody else has committed: `PRAGMA data_version` changes with every commit of another connection
 and never with one of ours, and it is asked inside each transaction, when the write lock is already held. A rolled-back
@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Ready, Task, Wait
 from allswell.store.port import Changes, Rows
 
@@ -44,6 +46,12 @@ class RowCache:
     def __init__(self) -> None:
         self._version: int | None = None
         self._known: dict[TaskId, Known] = {}
+        self._agents: dict[AgentId, Agent | None] = {}
+        """What is held against agents; None: nothing."""
+        self.services: dict[str, ServiceRow] | None = None
+        """All that anything is or was held against, if that is known."""
+        self.lanes_known = False
+        """Whether all lanes that there are have been read."""
         self.last: tuple[int, int] | None = None
         """The moment and the number of the newest event."""
 
@@ -56,6 +64,9 @@ class RowCache:
     def clear(self) -> None:
         """Forget everything: somebody else has written, or a transaction was rolled back."""
         self._known.clear()
+        self._agents.clear()
+        self.services = None
+        self.lanes_known = False
         self.last = None
 
     def tasks(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -126,6 +137,23 @@ class RowCache:
                 found.awaited.add(id_)
         return missing
 
+    def give_agents(self, ids: Sequence[AgentId], found: Rows) -> list[AgentId]:
+        """Fill in what is held against agents, where that is known; the rest must be read."""
+        missing = []
+        for id_ in ids:
+            if id_ not in self._agents:
+                missing.append(id_)
+            elif (agent := self._agents[id_]) is not None:
+                found.agents[id_] = agent
+        return missing
+
+    def learn_agents(self, ids: Iterable[AgentId], found: Rows) -> None:
+        """Remember what is held against agents, and against whom there is nothing."""
+        if len(self._agents) > MOST:
+            self._agents.clear()
+        for id_ in ids:
+            self._agents[id_] = found.agents.get(id_)
+
     def timers_apart(self, owners: Sequence[str]) -> list[str]:
         """Those whose timer may stand in a row of its own."""
         known = self._known
@@ -173,6 +201,12 @@ class RowCache:
         for lease in (*changes.leases, *changes.new_leases):
             if (row := known.get(lease.task)) is not None:
                 row.lease, row.lease_known = lease, True
+        for agent in (*changes.agents, *changes.new_agents):
+            self._agents[agent.id] = agent
+        for gone in changes.drop_agents:
+            self._agents[gone] = None
+        if changes.services or changes.new_services:
+            self.services = None
         self._forget_the_oldest()
 
     def _note_places(self, changes: Changes) -> None:

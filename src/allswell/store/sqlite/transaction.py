@@ -110,8 +110,9 @@ class SqliteTransaction:
             found.runs = {row[0]: Run(*row) for row in self._by_id("read_run", wanted.runs)}
         if wanted.services:
             found.services = rows.services(self._by_id("read_service", wanted.services))
-        if wanted.agents:
-            found.agents = {row[0]: rows.agent(row) for row in self._by_id("read_agent", wanted.agents)}
+        if wanted.agents and (missing_agents := self._cache.give_agents(wanted.agents, found)):
+            found.agents |= {row[0]: rows.agent(row) for row in self._by_id("read_agent", missing_agents)}
+            self._cache.learn_agents(missing_agents, found)
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
 
@@ -237,11 +238,15 @@ class SqliteTransaction:
 
     async def lanes(self) -> tuple[Sequence[Lane], dict[str, ServiceRow]]:
         """All lanes, and the services that something is or was held against."""
-        known = self._known
-        for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
-            known.lanes.append(rows.lane(row))
-            known.last = row[0]
-        return known.lanes.copy(), rows.services(self._connection.execute(SQL["read_services"]).fetchall())
+        known, cache = self._known, self._cache
+        if not cache.lanes_known:
+            for row in self._connection.execute(SQL["read_lanes"], (known.last,)).fetchall():
+                known.lanes.append(rows.lane(row))
+                known.last = row[0]
+            cache.lanes_known = True
+        if cache.services is None:
+            cache.services = rows.services(self._connection.execute(SQL["read_services"]).fetchall())
+        return known.lanes.copy(), cache.services.copy()
 
     async def pick(
         self, lanes: Sequence[int], count: int, agent: AgentId | None, outside: Sequence[RunId] = ()
@@ -298,6 +303,7 @@ class SqliteTransaction:
         found = self._connection.execute(SQL["find_lane"], key).fetchone()
         if found is None:
             self._connection.execute(SQL["insert_lane"], key)
+            self._cache.lanes_known = False
             found = self._connection.execute(SQL["find_lane"], key).fetchone()
         return int(found[0])
 
