@@ -9,7 +9,6 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
-from allswell.store.postgres.connection import Answer, Statement
 from allswell.store.postgres.read import (
     Places,
     Reading,
@@ -23,6 +22,7 @@ from allswell.store.postgres.read import (
     loose,
 )
 from allswell.store.postgres.session import SQL, Session
+from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
 

@@ -19,9 +19,9 @@ from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Attempt, Finished, rank_of
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
-from allswell.store.postgres.connection import Statement
 from allswell.store.postgres.read import Places
 from allswell.store.postgres.session import SQL
+from allswell.store.postgres.talk import Statement
 from allswell.store.postgres.values import EVENTS_MOST, integers, json, lines, maybe_integers, maybe_texts, texts
 
 
