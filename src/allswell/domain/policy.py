@@ -15,7 +15,7 @@ from allswell.domain.retry import RetryPolicy, retry_rules
 from allswell.errors import Refused
 
 
-class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True, cache_hash=True):
     """The limits of one task; lengths of time are milliseconds."""
 
     timeout: int = 900_000

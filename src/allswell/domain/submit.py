@@ -44,6 +44,8 @@ def check_name(name: str, where: str) -> None:
 
 def check_text(text: str, where: str, most: int = PAYLOAD_MAX) -> None:
     """Refuse text that is too long or that no store can hold."""
+    if len(text) * 4 <= most and text.isascii() and "\0" not in text:
+        return  # nearly all there is
     if len(text) > most or (len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most):
         raise Refused("too_large", f"{where} is larger than {most} bytes", where=where)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):

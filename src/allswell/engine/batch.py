@@ -53,7 +53,7 @@ from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
 from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
-from allswell.store.port import Rows, Transaction, Wanted
+from allswell.store.port import Transaction, Wanted
 
 Lanes = Mapping[tuple[str, tuple[str, ...]], int]
 """The lane of each (role, services) that the batch submits to."""
@@ -73,8 +73,8 @@ async def perform(
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
     now, rows = await plan.take(tx, [id_ for tasks in claimed_before.values() for id_ in tasks])
-    await _read_more(tx, commands, rows)
     book = Book(rows, now)
+    await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)
     claims: list[tuple[int, Claim]] = []
     first: dict[str, int] = {}
@@ -110,23 +110,24 @@ async def perform(
     return Performed(answers, book.news)
 
 
-async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], rows: Rows) -> None:
+async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], book: Book) -> None:
     """What only the rows themselves name: attempts that are over, and the open questions about services.
 
     Commands whose token is not the current one may be repetitions, or late. A service's lock covers its questions.
     """
     past = []
+    rows, cases = book.rows, book.cases
     for command in commands:
-        if isinstance(command, Word) and command.task in rows.tasks:
-            lease = rows.leases.get(command.task)
+        if isinstance(command, Word) and (case := cases.get(command.task)) is not None:
+            lease = case.lease
             # A token that no column can hold was never given out, and must reach no store.
             if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
                 past.append((command.task, command.token))
     asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
     for command in commands:
-        if isinstance(command, TakeUp):  # a task's lock covers its questions
-            waits = rows.waits.get(command.flow.id, ())
-            asked += [QuestionId(wait.target) for wait in waits if wait.kind == "question"]
+        if isinstance(command, TakeUp) and (case := cases.get(command.flow.id)) is not None:
+            # A task's lock covers its questions.
+            asked += [QuestionId(wait.target) for wait in case.waits if wait.kind == "question"]
     if past or asked:
         found = await tx.read(Wanted(attempts=past, questions=asked))
         rows.attempts.update(found.attempts)
@@ -246,7 +247,7 @@ def _accept(
     fresh: Mapping[TaskId, int],
     origin: Origin | None = None,
 ) -> Outcome:
-    needed = {need: book.cases[need].task for need in new.needs if need in book.cases}
+    needed = {need: book.cases[need].task for need in new.needs if need in book.cases} if new.needs else {}
     return accept(new, lanes[(new.role, new.services)], limit, needed, fresh, book.now, origin)
 
 

@@ -79,6 +79,8 @@ class Book:
             )
             self.cases[id_] = case
             self._before[id_] = case
+        self.cases.update(rows.cases)
+        self._before.update(rows.cases)
 
     def apply(self, out: Outcome, agent: AgentId | None = None) -> None:
         """Enter a decision's outcome. `agent` is the one whose record the decision was given."""
@@ -173,28 +175,31 @@ class Book:
 
     async def write(self, tx: Transaction) -> None:
         """Write what differs; what is decided later is compared with the rows as they then are."""
-        self._flush()
+        stands = self._flush()
         changes = self.changes
         if changes != self._nothing:
+            changes.cases = stands
             self.changes = Changes(at=self.now)
             self.news.add(changes)
             await tx.write(changes)
 
-    def _flush(self) -> None:
+    def _flush(self) -> dict[TaskId, Case]:
+        """Collect what differs; the cases that do, as they stand now."""
         changes, befores = self.changes, self._before
+        stands: dict[TaskId, Case] = {}
         for id_, after in self.cases.items():
             before = befores[id_]
             if before is after:
                 continue
+            befores[id_] = stands[id_] = after
             if before is None:
-                changes.new_tasks.append((after.task, self._payloads.pop(id_)))
-                before = Case(after.task)
-            elif after.task is not before.task:
+                self._flush_new(id_, after)
+                continue
+            if after.task is not before.task:
                 changes.tasks.append((after.task, self._results.pop(id_, None)))
-            self._flush_place(before, after)
+            self._flush_place(id_, before, after)
             if before.lease is not after.lease:
                 self._flush_lease(before, after)
-            befores[id_] = after
         # In one order, as new tasks are.
         for name, row in sorted(self._services.items()):
             (changes.services if name in self.rows.services else changes.new_services).append(row)
@@ -215,8 +220,21 @@ class Book:
             changes.new_tasks.sort(key=_by_id)
         if len(changes.new_agents) > 1:
             changes.new_agents.sort(key=_by_name)
+        return stands
 
-    def _flush_place(self, before: Case, after: Case) -> None:
+    def _flush_new(self, id_: TaskId, case: Case) -> None:
+        changes = self.changes
+        changes.new_tasks.append((case.task, self._payloads.pop(id_)))
+        if case.ready is not None:
+            changes.new_ready.append(case.ready)
+        if case.due is not None:
+            changes.timers.append((id_, case.due))
+        if case.waits:
+            changes.new_waits += case.waits
+        if case.lease is not None:
+            changes.new_leases.append(case.lease)
+
+    def _flush_place(self, id_: TaskId, before: Case, after: Case) -> None:
         changes = self.changes
         left, taken = before.ready, after.ready
         if left is not taken and left != taken:
@@ -225,15 +243,16 @@ class Book:
             if taken is not None:
                 changes.new_ready.append(taken)
         old, new = before.due, after.due
-        # A lease has its timer with it, so a timer moves with every lease that comes or goes, at the same moment even.
-        moves = old is not None and (before.lease is None) is not (after.lease is None)
-        if moves and before.lease is None:
-            changes.drop_timers.append(after.task.id)
-        if old != new or moves:
-            if new is None:
-                changes.drop_timers.append(after.task.id)
-            else:
-                changes.timers.append((after.task.id, new))
+        if old is not None or new is not None:
+            # A lease has its timer with it, so a timer moves with every lease that comes or goes, also if it stays due.
+            moves = old is not None and (before.lease is None) is not (after.lease is None)
+            if moves and before.lease is None:
+                changes.drop_timers.append(id_)
+            if old != new or moves:
+                if new is None:
+                    changes.drop_timers.append(id_)
+                else:
+                    changes.timers.append((id_, new))
         if before.waits is not after.waits:
             changes.drop_waits += [wait for wait in before.waits if wait not in after.waits]
             changes.new_waits += [wait for wait in after.waits if wait not in before.waits]

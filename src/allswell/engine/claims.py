@@ -109,7 +109,7 @@ async def _load_picked(
     if not picked:
         return {}
     fresh = [id_ for id_ in picked if id_ not in book.cases]
-    rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked if bars else ()))
+    rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked if bars else (), whole=True))
     book.take(rows)
     book.rows.payloads.update(rows.payloads)
     return rows.bars

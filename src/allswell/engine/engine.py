@@ -51,6 +51,8 @@ from allswell.timing.nursery import Nursery
 
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
+_MAKING = (Submit, Answer, TakeUp, Delegate)
+"""What makes tasks. Asked of every command: a union would be built anew each time."""
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
@@ -251,7 +253,7 @@ class Engine:
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer | TakeUp | Delegate)
+            if isinstance(command, _MAKING)
             for lane in _lanes_of(command)
             if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
         }

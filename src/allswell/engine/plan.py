@@ -39,7 +39,7 @@ Id = TypeVar("Id", bound=str)
 
 def ordered(ids: Iterable[Id]) -> list[Id]:
     """In the one order of locking, each once; an id that nothing can have is left out, and so names nothing."""
-    each = {*ids}
+    each = dict.fromkeys(ids)  # not a set: most come in order already, and are sorted at once then
     if not each:
         return []
     try:
@@ -142,5 +142,6 @@ class Plan:
             leases=held,
             awaited=held,
             payloads=payloads,
+            whole=True,
         )
         return await tx.take(locks, wanted)

@@ -30,6 +30,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
@@ -85,6 +86,7 @@ class Wanted(msgspec.Struct):
     """Which of these have other tasks waiting for them (they are locked)."""
     payloads: Sequence[TaskId] = ()
     bars: Sequence[TaskId] = ()
+    whole: bool = False  # a store that has all rows of a task at hand may give it as a case instead
 
 
 class Rows(msgspec.Struct):
@@ -104,6 +106,7 @@ class Rows(msgspec.Struct):
     awaited: set[TaskId] = msgspec.field(default_factory=set)
     payloads: dict[TaskId, str] = msgspec.field(default_factory=dict)
     bars: dict[TaskId, set[AgentId]] = msgspec.field(default_factory=dict)
+    cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)  # then their rows are in none of the others
 
 
 class Changes(msgspec.Struct):
@@ -122,11 +125,9 @@ class Changes(msgspec.Struct):
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
     new_questions: list[Question] = msgspec.field(default_factory=list)
     questions: list[Question] = msgspec.field(default_factory=list)
-    new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)
-    """With the payload, JSON text."""
+    new_tasks: list[tuple[Task, str]] = msgspec.field(default_factory=list)  # with the payload, JSON text
     recorded: list[Finished] = msgspec.field(default_factory=list)  # finished as they are made
-    tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)
-    """State, end and record change; with the result, where one is set."""
+    tasks: list[tuple[Task, str | None]] = msgspec.field(default_factory=list)  # state, end, record; result if set
     new_ready: list[Ready] = msgspec.field(default_factory=list)
     """Lane and rank are the task's own, so that a store can find the row from the task."""
     drop_ready: list[Ready] = msgspec.field(default_factory=list)
@@ -137,11 +138,8 @@ class Changes(msgspec.Struct):
     new_bars: list[Bar] = msgspec.field(default_factory=list)
     new_leases: list[Lease] = msgspec.field(default_factory=list)
     leases: list[Lease] = msgspec.field(default_factory=list)
-    """Only where task and token still match; a row that does not is a `Bug`, never silence.
-
-    What changes is the deadline (after the machine slept) and all that follows it in a check-in's or a tick's row:
-    `judged`, `stalled_at`, `renewed_at`, `checkin_at`, `progress`, `note`.
-    """
+    """Only where task and token still match; a row that does not is a `Bug`, never silence. What can
+    change is `deadline`, `judged`, `stalled_at`, `renewed_at`, `checkin_at`, `progress` and `note`."""
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
     late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only `late` changes
@@ -149,6 +147,8 @@ class Changes(msgspec.Struct):
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
+    cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)
+    """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
 
 
 class Due(msgspec.Struct, frozen=True):

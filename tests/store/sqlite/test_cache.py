@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.service import ServiceRow
@@ -28,6 +29,13 @@ async def read(store: SqliteStore) -> tuple[list[str], list[str], Rows]:
         return tasks, leases, await tx.read(Wanted(tasks=IDS, leases=IDS, payloads=IDS, agents=[AgentId("alice")]))
 
     return await store.transact(work)
+
+
+def known(changes: Changes) -> Changes:
+    """As a book writes new tasks: with how they then stand."""
+    ready, due = {row.task: row for row in changes.new_ready}, dict(changes.timers)
+    changes.cases = {task.id: Case(task, None, ready.get(task.id), due.get(task.id)) for task, _ in changes.new_tasks}
+    return changes
 
 
 async def write(store: SqliteStore, changes: Changes) -> None:
@@ -109,6 +117,29 @@ def test_what_others_hold_against_agents_and_services_is_seen(tmp_path: Path) ->
     asyncio.run(scene())
 
 
+def test_nobody_waits_any_more(tmp_path: Path) -> None:
+    """Whether others wait for a task is told by their rows: who is remembered as awaited need not be so for ever."""
+
+    async def scene() -> None:
+        store = SqliteStore(tmp_path / "x.db")
+        await store.open()
+        first, second, wait = rows.task("t_1"), rows.task("t_2"), rows.need("t_2", "t_1")
+        changes = known(rows.new_tasks(first, second))
+        changes.new_waits = [wait]
+        changes.cases = {first.id: Case(first, awaited=True), second.id: Case(second, waits=(wait,))}
+        await write(store, changes)
+
+        async def awaited(tx: Transaction) -> bool:
+            return (await tx.read(Wanted(tasks=IDS, leases=IDS, awaited=IDS, whole=True))).cases[IDS[0]].awaited
+
+        assert await store.transact(awaited)
+        await write(store, Changes(drop_waits=[wait], cases={second.id: Case(second)}))
+        assert not await store.transact(awaited)
+        await store.close()
+
+    asyncio.run(scene())
+
+
 def test_what_was_rolled_back_is_not_remembered(tmp_path: Path) -> None:
     """A failed unit of work leaves neither rows nor memories."""
 
@@ -138,8 +169,8 @@ def test_no_more_is_remembered_than_fits(tmp_path: Path, monkeypatch: pytest.Mon
     async def scene() -> None:
         store = SqliteStore(tmp_path / "x.db")
         await store.open()
-        await write(store, rows.new_tasks(*(rows.task(f"t_{number}") for number in range(1, 31))))
-        assert len(store._writer._cache._known) == 10
+        await write(store, known(rows.new_tasks(*(rows.task(f"t_{number}") for number in range(1, 31)))))
+        assert len(store._writer._cache._cases) == 10
         tasks, _, found = await read(store)
         assert tasks == IDS
         assert found.tasks[IDS[0]] == rows.task("t_1")
@@ -156,9 +187,8 @@ def test_large_payloads_are_not_remembered(tmp_path: Path) -> None:
         await store.open()
         small, large = '"' + "s" * 100 + '"', '"' + "l" * 100_000 + '"'
         made = [(rows.task("t_1"), large), (rows.task("t_2"), small)]
-        await write(store, Changes(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))]))
-        kept = [known.payload for known in store._writer._cache._known.values()]
-        assert kept == [None, small]
+        await write(store, known(Changes(new_tasks=made, timers=[("t_1", Millis(1)), ("t_2", Millis(1))])))
+        assert store._writer._cache._payloads == {"t_2": small}
         assert (await read(store))[2].payloads == {"t_1": large}
         await store.close()
 

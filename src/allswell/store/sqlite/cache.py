@@ -2,20 +2,24 @@
 
 Valid for as long as nobody else has committed: `PRAGMA data_version` changes with every commit of another connection
 and never with one of ours, and it is asked inside each transaction, when the write lock is already held. A rolled-back
-transaction empties the cache. Rows are frozen, so what is handed out cannot be changed behind its back.
+transaction empties the cache. What is kept is frozen, so what is handed out cannot be changed behind its back.
+
+Of an open task the whole case is kept: it is what decisions are made on, and they leave the next one (`Changes.cases`).
+Whether others wait for the task is the one thing that rows of other tasks tell, so that may be unsure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse, islice
 
-import msgspec
+from msgspec.structs import replace
 
+from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
-from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.names import AgentId, TaskId
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Ready, Task, Wait
+from allswell.domain.task import OPEN
 from allswell.store.port import Changes, Rows
 
 PAYLOAD_MOST = 2_000
@@ -24,28 +28,17 @@ MOST = 20_000
 """Tasks that are remembered; beyond that the oldest are forgotten."""
 
 
-class Known(msgspec.Struct, gc=False):
-    """What is known of one open task; of its lease and payload, only if the flag or the value says so."""
-
-    task: Task
-    lease_known: bool
-    payload: str | None = None
-    awaited: bool | None = None
-    """Whether others wait for it, if that is known."""
-    ready: Ready | None = None
-    due: Millis | None = None
-    apart: bool = True
-    """Whether its timer may be in a row of its own; if not, it is in the lease's."""
-    waits: tuple[Wait, ...] = ()
-    lease: Lease | None = None
-
-
 class RowCache:
     """The cache of one writing connection."""
 
     def __init__(self) -> None:
         self._version: int | None = None
-        self._known: dict[TaskId, Known] = {}
+        self._cases: dict[TaskId, Case] = {}
+        self._unsure: set[TaskId] = set()
+        """Those of which it is not known whether others wait for them."""
+        self._payloads: dict[TaskId, str] = {}
+        self._apart: set[str] = set()
+        """Those of them whose timer may be in a row of its own; that of the others is in the lease's."""
         self._agents: dict[AgentId, Agent | None] = {}
         """What is held against agents; None: nothing."""
         self.services: dict[str, ServiceRow] | None = None
@@ -63,79 +56,80 @@ class RowCache:
 
     def clear(self) -> None:
         """Forget everything: somebody else has written, or a transaction was rolled back."""
-        self._known.clear()
-        self._agents.clear()
+        for known in (self._cases, self._unsure, self._payloads, self._apart, self._agents):
+            known.clear()
         self.services = None
         self.lanes_known = False
         self.last = None
 
+    # --- what is known ------------------------------------------------------------------------------------------------
+
     def tasks(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """Which of these tasks are known to exist, and which must be looked for."""
-        known = self._known
+        known = self._cases
         here = [id_ for id_ in ids if id_ in known]
         return (here, []) if len(here) == len(ids) else (here, [id_ for id_ in ids if id_ not in known])
 
     def leases(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """Of which of these tasks a lease is known to exist, and which must be looked for."""
-        known = self._known
         here, unknown = [], []
         for id_ in ids:
-            row = known.get(TaskId(id_))
-            if row is None or not row.lease_known:
+            case = self._cases.get(TaskId(id_))
+            if case is None:
                 unknown.append(id_)
-            elif row.lease is not None:
+            elif case.lease is not None:
                 here.append(id_)
         return here, unknown
 
+    def give_cases(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
+        """Fill in the tasks that are known, each as a whole; the rest must be read."""
+        known = self._cases
+        found.cases = {id_: known[id_] for id_ in ids if id_ in known}
+        return [] if len(found.cases) == len(ids) else [id_ for id_ in ids if id_ not in known]
+
     def give_tasks(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
-        """Fill in the tasks that are known; the rest must be read."""
+        """Fill in the tasks that are known, row by row; the rest must be read."""
         missing = []
         for id_ in ids:
-            row = self._known.get(id_)
-            if row is None:
+            case = self._cases.get(id_)
+            if case is None:
                 missing.append(id_)
                 continue
-            found.tasks[id_] = row.task
-            if row.ready is not None:
-                found.ready[id_] = row.ready
-            if row.due is not None:
-                found.timers[id_] = row.due
-            if row.waits:
-                found.waits[id_] = list(row.waits)
+            found.tasks[id_] = case.task
+            if case.ready is not None:
+                found.ready[id_] = case.ready
+            if case.due is not None:
+                found.timers[id_] = case.due
+            if case.waits:
+                found.waits[id_] = list(case.waits)
         return missing
 
     def give_leases(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
-        """Fill in the leases that are known; the rest must be read."""
+        """Fill in the leases that are known, unless a whole case has it; the rest must be read."""
         missing = []
         for id_ in ids:
-            row = self._known.get(id_)
-            if row is None or not row.lease_known:
+            case = self._cases.get(id_)
+            if case is None:
                 missing.append(id_)
-            elif row.lease is not None:
-                found.leases[id_] = row.lease
+            elif case.lease is not None:
+                found.leases[id_] = case.lease
         return missing
 
     def give_payloads(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
         """Fill in the payloads that are known; the rest must be read."""
-        missing = []
-        for id_ in ids:
-            row = self._known.get(id_)
-            if row is None or row.payload is None:
-                missing.append(id_)
-            else:
-                found.payloads[id_] = row.payload
-        return missing
+        known = self._payloads
+        found.payloads = {id_: known[id_] for id_ in ids if id_ in known}
+        return [] if len(found.payloads) == len(ids) else [id_ for id_ in ids if id_ not in known]
 
-    def give_awaited(self, ids: Sequence[TaskId], found: Rows) -> list[TaskId]:
-        """Fill in which tasks others wait for, where that is known; the rest must be read."""
-        missing = []
-        for id_ in ids:
-            row = self._known.get(id_)
-            if row is None or row.awaited is None:
-                missing.append(id_)
-            elif row.awaited:
-                found.awaited.add(id_)
-        return missing
+    def unsure(self, ids: Sequence[TaskId]) -> list[TaskId]:
+        """Those of which it must be read whether others wait for them."""
+        unsure = [*filterfalse(self._cases.__contains__, ids)]
+        return unsure + [id_ for id_ in ids if id_ in self._unsure] if self._unsure else unsure
+
+    def give_awaited(self, ids: Sequence[TaskId], found: Rows) -> None:
+        """Fill in for which tasks others wait."""
+        known = self._cases
+        found.awaited.update([id_ for id_ in ids if (case := known.get(id_)) is not None and case.awaited])
 
     def give_agents(self, ids: Sequence[AgentId], found: Rows) -> list[AgentId]:
         """Fill in what is held against agents, where that is known; the rest must be read."""
@@ -147,6 +141,37 @@ class RowCache:
                 found.agents[id_] = agent
         return missing
 
+    def timers_apart(self, owners: Sequence[str]) -> list[str]:
+        """Those whose timer may stand in a row of its own."""
+        return [owner for owner in owners if owner in self._apart or owner not in self._cases]
+
+    # --- what was read ------------------------------------------------------------------------------------------------
+
+    def learn_tasks(self, ids: Iterable[TaskId], leases: Iterable[TaskId], found: Rows) -> None:
+        """Remember the open ones among tasks that were read, where it is known who holds them."""
+        looked_for = {*leases}
+        for id_ in ids:
+            task = found.tasks.get(id_)
+            if task is None or task.state != OPEN or not (id_ in looked_for or id_ in found.ready):
+                continue
+            waits = tuple(found.waits.get(id_, ()))
+            self._cases[id_] = Case(task, found.leases.get(id_), found.ready.get(id_), found.timers.get(id_), waits)
+            self._unsure.add(id_)
+            self._apart.add(id_)
+        self._forget_the_oldest()
+
+    def learn_awaited(self, ids: Iterable[TaskId], found: Rows) -> None:
+        """Remember for which tasks others wait."""
+        for id_ in ids:
+            case = self._cases.get(id_)
+            if case is None:
+                continue
+            self._unsure.discard(id_)
+            if case.awaited is not (id_ in found.awaited):
+                self._cases[id_] = replace(case, awaited=not case.awaited)
+            if id_ in found.cases:
+                found.cases[id_] = self._cases[id_]
+
     def learn_agents(self, ids: Iterable[AgentId], found: Rows) -> None:
         """Remember what is held against agents, and against whom there is nothing."""
         if len(self._agents) > MOST:
@@ -154,92 +179,71 @@ class RowCache:
         for id_ in ids:
             self._agents[id_] = found.agents.get(id_)
 
-    def timers_apart(self, owners: Sequence[str]) -> list[str]:
-        """Those whose timer may stand in a row of its own."""
-        known = self._known
-        return [owner for owner in owners if (row := known.get(TaskId(owner))) is None or row.apart]
-
-    def learn_awaited(self, ids: Iterable[TaskId], found: Rows) -> None:
-        """Remember which tasks others wait for."""
-        for id_ in ids:
-            row = self._known.get(id_)
-            if row is not None:
-                row.awaited = id_ in found.awaited
-
-    def learn_tasks(self, ids: Iterable[TaskId], found: Rows) -> None:
-        """Remember the open ones among tasks that were read."""
-        for id_ in ids:
-            task = found.tasks.get(id_)
-            if task is not None and task.state == OPEN:
-                row = self._known[id_] = Known(task, lease_known=False)
-                row.ready = found.ready.get(id_)
-                row.due = found.timers.get(id_)
-                row.waits = tuple(found.waits.get(id_, ()))
-        self._forget_the_oldest()
-
-    def learn_leases(self, ids: Iterable[TaskId], found: Rows) -> None:
-        """Remember leases that were read, and that there are none."""
-        for id_ in ids:
-            row = self._known.get(id_)
-            if row is not None:
-                row.lease, row.lease_known = found.leases.get(id_), True
+    # --- what was written ---------------------------------------------------------------------------------------------
 
     def note(self, changes: Changes) -> None:
         """Follow what was written."""
-        known = self._known
-        for task, payload in changes.new_tasks:
-            known[task.id] = Known(task, True, payload if len(payload) <= PAYLOAD_MOST else None, False)
-        for task, _ in changes.tasks:
-            if task.state != OPEN:
-                known.pop(task.id, None)
-            elif (row := known.get(task.id)) is not None:
-                row.task = task
-        self._note_places(changes)
-        for id_, _ in changes.drop_leases:
-            if (row := known.get(id_)) is not None:
-                row.lease, row.lease_known = None, True
-        for lease in (*changes.leases, *changes.new_leases):
-            if (row := known.get(lease.task)) is not None:
-                row.lease, row.lease_known = lease, True
+        if changes.cases:
+            self._adopt(changes)
+        else:
+            self._forget(_touched(changes))
+            for lease in changes.leases:
+                if (held := self._cases.get(lease.task)) is not None:
+                    self._cases[lease.task] = replace(held, lease=lease)
+        if changes.new_waits or changes.drop_waits:
+            self._unsure.update([TaskId(wait.target) for wait in (*changes.new_waits, *changes.drop_waits)])
         for agent in (*changes.agents, *changes.new_agents):
             self._agents[agent.id] = agent
         for gone in changes.drop_agents:
             self._agents[gone] = None
         if changes.services or changes.new_services:
             self.services = None
+
+    def _adopt(self, changes: Changes) -> None:
+        """Remember the cases that decisions have left, if they began with all of the task's rows."""
+        known = self._cases
+        if self._apart:
+            self._apart.difference_update([lease.task for lease in changes.new_leases])
+        for task, payload in changes.new_tasks:
+            known[task.id] = changes.cases[task.id]
+            if len(payload) <= PAYLOAD_MOST:
+                self._payloads[task.id] = payload
+        gone = []
+        for id_, case in changes.cases.items():
+            if id_ not in known:
+                continue
+            if case.task.state == OPEN and case.agent is None and case.past is None:
+                known[id_] = case
+            else:
+                gone.append(id_)
+        self._forget(gone)
         self._forget_the_oldest()
 
-    def _note_places(self, changes: Changes) -> None:
-        known = self._known
-        for left in changes.drop_ready:
-            if (row := known.get(left.task)) is not None:
-                row.ready = None
-        for ready in changes.new_ready:
-            if (row := known.get(ready.task)) is not None:
-                row.ready = ready
-        for owner in changes.drop_timers:
-            if (row := known.get(TaskId(owner))) is not None:
-                row.due = None
-        with_lease = {lease.task for lease in changes.new_leases}
-        for owner, due in changes.timers:
-            if (row := known.get(TaskId(owner))) is not None:
-                row.apart = row.due is not None or owner not in with_lease
-                row.due = due
-        self._note_waits(changes)
+    def set_apart(self, timers: Iterable[tuple[str, int]]) -> None:
+        """Remember that these timers were put in rows of their own."""
+        self._apart.update([owner for owner, _ in timers])
 
-    def _note_waits(self, changes: Changes) -> None:
-        known = self._known
-        for wait in changes.drop_waits:
-            if (row := known.get(wait.task)) is not None:
-                row.waits = tuple(other for other in row.waits if other != wait)
-            if (row := known.get(TaskId(wait.target))) is not None:
-                row.awaited = None  # others may still wait for it
-        for wait in changes.new_waits:
-            if (row := known.get(wait.task)) is not None:
-                row.waits = tuple(sorted((*row.waits, wait)))
-            if (row := known.get(TaskId(wait.target))) is not None:
-                row.awaited = True
+    def _forget(self, ids: Sequence[TaskId]) -> None:
+        for id_ in ids:
+            self._cases.pop(id_, None)
+            self._payloads.pop(id_, None)
+        self._unsure.difference_update(ids)
+        self._apart.difference_update(ids)
 
     def _forget_the_oldest(self) -> None:
-        while len(self._known) > MOST:
-            del self._known[next(iter(self._known))]
+        if len(self._cases) > MOST:
+            self._forget([*islice(self._cases, len(self._cases) - MOST)])
+
+
+def _touched(changes: Changes) -> list[TaskId]:
+    """The tasks whose rows are written by one who leaves no cases."""
+    return [
+        *[task.id for task, _ in changes.new_tasks],
+        *[task.id for task, _ in changes.tasks],
+        *[ready.task for ready in (*changes.new_ready, *changes.drop_ready)],
+        *[TaskId(owner) for owner in changes.drop_timers],
+        *[TaskId(owner) for owner, _ in changes.timers],
+        *[wait.task for wait in (*changes.new_waits, *changes.drop_waits)],
+        *[lease.task for lease in changes.new_leases],
+        *[task for task, _ in changes.drop_leases],
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import filterfalse, islice
 
 from msgspec.structs import astuple, replace
 
@@ -83,22 +83,23 @@ class SqliteTransaction:
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows by id, as they are in this transaction."""
-        found = Rows()
-        if wanted.tasks and (missing := self._cache.give_tasks(wanted.tasks, found)):
+        found, cache = Rows(), self._cache
+        give = cache.give_cases if wanted.whole else cache.give_tasks
+        if missing := give(wanted.tasks, found) if wanted.tasks else []:
             self._read_tasks(missing, found)
-            self._cache.learn_tasks(missing, found)
-        if wanted.leases and (missing := self._cache.give_leases(wanted.leases, found)):
-            found.leases |= {row[0]: Lease(*row) for row in self._by_id("read_lease", missing)}
-            self._cache.learn_leases(missing, found)
+        leases = [*filterfalse(found.cases.__contains__, wanted.leases)]
+        if leases and (unknown := cache.give_leases(leases, found)):
+            found.leases |= {row[0]: Lease(*row) for row in self._by_id("read_lease", unknown)}
+        if missing:
+            cache.learn_tasks(missing, leases, found)
         self._read_rarer(wanted, found)
         return found
 
     def _read_rarer(self, wanted: Wanted, found: Rows) -> None:
         if wanted.attempts:
             self._read_attempts(wanted.attempts, found)
-        if wanted.awaited and (missing := self._cache.give_awaited(wanted.awaited, found)):
-            found.awaited |= {row[0] for row in self._by_id("read_awaited", missing)}
-            self._cache.learn_awaited(missing, found)
+        if wanted.awaited:
+            self._read_awaited(wanted, found)
         if wanted.payloads and (missing := self._cache.give_payloads(wanted.payloads, found)):
             found.payloads |= dict(self._by_id("read_payload", missing))
         if wanted.bars:
@@ -115,6 +116,13 @@ class SqliteTransaction:
             self._cache.learn_agents(missing_agents, found)
         if wanted.questions:
             found.questions = {row[0]: rows.question(row) for row in self._by_id("read_question", wanted.questions)}
+
+    def _read_awaited(self, wanted: Wanted, found: Rows) -> None:
+        if unsure := self._cache.unsure(wanted.awaited):
+            found.awaited |= {row[0] for row in self._by_id("read_awaited", unsure)}
+            self._cache.learn_awaited(unsure, found)
+        if not wanted.whole:
+            self._cache.give_awaited(wanted.awaited, found)
 
     def _read_attempts(self, wanted: Sequence[tuple[TaskId, Token]], found: Rows) -> None:
         first = [task for task, token in wanted if token == 1]
@@ -182,6 +190,7 @@ class SqliteTransaction:
             if alone := [timer for timer in changes.timers if timer[0] not in with_lease]:
                 self._delete("take_timer", [owner for owner, _ in alone])
                 self._insert("put_timer", alone)
+                self._cache.set_apart(alone)
         if changes.services:
             self._update("update_service", [(rows.text(service), service.id) for service in changes.services])
         if changes.agents:
