@@ -224,8 +224,10 @@ class Batcher(Generic[C]):
                 return
 
     def _worth_it(self) -> bool:
-        largest = max((batch.weight for batch in self._under_way.values()), default=0)
-        return bool(self._queue) and self._waiting >= min(largest, BATCH_MOST)
+        if not self._queue or not self._under_way:
+            return bool(self._queue)
+        largest = max([batch.weight for batch in self._under_way.values()])
+        return self._waiting >= min(largest, BATCH_MOST)
 
     def _next_batch(self) -> Batch[C] | None:
         """The head of the queue, up to what must wait for a batch under way; None if nothing is to be sent now."""

@@ -20,8 +20,8 @@ from allswell.store.port import Changes, Kind, Lock, Transaction, Wanted
 
 async def perform(tx: Transaction, said: Sequence[CheckIn]) -> Performed:
     """Renew leases and note progress; an answer or an error for each."""
-    speakers = ordered(command.agent for command in said if command.proof)
-    tasks = ordered(command.task for command in said)
+    speakers = ordered([command.agent for command in said if command.proof])
+    tasks = ordered([command.task for command in said])
     locks = [Lock(kind, ids) for kind, ids in ((Kind.AGENT, speakers), (Kind.LEASE, tasks)) if ids]
     now, rows = await tx.take(locks, Wanted(agents=speakers, leases=tasks))
     changes = Changes(at=now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from allswell.domain.command import (
@@ -37,11 +37,11 @@ from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 Id = TypeVar("Id", bound=str)
 
 
-def ordered(ids: Iterable[Id]) -> list[Id]:
+def ordered(ids: Collection[Id]) -> list[Id]:
     """In the one order of locking, each once; an id that nothing can have is left out, and so names nothing."""
-    each = dict.fromkeys(ids)  # not a set: most come in order already, and are sorted at once then
-    if not each:
+    if not ids:
         return []
+    each = dict.fromkeys(ids)  # not a set: most come in order already, and are sorted at once then
     try:
         if "".join(each).isprintable():  # all of them at once: nearly always so
             return sorted(each)
