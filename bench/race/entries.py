@@ -78,6 +78,15 @@ ENTRIES = (
         processes=2,
     ),
     Entry(
+        "Allswell 1000 x2",
+        "allswell",
+        POSTGRES,
+        {"batch": 1_000, "loops": 1},
+        "claim_many/complete_many of 1,000, 2 processes of 1 loop",
+        _OURS,
+        processes=2,
+    ),
+    Entry(
         "PgQueuer 100",
         "pgqueuer",
         POSTGRES,

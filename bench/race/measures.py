@@ -28,7 +28,7 @@ def race(entry: Entry, python: Path, place: str, tasks: int) -> tuple[float, flo
         racers[0].ask("setup")
         for racer in racers:
             racer.ask("prepare")
-        _drain(racers, max(100, tasks // 20))
+        _drain(racers, max(100, tasks // 5))  # a few of everybody's largest batches
         enqueue, drain = _drain(racers, tasks)
     return tasks / enqueue, tasks / drain
 

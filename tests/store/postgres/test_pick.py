@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import psycopg
 import pytest
@@ -52,33 +51,36 @@ def test_what_others_hold_is_skipped_however_much_it_is(pg_url: str) -> None:
     run(pg_url, test)
 
 
-def test_a_task_claimed_between_look_and_lock_is_not_picked(pg_url: str) -> None:
-    """The claimer leaves the task row as it is, so the lock is granted; only the ready row tells."""
+@pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_from_lane", "pick_outside"])
+def test_what_changes_between_look_and_lock_is_seen_as_it_is(pg_url: str, name: str) -> None:
+    """The look is the cursor's snapshot, the lock comes with the fetch.
+
+    A claimer leaves the task row as it is, so that lock is granted; only the ready row tells that the task is gone.
+    """
     ids = names(20)
 
-    async def test(store: PostgresStore) -> None:
+    async def fill(store: PostgresStore) -> None:
         await put_tasks(store, ids, ready=1)
-        real = store.transact
-        claimed = threading.Event()
 
-        async def work(tx: Transaction) -> list[str]:
-            ask = tx._ask_all  # type: ignore[attr-defined]
-
-            def slow(*statements: tuple[str, tuple[object, ...]]) -> list[object]:
-                if claimed.is_set():
-                    return list(ask(*statements))
-                claimed.set()
-                picked = ask(statements[0])
-                with psycopg.connect(pg_url) as other:
-                    other.execute("DELETE FROM allswell.ready WHERE task = ANY(%s)", (ids[:4],))
-                return [*picked, *ask(*statements[1:])]
-
-            tx._ask_all = slow  # type: ignore[attr-defined]
-            return list(await tx.pick([1], 4, None))
-
-        assert await real(work) == ids[4:8]
-
-    run(pg_url, test)
+    run(pg_url, fill)
+    values = {
+        "pick": ("{1}", 8, 4),
+        "pick_allowed": ("{1}", 8, 4, "eve"),
+        "pick_from_lane": (1, 4, "eve"),
+        "pick_outside": ("{1}", 8, 4, "", "{}"),
+    }
+    with (
+        psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as picker,
+        psycopg.connect(pg_url, autocommit=True) as other,
+    ):
+        picker.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
+        picker.execute(f"DECLARE look CURSOR FOR {SQL[name]}", values[name])
+        other.execute("DELETE FROM allswell.ready WHERE task = ANY(%s)", (ids[:2],))
+        other.execute("UPDATE allswell.task SET record = 'new' WHERE id = %s", (ids[3],))
+        with psycopg.connect(pg_url) as holder:
+            holder.execute("SELECT FROM allswell.task WHERE id = %s FOR UPDATE", (ids[4],))
+            picked = picker.execute("FETCH ALL FROM look").fetchall()
+    assert [(row[0], row[10]) for row in picked] == [(ids[2], "{}"), (ids[3], "new"), (ids[5], "{}"), (ids[6], "{}")]
 
 
 def test_two_processes_that_claim_at_once_share_the_work(pg_url: str) -> None:
@@ -107,7 +109,7 @@ def test_two_processes_that_claim_at_once_share_the_work(pg_url: str) -> None:
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
-@pytest.mark.parametrize("name", ["pick", "pick_allowed"])
+@pytest.mark.parametrize("name", ["pick", "pick_allowed", "pick_from_lane", "pick_outside"])
 def test_the_pick_stays_on_its_index_with_50_000_ready_rows(pg_url: str, name: str, analyzed: bool) -> None:
     async def nothing(store: PostgresStore) -> None:
         pass
@@ -125,10 +127,14 @@ def test_the_pick_stays_on_its_index_with_50_000_ready_rows(pg_url: str, name: s
         if analyzed:
             connection.execute("ANALYZE allswell.ready, allswell.task")
         connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
-        agent = ("eve",) if name == "pick_allowed" else ()
-        rows = connection.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS) {SQL[name]}", (integers([0, 1, 2]), 200, 100, *agent)
-        ).fetchall()
+        lanes = integers([0, 1, 2])
+        values = {
+            "pick": (lanes, 200, 100),
+            "pick_allowed": (lanes, 200, 100, "eve"),
+            "pick_from_lane": (1, 100, "eve"),
+            "pick_outside": (lanes, 200, 100, "eve", "{}"),
+        }
+        rows = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS) {SQL[name]}", values[name]).fetchall()
         plan = "\n".join(row[0] for row in rows)
     assert "ready_pkey" in plan, plan
     assert "Index Scan using task_pkey" in plan, plan

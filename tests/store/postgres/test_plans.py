@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from allswell.store.port import Kind
 from allswell.store.postgres import PostgresStore
+from allswell.store.postgres.read import locking
 from allswell.store.postgres.session import SQL
 from tests.store.postgres.scene import run
 
@@ -17,6 +19,7 @@ _VALUE = {
     "text[]": "'{a,b}'",
     "bigint": "1",
     "bigint[]": "'{1,2}'",
+    "tid[]": '\'{"(0,1)","(0,2)"}\'',
     "integer": "1",
     "integer[]": "'{1,2}'",
     "json": "'[]'",
@@ -33,7 +36,8 @@ def plans(pg_url: str, mode: str) -> Iterator[tuple[str, list[str]]]:
     with psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as connection:
         connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
         connection.execute(f"SET plan_cache_mode = {mode}")
-        for name, query in SQL.items():
+        locks = {f"lock_{kind}": locking(kind, ())[0] for kind in Kind}
+        for name, query in (*SQL.items(), *locks.items()):
             if not _BY_INDEX.fullmatch(name):
                 continue
             types = dict(re.findall(r"\$(\d)::(\w+(?:\[\])?)", query))

@@ -108,7 +108,7 @@ def test_statements_are_prepared_only_where_nobody_is_in_between(pooled_url: str
             await put_tasks(store, [f"t_{len(settings)}_{'direct' if url == pg_url else 'pooled'}"])
             line = store._desks["decisions 1"]._line
             assert line is not None
-            return bool(line.connection._prepared._names)
+            return bool(line._talk._prepared)
 
     async def main() -> None:
         assert await prepared(pg_url)

@@ -25,8 +25,9 @@ from psycopg import pq
 from allswell.errors import AllswellError
 from allswell.store.call import NOTHING, Call, decode, encode
 from allswell.store.herald import CarrierLost
-from allswell.store.postgres.connection import Address, Connection
+from allswell.store.postgres.connection import Address
 from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.talk import Connection
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
 
 import msgspec
 import psycopg
@@ -18,14 +17,7 @@ from psycopg.rows import tuple_row
 from allswell.errors import Refused
 from allswell.store.postgres.failure import explain, explain_login
 from allswell.store.postgres.settings import Settings
-
-Connection = psycopg.Connection[tuple[Any, ...]]
-Statement = tuple[str, tuple[object, ...]]
-Answer = psycopg.Cursor[tuple[Any, ...]]
-
-_PREPARED_MAX = 300
-"""More than there are statements: none is ever prepared twice."""
-
+from allswell.store.postgres.talk import Answer, Connection, Statement, Talk
 
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
@@ -81,7 +73,6 @@ class Address:
             )
         except psycopg.Error as error:
             raise explain_login(error, self.place) from None
-        connection.prepared_max = _PREPARED_MAX
         return connection
 
 
@@ -108,6 +99,7 @@ class Line:
         self.connection = connection
         self.id = secrets.token_hex(8)
         """Of this very connection: nothing is done on it after a commit whose answer was lost."""
+        self._talk = Talk(connection)
         self._mode = ExitStack()
         self._pipeline: psycopg.Pipeline | None = None
         self._prepared: dict[bytes, bytes] = {}
@@ -119,18 +111,15 @@ class Line:
         self._answer: pq.abc.PGresult | None = None
         """The last one so far to what was sent."""
 
-    def ask(self, statements: Sequence[Statement], *, prepare: bool | None = None) -> list[Answer]:
+    def ask(self, statements: Sequence[Statement], *, prepare: bool = True) -> list[Answer]:
         """Run statements in one round trip; a failure closes the connection."""
         try:
             if self._pipeline is None:
                 self._pipeline = self._mode.enter_context(self.connection.pipeline())
-            execute = self.connection.execute
-            answers = [execute(query, values, prepare=prepare, binary=True) for query, values in statements]
-            self._pipeline.sync()
-        except psycopg.Error:
+            return self._talk.ask(statements, prepare=prepare)
+        except BaseException:
             self.connection.close()
             raise
-        return answers
 
     def send_once(self, query: bytes, values: Sequence[bytes | None]) -> None:
         """Send one statement that commits by itself, all in text, with as little around it as there can be.

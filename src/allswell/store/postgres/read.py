@@ -1,19 +1,23 @@
-"""Reading locked rows: each kind that is wanted is one statement, all of them one round trip."""
+"""Reading rows: each kind that is wanted is one statement, all of them one round trip.
+
+A lock is such a statement too: it gives each row as it is once it is locked. What a task has in other tables (ready,
+timer, waits) changes only under its lock and is read by a later statement, never joined into the locking one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId, Token
 from allswell.domain.run import Run
-from allswell.domain.task import Attempt, Ready, Wait
+from allswell.domain.task import OPEN, Attempt, Ready, Wait
 from allswell.store.port import Kind, Rows, Wanted
-from allswell.store.postgres.connection import Answer, Statement
 from allswell.store.postgres.session import SQL
+from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import (
+    LEASE_COLUMNS,
     TASK_COLUMNS,
     first_attempt_of,
     integers,
@@ -27,21 +31,33 @@ from allswell.store.postgres.values import (
 Fill = Callable[[Rows, Answer], None]
 
 
+class Places:
+    """Where rows were when this transaction locked them. Until it changes them itself, nobody else does."""
+
+    def __init__(self) -> None:
+        self.ready: dict[TaskId, str] = {}
+        self.leases: dict[TaskId, str] = {}
+        self.timed: set[TaskId] = set()
+        """Leases that have their timers with them, so that there is none by itself."""
+
+    def clear(self) -> None:
+        """Forget them."""
+        self.ready.clear()
+        self.leases.clear()
+        self.timed.clear()
+
+
 class Reading:
     """What is wanted as statements, and their answers as rows."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, without: Iterable[Kind] = ()) -> None:
+        """`without` what is locked, and so read, by statements of its own."""
         self.statements: list[Statement] = []
         self._fills: list[Fill] = []
-        held = {*wanted.leases}
-        together = bool(held) and held.issubset(wanted.tasks)
+        left_out = {f"{kind}s" for kind in without}
         for field, name, fill in _BY_ID:
             ids = getattr(wanted, field)
-            if not ids or (together and field == "leases"):
-                continue
-            if together and name == "read_tasks":
-                self._add(partial(_fill_held, held), "read_held", texts(ids))
-            else:
+            if ids and field not in left_out:
                 self._add(fill, name, texts(ids))
         if wanted.attempts:
             tasks, tokens = zip(*wanted.attempts, strict=True)
@@ -53,43 +69,47 @@ class Reading:
         self.statements.append((SQL[name], values))
         self._fills.append(fill)
 
-    def rows(self, answers: Sequence[Answer], locked: Mapping[Kind, set[str]] | None = None) -> Rows:
-        """The rows; where locks were taken in the same round trip, only those that are locked."""
-        rows = Rows()
+    def fill(self, rows: Rows, answers: Sequence[Answer]) -> Rows:
+        """The rows, with these added."""
         for answer, fill in zip(answers, self._fills, strict=True):
             fill(rows, answer)
-        if locked is not None:
-            for kind, name in _LOCKED_BY:
-                found, held = getattr(rows, name), locked.get(kind, set())
-                if not found.keys() <= held:
-                    setattr(rows, name, {id_: row for id_, row in found.items() if id_ in held})
         return rows
 
 
-_LOCKED_BY = (
-    (Kind.SPREAD, "spreads"),
-    (Kind.RUN, "runs"),
-    (Kind.SERVICE, "services"),
-    (Kind.AGENT, "agents"),
-    (Kind.QUESTION, "questions"),
-    (Kind.TASK, "tasks"),
-    (Kind.LEASE, "leases"),
-)
-"""What must be locked to be used. The rest is read through the tasks, and unused without its task."""
+def locking(kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Statement:
+    """The statement that locks rows in the order of their ids, and reads them."""
+    how = f"FOR {'SHARE' if shared else 'UPDATE'}{' SKIP LOCKED' if skip else ''}"
+    return f"{SQL[_LOCKED_BY[kind][0]]} ORDER BY 1 {how}", (texts(ids),)
 
 
-def picked_rows(tasks: Answer, bars: Answer | None = None) -> Rows:
-    """The rows of `read_picked` and `read_picked_bars`."""
-    rows = Rows()
-    for row in tasks.fetchall():
-        task, (lane, rank, due, payload) = task_of(row), row[TASK_COLUMNS:]
-        rows.tasks[task.id] = task
-        rows.ready[task.id] = Ready(task.id, lane, rank)
-        rows.payloads[task.id] = payload
+def fill_locked(rows: Rows, kind: Kind, answer: Answer, places: Places) -> None:
+    """The rows that a lock has given."""
+    if kind is Kind.LEASE:
+        _fill_locked_leases(rows, answer, places)
+    else:
+        _LOCKED_BY[kind][1](rows, answer)
+
+
+def loose(rows: Rows) -> list[TaskId]:
+    """Open tasks of which it is not known yet where they stand: all but those whose lease came with its timer."""
+    leases, timers = rows.leases, rows.timers
+    return [id_ for id_, task in rows.tasks.items() if task.state == OPEN and not (id_ in leases and id_ in timers)]
+
+
+def fill_picked(rows: Rows, answer: Answer, places: Places) -> Rows:
+    """The rows of a pick, the best first."""
+    tasks, ready, payloads, found = rows.tasks, rows.ready, rows.payloads, places.ready
+    for row in answer.fetchall():
+        id_ = row[0]
+        tasks[id_] = task_of(row)
+        payload, lane, rank, place, due, barred = row[TASK_COLUMNS:]
+        payloads[id_] = payload
+        ready[id_] = Ready(id_, lane, rank)
+        found[id_] = place
         if due is not None:
-            rows.timers[task.id] = due
-    if bars is not None:
-        _fill_bars(rows, bars)
+            rows.timers[id_] = due
+        if barred:
+            rows.bars[id_] = {*barred}
     return rows
 
 
@@ -114,42 +134,43 @@ def among(rows: Rows, wanted: Wanted) -> Rows:
         tasks={id_: row for id_, row in rows.tasks.items() if id_ in tasks},
         ready={id_: row for id_, row in rows.ready.items() if id_ in tasks},
         timers={id_: due for id_, due in rows.timers.items() if id_ in tasks},
-        waits={id_: waits for id_, waits in rows.waits.items() if id_ in tasks},
         payloads={id_: payload for id_, payload in rows.payloads.items() if id_ in payloads},
         bars={id_: barred for id_, barred in rows.bars.items() if id_ in bars},
     )
 
 
 def _fill_tasks(rows: Rows, answer: Answer) -> None:
-    for row in answer.fetchall():
-        task = task_of(row)
-        rows.tasks[task.id] = task
-        lane, rank, due = row[TASK_COLUMNS:]
+    rows.tasks = {row[0]: task_of(row) for row in answer.fetchall()}
+
+
+def fill_places(rows: Rows, answer: Answer) -> None:
+    """Where tasks stand."""
+    for id_, lane, rank, due in answer.fetchall():
         if lane is not None:
-            rows.ready[task.id] = Ready(task.id, lane, rank)
+            rows.ready[id_] = Ready(id_, lane, rank)
         if due is not None:
-            rows.timers[task.id] = due
+            rows.timers[id_] = due
 
 
-def _fill_held(held: set[TaskId], rows: Rows, answer: Answer) -> None:
-    for row in answer.fetchall():
-        task, (lane, rank, due, *lease) = task_of(row), row[TASK_COLUMNS:]
-        rows.tasks[task.id] = task
-        if lane is not None:
-            rows.ready[task.id] = Ready(task.id, lane, rank)
-        if due is not None:
-            rows.timers[task.id] = due
-        if lease[0] is not None and task.id in held:
-            rows.leases[task.id] = Lease(*lease)
-
-
-def _fill_waits(rows: Rows, answer: Answer) -> None:
+def fill_waits(rows: Rows, answer: Answer) -> None:
+    """What tasks wait for."""
     for row in answer.fetchall():
         rows.waits.setdefault(row[0], []).append(Wait(*row))
 
 
 def _fill_leases(rows: Rows, answer: Answer) -> None:
-    rows.leases = {row[0]: Lease(*row) for row in answer.fetchall()}
+    rows.leases = {row[0]: Lease(*row[:LEASE_COLUMNS]) for row in answer.fetchall()}
+
+
+def _fill_locked_leases(rows: Rows, answer: Answer, places: Places) -> None:
+    leases, timers, found = rows.leases, rows.timers, places.leases
+    for row in answer.fetchall():
+        id_ = row[0]
+        leases[id_] = Lease(*row[:LEASE_COLUMNS])
+        due, found[id_] = row[LEASE_COLUMNS:]
+        if due is not None:
+            timers[id_] = due
+            places.timed.add(id_)
 
 
 def _fill_first_attempts(rows: Rows, answer: Answer) -> None:
@@ -193,17 +214,22 @@ def _fill_questions(rows: Rows, answer: Answer) -> None:
     rows.questions = {row[0]: question_of(row) for row in answer.fetchall()}
 
 
+_LOCKED_BY: Mapping[Kind, tuple[str, Fill]] = {
+    Kind.SPREAD: ("read_spreads", _fill_spreads),
+    Kind.RUN: ("read_runs", _fill_runs),
+    Kind.SERVICE: ("read_services", _fill_services),
+    Kind.AGENT: ("read_agents", _fill_agents),
+    Kind.QUESTION: ("read_questions", _fill_questions),
+    Kind.TASK: ("read_tasks", _fill_tasks),
+    Kind.LEASE: ("read_leases", _fill_leases),
+}
+"""What reads a kind, and locks it."""
 _BY_ID: tuple[tuple[str, str, Fill], ...] = (
-    ("spreads", "read_spreads", _fill_spreads),
-    ("runs", "read_runs", _fill_runs),
-    ("services", "read_services", _fill_services),
-    ("agents", "read_agents", _fill_agents),
-    ("questions", "read_questions", _fill_questions),
-    ("tasks", "read_tasks", _fill_tasks),
-    ("tasks", "read_waits", _fill_waits),
-    ("leases", "read_leases", _fill_leases),
+    *((f"{kind}s", name, fill) for kind, (name, fill) in _LOCKED_BY.items()),
+    ("tasks", "read_places", fill_places),
+    ("tasks", "read_waits", fill_waits),
     ("awaited", "read_awaited", _fill_awaited),
     ("payloads", "read_payloads", _fill_payloads),
     ("bars", "read_bars", _fill_bars),
 )
-"""Which field of `Wanted` is served by which statement; a task's waits come with the task."""
+"""Which field of `Wanted` is served by which statement."""

@@ -16,9 +16,10 @@ from psycopg import pq
 
 from allswell.domain.lease import Lease
 from allswell.errors import Unavailable
-from allswell.store.postgres.connection import Connection, Line
+from allswell.store.postgres.connection import Line
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.session import SQL
+from allswell.store.postgres.talk import Connection
 from allswell.store.postgres.transaction import Clock
 from allswell.store.postgres.write import short_record
 from allswell.store.shortcut import Decide

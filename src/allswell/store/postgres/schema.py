@@ -6,10 +6,10 @@ import psycopg
 
 from allswell.errors import Refused
 from allswell.store import sql
-from allswell.store.postgres.connection import Connection
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.talk import Connection
 
 OLDEST_SERVER = 14
 MIGRATIONS = sql.migrations("allswell.store.postgres")

@@ -14,10 +14,11 @@ import psycopg
 from allswell.errors import AllswellError, Unavailable
 from allswell.store import sql
 from allswell.store.port import CommitUnknown
-from allswell.store.postgres.connection import Answer, Line, Statement
+from allswell.store.postgres.connection import Line
 from allswell.store.postgres.desk import Guard
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.talk import Answer, Statement
 
 SQL = sql.load("allswell.store.postgres", "statements.sql")
 
@@ -33,7 +34,7 @@ class Session:
         self._begun = False
         self._failure: AllswellError | None = None
 
-    def ask(self, *statements: Statement, prepare: bool | None = None) -> list[Answer]:
+    def ask(self, *statements: Statement, prepare: bool = True) -> list[Answer]:
         """Run statements that do not depend on each other in one round trip."""
         if self._failure is not None:
             raise self._failure
@@ -65,7 +66,7 @@ class Session:
             if ticket is None or certain:
                 raise explain(error, self._place) from error
             raise CommitUnknown(ticket) from error
-        if answer.statusmessage != "COMMIT":
+        if answer.command != "COMMIT":
             # PostgreSQL answers the commit of a failed transaction politely, with ROLLBACK.
             raise Unavailable("the transaction had failed and was rolled back")
 

@@ -61,6 +61,10 @@ SELECT pg_current_xact_id()::text::bigint, floor(extract(epoch FROM clock_timest
 -- What a commit is known by, should its answer be lost.
 SELECT pg_current_xact_id()::text::bigint
 
+-- name: known_xid
+-- The same after a pick: there if a row was locked.
+SELECT pg_current_xact_id_if_assigned()::text::bigint
+
 -- name: mark
 -- Besides, a mark of our own: a server that crashes may hand out the number of a lost transaction again, to
 -- another one, and then calls it committed. Only a row that we wrote ourselves proves that it was ours.
@@ -86,113 +90,84 @@ DELETE FROM allswell.mark WHERE at < floor(extract(epoch FROM clock_timestamp())
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE backend_xid = ($1::text::xid8)::xid AND wait_event = 'ClientRead' AND pid <> pg_backend_pid()
 
--- Locks ---------------------------------------------------------------------------------------------------------------
-
--- name: lock_spread
--- The ending is FOR UPDATE, FOR SHARE, and SKIP LOCKED where asked for.
-SELECT id FROM allswell.spread WHERE id = ANY($1::text[]) ORDER BY id
-
--- name: lock_run
-SELECT id FROM allswell.run WHERE id = ANY($1::text[]) ORDER BY id
-
--- name: lock_service
-SELECT id FROM allswell.service WHERE id = ANY($1::text[]) ORDER BY id
-
--- name: lock_agent
-SELECT id FROM allswell.agent WHERE id = ANY($1::text[]) ORDER BY id
-
--- name: lock_question
-SELECT id FROM allswell.question WHERE id = ANY($1::text[]) ORDER BY id
-
--- name: lock_task
-SELECT id FROM allswell.task WHERE id = ANY($1::text[]) ORDER BY id
-
--- name: lock_lease
-SELECT task FROM allswell.lease WHERE task = ANY($1::text[]) ORDER BY task
-
 -- The pick ------------------------------------------------------------------------------------------------------------
 
 -- name: pick
--- Lanes, rows looked at, rows wanted. The best of each lane by its index, merged; the task rows are locked, as every
--- other way to a task does, so that a claim and a cancel cannot meet crosswise. What is locked is kept in a setting of this
--- transaction, so that `read_picked`, a later statement with a view of its own, can follow in the same round trip.
--- The transaction's number is there if a row was locked.
-SELECT set_config('allswell.picked', coalesce(array_agg(p.id)::text, '{}'), true),
-       pg_current_xact_id_if_assigned()::text::bigint
+-- Lanes, rows looked at, rows wanted. The best of each lane by its index, merged. The task rows are locked, as every other
+-- way to a task does, so that a claim and a cancel cannot meet crosswise; and the ready rows, found again by their places:
+-- one that was claimed between the look and the lock is gone, and left out with its task. Nothing waits for a lock here, so
+-- their order matters to nobody. A lock gives the row as it is once it is locked. The rest needs none: who is barred is
+-- said once, at submit, and the timer of what is ready changes only when it leaves; where a spec says nothing there is none.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, ARRAY(SELECT b.agent FROM allswell.bar AS b WHERE b.task = t.id)
 FROM (
-    SELECT t.id
-    FROM (
-        SELECT r.task, r.rank
-        FROM unnest($1::integer[]) AS l(lane)
-        CROSS JOIN LATERAL (
-            SELECT task, rank FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer
-        ) AS r
-        ORDER BY r.rank, r.task LIMIT $2::integer
-    ) AS c
-    JOIN allswell.task AS t ON t.id = c.task
-    ORDER BY c.rank, c.task LIMIT $3::integer
-    FOR UPDATE OF t SKIP LOCKED
-) AS p
+    SELECT r.task, r.rank, r.place
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank, ctid AS place FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+JOIN allswell.ready AS r ON r.ctid = c.place
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.spec <> '{}' OFFSET 0) AS m ON true
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t, r SKIP LOCKED
 
 -- name: pick_allowed
 -- As `pick`, without what this agent is barred from.
-SELECT set_config('allswell.picked', coalesce(array_agg(p.id)::text, '{}'), true),
-       pg_current_xact_id_if_assigned()::text::bigint
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, NULL::text[]
 FROM (
-    SELECT t.id
-    FROM (
-        SELECT r.task, r.rank
-        FROM unnest($1::integer[]) AS l(lane)
-        CROSS JOIN LATERAL (
-            SELECT task, rank FROM allswell.ready AS y
-            WHERE lane = l.lane
-              AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
-            ORDER BY rank, task LIMIT $2::integer
-        ) AS r
-        ORDER BY r.rank, r.task LIMIT $2::integer
-    ) AS c
-    JOIN allswell.task AS t ON t.id = c.task
-    ORDER BY c.rank, c.task LIMIT $3::integer
-    FOR UPDATE OF t SKIP LOCKED
-) AS p
+    SELECT r.task, r.rank, r.place
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank, ctid AS place FROM allswell.ready AS y
+        WHERE lane = l.lane
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
+        ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+JOIN allswell.ready AS r ON r.ctid = c.place
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.spec <> '{}' OFFSET 0) AS m ON true
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t, r SKIP LOCKED
+
+-- name: pick_from_lane
+-- As `pick_allowed`, from one lane, where nothing is to be merged: it looks no further than it must.
+SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
+       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, NULL::text[]
+FROM allswell.ready AS r
+JOIN allswell.task AS t ON t.id = r.task
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.spec <> '{}' OFFSET 0) AS m ON true
+WHERE r.lane = $1::integer
+  AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = r.task AND b.agent = $3::text OFFSET 0)
+ORDER BY r.rank, r.task LIMIT $2::integer
+FOR UPDATE OF t, r SKIP LOCKED
 
 -- name: pick_outside
 -- As `pick_allowed`, without the tasks of these runs; an agent without a name is barred from nothing.
-SELECT set_config('allswell.picked', coalesce(array_agg(p.id)::text, '{}'), true),
-       pg_current_xact_id_if_assigned()::text::bigint
-FROM (
-    SELECT t.id
-    FROM (
-        SELECT r.task, r.rank
-        FROM unnest($1::integer[]) AS l(lane)
-        CROSS JOIN LATERAL (
-            SELECT task, rank FROM allswell.ready AS y
-            WHERE lane = l.lane
-              AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
-              AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]) OFFSET 0)
-            ORDER BY rank, task LIMIT $2::integer
-        ) AS r
-        ORDER BY r.rank, r.task LIMIT $2::integer
-    ) AS c
-    JOIN allswell.task AS t ON t.id = c.task
-    ORDER BY c.rank, c.task LIMIT $3::integer
-    FOR UPDATE OF t SKIP LOCKED
-) AS p
-
--- name: read_picked
--- What the last pick has locked, with its payload; without what was claimed between its snapshot and its lock. What is
--- ready is held by nobody and waits for nothing.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       r.lane, r.rank, m.due_at, t.payload
-FROM allswell.task AS t
-CROSS JOIN LATERAL (
-    SELECT lane, rank FROM allswell.ready WHERE lane = t.lane AND rank = t.rank AND task = t.id OFFSET 0
-) AS r
-LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0) AS m ON true
-WHERE t.id = ANY(current_setting('allswell.picked', true)::text[])
-
--- name: read_picked_bars
-SELECT task, agent FROM allswell.bar WHERE task = ANY(current_setting('allswell.picked', true)::text[]) ORDER BY task, agent
+       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, ARRAY(SELECT b.agent FROM allswell.bar AS b WHERE b.task = t.id)
+FROM (
+    SELECT r.task, r.rank, r.place
+    FROM unnest($1::integer[]) AS l(lane)
+    CROSS JOIN LATERAL (
+        SELECT task, rank, ctid AS place FROM allswell.ready AS y
+        WHERE lane = l.lane
+          AND NOT EXISTS (SELECT FROM allswell.bar AS b WHERE b.task = y.task AND b.agent = $4::text OFFSET 0)
+          AND NOT EXISTS (SELECT FROM allswell.task AS o WHERE o.id = y.task AND o.run = ANY($5::text[]) OFFSET 0)
+        ORDER BY rank, task LIMIT $2::integer
+    ) AS r
+    ORDER BY r.rank, r.task LIMIT $2::integer
+) AS c
+JOIN allswell.task AS t ON t.id = c.task
+JOIN allswell.ready AS r ON r.ctid = c.place
+LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.spec <> '{}' OFFSET 0) AS m ON true
+ORDER BY c.rank, c.task LIMIT $3::integer
+FOR UPDATE OF t, r SKIP LOCKED
 
 -- name: count_ready
 -- How many rows a pick of this width could have looked at.
@@ -201,11 +176,17 @@ FROM unnest($1::integer[]) AS l(lane)
 CROSS JOIN LATERAL (SELECT FROM allswell.ready WHERE lane = l.lane ORDER BY rank, task LIMIT $2::integer) AS r
 
 -- Reads ---------------------------------------------------------------------------------------------------------------
+-- The ones with an id in their first column are also how rows are locked, one statement for each kind: `ORDER BY 1 FOR UPDATE`
+-- (or FOR SHARE, with SKIP LOCKED where asked for) follows then. Such a statement gives the row as it is once it is locked.
+-- It must not join: of another table it would give what was there before it waited.
 
 -- name: read_tasks
--- The rows are locked by an earlier statement, so joining them here is safe.
-SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       r.lane, r.rank, coalesce(m.due_at, l.due_at)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
+FROM allswell.task WHERE id = ANY($1::text[])
+
+-- name: read_places
+-- Where open tasks stand: their ready rows and timers. The tasks are locked by an earlier statement.
+SELECT t.id, r.lane, r.rank, coalesce(m.due_at, l.due_at)
 FROM allswell.task AS t
 LEFT JOIN LATERAL (
     SELECT lane, rank FROM allswell.ready WHERE lane = t.lane AND rank = t.rank AND task = t.id OFFSET 0
@@ -214,26 +195,12 @@ LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0
 LEFT JOIN LATERAL (SELECT due_at FROM allswell.lease WHERE task = t.id OFFSET 0) AS l ON true
 WHERE t.id = ANY($1::text[])
 
--- name: read_held
--- The same with their leases, locked by a statement of their own.
-SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       r.lane, r.rank, coalesce(m.due_at, l.due_at),
-       l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace, l.command,
-       l.judged, l.stalled_at, l.renewed_at, l.renewed_at - l.quiet, l.progress, l.note
-FROM allswell.task AS t
-LEFT JOIN LATERAL (
-    SELECT lane, rank FROM allswell.ready WHERE lane = t.lane AND rank = t.rank AND task = t.id OFFSET 0
-) AS r ON true
-LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id OFFSET 0) AS m ON true
-LEFT JOIN LATERAL (SELECT * FROM allswell.lease WHERE task = t.id OFFSET 0) AS l ON true
-WHERE t.id = ANY($1::text[])
-
 -- name: read_waits
 SELECT task, kind, target FROM allswell.waits WHERE task = ANY($1::text[]) ORDER BY task, kind, target
 
 -- name: read_leases
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       judged, stalled_at, renewed_at, renewed_at - quiet, progress, note
+       judged, stalled_at, renewed_at, renewed_at - quiet, progress, note, due_at, ctid::text
 FROM allswell.lease WHERE task = ANY($1::text[])
 
 -- name: read_attempts
@@ -262,7 +229,7 @@ SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::
 SELECT id, name, created_at, deadline, ended_at, reason, command FROM allswell.run WHERE id = ANY($1::text[])
 
 -- name: read_services
-SELECT state FROM allswell.service WHERE id = ANY($1::text[])
+SELECT id, state FROM allswell.service WHERE id = ANY($1::text[])
 
 -- name: read_agents
 SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::text[])
@@ -408,11 +375,16 @@ WITH fence AS (
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM fence
 
 -- name: update_tasks
--- Neither state nor end stands in the WHERE: a partial index with stale statistics would mislead the planner.
+-- Ids, states, ends; records and first attempts, one JSON text a line; results. Neither state nor end stands in the WHERE: a
+-- partial index with stale statistics would mislead the planner.
 UPDATE allswell.task AS t
-SET state = x.state, ended_at = x.ended_at, record = x.record::text, result = coalesce(x.result, t.result),
-    attempt = coalesce(x.attempt::text, t.attempt)
-FROM json_to_recordset($1::json) AS x(id text, state text, ended_at bigint, record json, result text, attempt json)
+SET state = x.state, ended_at = x.ended_at, record = x.record, result = coalesce(x.result, t.result),
+    attempt = coalesce(x.attempt, t.attempt)
+FROM ROWS FROM (
+    unnest($1::text[], $2::text[], $3::bigint[], $4::text[]),
+    string_to_table($5::text, E'\n'),
+    string_to_table($6::text, E'\n', 'null')
+) AS x(id, state, ended_at, result, record, attempt)
 WHERE t.id = x.id
 
 -- name: insert_ready
@@ -426,6 +398,10 @@ DELETE FROM allswell.ready WHERE ctid = ANY (ARRAY(
     CROSS JOIN LATERAL (
         SELECT ctid FROM allswell.ready WHERE lane = x.lane AND rank = x.rank AND task = x.task OFFSET 0
     ) AS r(place)))
+
+-- name: delete_picked
+-- The same by the places that a pick has locked.
+DELETE FROM allswell.ready WHERE ctid = ANY ($1::tid[])
 
 -- name: put_timers
 INSERT INTO allswell.timer (owner, due_at)
@@ -452,19 +428,22 @@ INSERT INTO allswell.bar (task, agent)
 SELECT task, agent FROM json_to_recordset($1::json) AS x(task text, agent text)
 
 -- name: insert_leases
+-- As they are granted: nothing has been said on them yet.
 INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                            judged, stalled_at, renewed_at, quiet, progress, note, due_at)
+                            judged, renewed_at, note, due_at)
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       coalesce(judged, 0), stalled_at, coalesce(renewed_at, 0),
-       coalesce(renewed_at, 0) - checkin_at, progress, coalesce(note, ''), due_at
-FROM ROWS FROM (
-    json_to_recordset($1::json) AS (task text, token bigint, agent text, granted_at bigint, deadline bigint,
-                                    length bigint, idle bigint, ask_every bigint, ask_wait bigint, grace bigint,
-                                    command text, judged bigint, stalled_at bigint, renewed_at bigint,
-                                    checkin_at bigint, progress double precision, note text),
-    unnest($2::bigint[])
-) AS x(task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
+       0, renewed_at, '', due_at
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+            $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[])
+     AS x(task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command, renewed_at, due_at)
+
+-- name: insert_leases_alike
+-- The same for leases that differ by their tasks alone, as those of one claim mostly do: in half the time.
+INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+                            judged, renewed_at, note, due_at)
+SELECT task, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint,
+       $11::text, 0, $12::bigint, '', $13::bigint
+FROM unnest($1::text[]) AS x(task)
 
 -- name: update_leases
 -- Fenced by the token; what cannot change after the grant is not written.
@@ -481,6 +460,12 @@ WHERE l.task = ANY (ARRAY[x.task]) AND l.token = x.token
 DELETE FROM allswell.lease AS l
 USING unnest($1::text[], $2::bigint[]) AS x(task, token)
 WHERE l.task = ANY (ARRAY[x.task]) AND l.token = x.token
+
+-- name: delete_held
+-- The same, where they were found when they were locked.
+DELETE FROM allswell.lease AS l
+USING unnest($1::tid[], $2::bigint[]) AS x(place, token)
+WHERE l.ctid = x.place AND l.token = x.token
 
 -- name: take_timers
 -- The timers of these leases are by themselves from now on, or gone.

@@ -30,13 +30,14 @@ from allswell.store.herald import Herald
 from allswell.store.port import CommitUnknown, Position, Transaction
 from allswell.store.postgres.broom import Broom
 from allswell.store.postgres.carrier import NotifyCarrier
-from allswell.store.postgres.connection import Address, Connection, Line, Statement, is_pooled
+from allswell.store.postgres.connection import Address, Line, is_pooled
 from allswell.store.postgres.desk import Desk, Guard
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.recorder import Recorder
 from allswell.store.postgres.schema import bring_up_to_date
 from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.talk import Connection, Statement
 from allswell.store.postgres.transaction import Clock, PostgresTransaction
 from allswell.store.postgres.values import json
 from allswell.store.postgres.views import PostgresViews, Table
@@ -257,7 +258,7 @@ class PostgresStore(PostgresViews):
 
         def keep(session: Session) -> bool:
             asked = (SQL["add_kept"], (key, after)) if before is None else (SQL["swap_kept"], (key, before, after))
-            return session.ask(asked)[0].fetchone() is not None
+            return bool(session.ask(asked)[0].fetchall())
 
         return await self._write(keep, "what the watch keeps about itself (view_timeout)")
 

@@ -7,11 +7,22 @@ from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Lane, Ready
+from allswell.domain.task import Lane
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
-from allswell.store.postgres.connection import Answer, Statement
-from allswell.store.postgres.read import Reading, among, covers, picked_rows
+from allswell.store.postgres.read import (
+    Places,
+    Reading,
+    among,
+    covers,
+    fill_locked,
+    fill_picked,
+    fill_places,
+    fill_waits,
+    locking,
+    loose,
+)
 from allswell.store.postgres.session import SQL, Session
+from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
 
@@ -52,6 +63,7 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
         self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
+        self._places = Places()
         self.unsent: list[Statement] = []
         self.wrote = False
         self.left = 0
@@ -78,28 +90,36 @@ class PostgresTransaction:
         """Lock rows in the order of their ids; the clock is read right after, in the same round trip."""
         if not ids:
             return []
-        locked, clock = self._ask_all(_locking(kind, ids, skip=skip, shared=shared), (SQL["clock"], ()))
+        locked, clock = self._ask_all(locking(kind, ids, skip=skip, shared=shared), (SQL["clock"], ()))
         self._moment = _one(clock)
         return _column(locked)
 
     async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
-        """Lock, read the clock and read what was locked, in one round trip.
+        """Lock and read what is locked, then the clock, in one round trip.
 
-        The statements run one after the other, each with a view of its own, so what is read is read after the locks
-        were granted. A row that appears in between is read and left out: it is not locked.
+        Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
+        be read after the lock was granted. So is whether somebody waits for a task, which its lock covers too.
         """
-        reading = Reading(wanted)
+        reading = Reading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
             return moment, Rows()
-        locking = [_locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
+        asked = [locking(lock.kind, lock.ids, shared=lock.shared) for lock in locks]
         about = SQL["xid_and_clock" if locks else "clock"]
-        *answers, numbers = self._ask_all(*locking, *reading.statements, (about, ()))
+        *answers, numbers = self._ask_all(*asked, *reading.statements, (about, ()))
         *xid, moment = numbers.fetchall()[0]
         if xid:
             self.xid = xid[0]
-        locked = {lock.kind: {*_column(answer)} for lock, answer in zip(locks, answers, strict=False)}
-        return self._clock.see(moment), reading.rows(answers[len(locks) :], locked)
+        rows = Rows()
+        for lock, answer in zip(locks, answers, strict=False):
+            fill_locked(rows, lock.kind, answer, self._places)
+        reading.fill(rows, answers[len(locks) :])
+        if standing := loose(rows):
+            ids = texts(standing)
+            places, waits = self._ask_all((SQL["read_places"], (ids,)), (SQL["read_waits"], (ids,)))
+            fill_places(rows, places)
+            fill_waits(rows, waits)
+        return self._clock.see(moment), rows
 
     def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
         """The clock, all lanes, and the services that something is or was held against."""
@@ -119,11 +139,11 @@ class PostgresTransaction:
         if self._ahead is not None and covers(*self._ahead, wanted):
             return among(self._ahead[0], wanted)
         reading = Reading(wanted)
-        return reading.rows(self._ask_all(*reading.statements) if reading.statements else [])
+        return reading.fill(Rows(), self._ask_all(*reading.statements) if reading.statements else [])
 
     async def write(self, changes: Changes) -> None:
         """Note what to write; it is sent before anything else is asked."""
-        self.unsent += writes(changes)
+        self.unsent += writes(changes, self._places)
         self.wrote = True
         self.left += len(changes.drop_ready)
         self._ahead = None
@@ -139,25 +159,30 @@ class PostgresTransaction:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""
         if not lanes or count < 1:
             return []
-        width = count * _PICK_WIDTH
-        alive: list[TaskId] = []
-        for _ in range(_PICK_ROUNDS):
-            name: str = "pick" if agent is None else "pick_allowed"
-            more: tuple[str, ...] = () if agent is None else (agent,)
-            if outside:
-                name, more = "pick_outside", (agent or "", texts(outside))
-            asked = [(SQL[name], (integers(lanes), width, count, *more)), (SQL["read_picked"], ())]
-            if agent is None:
-                asked.append((SQL["read_picked_bars"], ()))
-            picked, *read = self._ask_all(*asked)
-            self.xid = picked.fetchall()[0][1]
-            rows = picked_rows(*read)
-            alive = [row.task for row in sorted(rows.ready.values(), key=_place)]
-            if len(alive) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
-                self._ahead = rows, agent is None
-                break
-            width *= _PICK_WIDENING
-        return alive
+        name: str
+        more: tuple[str, ...]
+        if outside:
+            name, more = "pick_outside", (agent or "", texts(outside))
+        elif agent is not None:
+            name, more = "pick_allowed", (agent,)
+        else:
+            name, more = "pick", ()
+        rows, width = Rows(), count * _PICK_WIDTH
+        if name == "pick_allowed" and len(lanes) == 1:
+            rows = self._pick("pick_from_lane", lanes[0], count, *more)
+        else:
+            for _ in range(_PICK_ROUNDS):
+                rows = self._pick(name, integers(lanes), width, count, *more)
+                if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
+                    break
+                width *= _PICK_WIDENING
+        self._ahead = rows, agent is None
+        return list(rows.tasks)
+
+    def _pick(self, name: str, *values: object) -> Rows:
+        picked, number = self._ask_all((SQL[name], values), (SQL["known_xid"], ()))
+        self.xid = number.fetchall()[0][0]
+        return fill_picked(Rows(), picked, self._places)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""
@@ -187,15 +212,6 @@ class PostgresTransaction:
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
         return [TaskId(task) for task in _column(self._ask("find_leases", after, limit))]
-
-
-def _locking(kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Statement:
-    query = f"{SQL[f'lock_{kind}']} FOR {'SHARE' if shared else 'UPDATE'}{' SKIP LOCKED' if skip else ''}"
-    return query, (texts(ids),)
-
-
-def _place(row: Ready) -> tuple[int, str]:
-    return row.rank, row.task
 
 
 def _column(answer: Answer) -> list[str]:

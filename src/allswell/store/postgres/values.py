@@ -39,6 +39,8 @@ _ENCODER = msgspec.json.Encoder()
 
 TASK_COLUMNS = 11
 """How many columns of a row make a `Task`, wherever one is read."""
+LEASE_COLUMNS = 17
+"""How many make a `Lease`."""
 
 
 def texts(values: Sequence[str]) -> str:
@@ -61,9 +63,22 @@ def maybe_integers(values: Iterable[int | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
+def maybe_texts(values: Sequence[str | None]) -> str:
+    """A text[] literal, where some are missing."""
+    there = [value for value in values if value is not None]
+    if len(there) == len(values):
+        return texts(there)
+    return "{" + ",".join(["NULL" if value is None else texts([value])[1:-1] for value in values]) + "}"
+
+
 def json(rows: object) -> str:
     """Rows as one JSON parameter."""
     return _ENCODER.encode(rows).decode()
+
+
+def lines(rows: Sequence[object]) -> str:
+    """Rows as JSON, one a line: the server has less to do to take them apart. JSON has no bare line ends in it."""
+    return _ENCODER.encode_lines(rows)[:-1].decode()
 
 
 def task_of(row: Row) -> Task:
@@ -93,7 +108,7 @@ def question_of(row: Row) -> Question:
 
 def service_of(row: Row) -> ServiceRow:
     """A service, its state decoded."""
-    return _SERVICE.decode(row[0])
+    return _SERVICE.decode(row[-1])
 
 
 def services_of(told: str | None) -> dict[str, ServiceRow]:

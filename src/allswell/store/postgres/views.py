@@ -11,8 +11,8 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
-from allswell.store.postgres.connection import Statement
 from allswell.store.postgres.session import SQL
+from allswell.store.postgres.talk import Statement
 from allswell.store.postgres.transaction import Clock
 from allswell.store.postgres.values import (
     EVENTS_MOST,

@@ -8,7 +8,7 @@ checks that itself, so that the commit can ride along: a statement that met too 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import msgspec
@@ -16,24 +16,14 @@ import msgspec
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
-from allswell.domain.task import Attempt, Finished, Record, rank_of
+from allswell.domain.task import Attempt, Finished, rank_of
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
-from allswell.store.postgres.connection import Statement
+from allswell.store.postgres.read import Places
 from allswell.store.postgres.session import SQL
-from allswell.store.postgres.values import EVENTS_MOST, integers, json, maybe_integers, texts
+from allswell.store.postgres.talk import Statement
+from allswell.store.postgres.values import EVENTS_MOST, integers, json, lines, maybe_integers, maybe_texts, texts
 from allswell.store.shortcut import Recorded
-
-
-class _TaskUpdate(msgspec.Struct, gc=False, omit_defaults=True):
-    """What `update_tasks` reads of a task."""
-
-    id: TaskId
-    state: str
-    record: Record
-    ended_at: Millis | None = None
-    result: str | None = None
-    attempt: tuple[str, int, int, str, str, str] | None = None
 
 
 class _Recorded(msgspec.Struct, gc=False):
@@ -77,9 +67,11 @@ def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
     return [None if value is None else str(value).encode() for value in values]
 
 
-def writes(changes: Changes) -> list[Statement]:
-    """Everything that the changes come to."""
-    return [*_deletes(changes), *_updates(changes), *_inserts(changes)]
+def writes(changes: Changes, places: Places) -> list[Statement]:
+    """Everything that the changes come to; what is deleted may be where it was locked."""
+    made = [*_deletes(changes, places), *_updates(changes), *_inserts(changes)]
+    places.clear()  # a row that is written anew has another
+    return made
 
 
 def _plain(name: str, *values: object) -> Statement:
@@ -101,16 +93,25 @@ def _checking(name: str) -> str:
     )
 
 
-def _deletes(changes: Changes) -> list[Statement]:
+def _deletes(changes: Changes, places: Places) -> list[Statement]:
     made: list[Statement] = []
     if changes.drop_leases:
         tasks, tokens = zip(*changes.drop_leases, strict=True)
-        made.append(_checked("delete_leases", len(tasks), texts(tasks), integers(tokens)))
+        held = [places.leases[task] for task in tasks if task in places.leases]
+        if len(held) == len(tasks):
+            made.append(_checked("delete_held", len(tasks), texts(held), integers(tokens)))
+        else:
+            made.append(_checked("delete_leases", len(tasks), texts(tasks), integers(tokens)))
     if leaving := changes.drop_ready:
-        lanes, ranks = integers([row.lane for row in leaving]), integers([row.rank for row in leaving])
-        made.append(_checked("delete_ready", len(leaving), lanes, ranks, texts([row.task for row in leaving])))
+        picked = [places.ready[row.task] for row in leaving if row.task in places.ready]
+        if len(picked) == len(leaving):
+            made.append(_checked("delete_picked", len(leaving), texts(picked)))
+        else:
+            lanes, ranks = integers([row.lane for row in leaving]), integers([row.rank for row in leaving])
+            made.append(_checked("delete_ready", len(leaving), lanes, ranks, texts([row.task for row in leaving])))
     if changes.drop_timers:
-        made.append(_plain("delete_timers", texts(changes.drop_timers)))
+        if alone := [owner for owner in changes.drop_timers if owner not in places.timed]:
+            made.append(_plain("delete_timers", texts(alone)))
         gone = {task for task, _ in changes.drop_leases}
         if stays := [owner for owner in changes.drop_timers if owner not in gone]:
             made.append(_plain("take_timers", texts(stays)))
@@ -137,11 +138,19 @@ def _updates(changes: Changes) -> list[Statement]:
             made.append(_checked(name, len(rows), json(rows)))
     if changes.tasks:
         kept = {task: _kept(ended) for task, ended in kept_with_task(changes).items()}
-        updates = [
-            _TaskUpdate(task.id, task.state, task.record, task.ended_at, result, kept.get(task.id))
-            for task, result in changes.tasks
-        ]
-        made.append(_checked("update_tasks", len(updates), json(updates)))
+        tasks, results = zip(*changes.tasks, strict=True)
+        made.append(
+            _checked(
+                "update_tasks",
+                len(tasks),
+                texts([task.id for task in tasks]),
+                texts([task.state for task in tasks]),
+                maybe_integers([task.ended_at for task in tasks]),
+                maybe_texts(results),
+                lines([task.record for task in tasks]),
+                lines([kept.get(task.id) for task in tasks]),
+            )
+        )
     return made
 
 
@@ -154,9 +163,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     if changes.recorded:
         made.append(_plain("insert_recorded", json([_recorded(one) for one in changes.recorded])))
     if changes.new_leases:
-        due = dict(changes.timers)
-        dues = maybe_integers([due.get(lease.task) for lease in changes.new_leases])
-        made.append(_plain("insert_leases", json(changes.new_leases), dues))
+        made += _new_leases(changes.new_leases, dict(changes.timers))
     kept = kept_with_task(changes)
     rows: Sequence[object]
     for name, rows in (
@@ -176,6 +183,53 @@ def _inserts(changes: Changes) -> list[Statement]:
     made += _timers(changes)
     made += _events(changes.events, changes.at)
     return made
+
+
+def _new_leases(leases: Sequence[Lease], due: Mapping[str, Millis]) -> list[Statement]:
+    alike: dict[_Grant, list[TaskId]] = {}
+    for lease in leases:
+        alike.setdefault(_grant(lease, due.get(lease.task)), []).append(lease.task)
+    if len(alike) <= _ALIKE_MOST:
+        made = [_plain("insert_leases_alike", texts(tasks), *grant) for grant, tasks in alike.items()]
+    else:
+        tasks = texts([task for some in alike.values() for task in some])
+        columns = zip(*(grant for grant, some in alike.items() for _ in some), strict=True)
+        values = [texts(column) if isinstance(column[0], str) else maybe_integers(column) for column in columns]
+        made = [_plain("insert_leases", tasks, *values)]
+    if told := [lease for lease in leases if _tail(lease) != _UNTOLD]:
+        made.append(_checked("update_leases", len(told), json([_renewal(lease) for lease in told])))
+    return made
+
+
+_ALIKE_MOST = 4
+"""So many statements for leases that are alike take less time than one for leases that are not."""
+_Grant = tuple[int, str, int, int, int | None, int | None, int, int, int, str, int, int | None]
+
+
+def _grant(lease: Lease, due: Millis | None) -> _Grant:
+    """A lease as it is granted, without its task."""
+    return (
+        lease.token,
+        lease.agent,
+        lease.granted_at,
+        lease.deadline,
+        lease.length,
+        lease.idle,
+        lease.ask_every,
+        lease.ask_wait,
+        lease.grace,
+        lease.command,
+        lease.renewed_at,
+        due,
+    )
+
+
+_UNTOLD = (0, None, None, None, "")
+
+
+def _tail(lease: Lease) -> tuple[object, ...]:
+    """What a check-in or a tick leaves on a lease."""
+    return lease.judged, lease.stalled_at, lease.checkin_at, lease.progress, lease.note
 
 
 def _timers(changes: Changes) -> list[Statement]:
