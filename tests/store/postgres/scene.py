@@ -101,6 +101,18 @@ def await_waiter(url: str, count: int = 1) -> None:
     raise AssertionError("nobody waited for the lock")
 
 
+def await_alone(url: str) -> None:
+    """Return once no other session is left: the server sees a moment later than its client that one has ended."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(PATIENCE):
+            others = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            ).fetchone()
+            if others == (0,):
+                return
+    raise AssertionError("a session was left behind")
+
+
 class Wire:
     """A TCP proxy before the server; `next` is the fate of the connection on which a client next says something.
 

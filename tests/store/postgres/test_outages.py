@@ -16,7 +16,7 @@ from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.store.port import Kind, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.testing.postgres import Cluster
-from tests.store.postgres.scene import client, opened, put_tasks, run, wire
+from tests.store.postgres.scene import await_alone, client, opened, put_tasks, run, wire
 
 SECRET = "hunter2"
 
@@ -176,9 +176,7 @@ def test_closing_twice_and_using_a_closed_store(pg_url: str) -> None:
         await store.open()  # and it can be opened again
         assert await store.view_task(TaskId("t_a")) is not None
         await store.close()
-        with client(pg_url) as other:
-            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'allswell'"
-            assert other.execute(query).fetchone() == (0,)
+        await_alone(pg_url)
 
     asyncio.run(main())
 

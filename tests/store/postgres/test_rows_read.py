@@ -17,7 +17,7 @@ from allswell.app import make_watch, store_for
 from allswell.domain.names import RunId
 from allswell.engine.watch import Watch
 from allswell.store.port import TaskFilter
-from tests.store.postgres.scene import opened
+from tests.store.postgres.scene import await_alone, opened
 
 MANY = 50_000
 SOME = 100
@@ -76,13 +76,7 @@ def rows_read(url: str, work: Callable[[Watch], Awaitable[None]]) -> dict[str, t
 
     before = read()
     asyncio.run(watching())  # a session's figures are in by the time its end is acknowledged, or soon after
-    with psycopg.connect(url, autocommit=True) as connection:
-        for _ in range(1_000_000):
-            others = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            ).fetchone()
-            if others == (0,):
-                break
+    await_alone(url)
     after = read()
     return {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in BIG}
 
