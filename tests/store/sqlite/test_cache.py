@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from allswell.app import make_watch
 from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, TaskId, Token
@@ -136,6 +137,27 @@ def test_nobody_waits_any_more(tmp_path: Path) -> None:
         await write(store, Changes(drop_waits=[wait], cases={second.id: Case(second)}))
         assert not await store.transact(awaited)
         await store.close()
+
+    asyncio.run(scene())
+
+
+def test_nothing_stays_of_tasks_and_runs_that_are_over(tmp_path: Path) -> None:
+    """A watch lives for months: what was once waited for, or had a timer, must not be remembered by name for ever."""
+
+    async def scene() -> None:
+        async with make_watch(SqliteStore(tmp_path / "x.db"), sweeping=False) as watch:
+            store = watch.engine.store
+            assert isinstance(store, SqliteStore)
+            for number in range(3):
+                run = await watch.open_run(f"night {number}", timeout="1h")
+                first = await watch.submit("first", run=run)
+                second = await watch.submit("second", needs=[first], not_before=1)
+                (lease,) = await watch.claim_many(1, agent="alice")
+                await watch.answer(await lease.ask("Which one?"), "reply", "This one.")
+                await watch.cancel(second)
+                await asyncio.gather(watch.cancel(first), watch.end_run(run))  # in one batch
+            kept = store._writer._cache
+            assert (kept._cases, kept._payloads, kept._unsure, kept._apart) == ({}, {}, set(), set())
 
     asyncio.run(scene())
 

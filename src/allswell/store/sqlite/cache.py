@@ -141,9 +141,11 @@ class RowCache:
                 found.agents[id_] = agent
         return missing
 
-    def timers_apart(self, owners: Sequence[str]) -> list[str]:
-        """Those whose timer may stand in a row of its own."""
-        return [owner for owner in owners if owner in self._apart or owner not in self._cases]
+    def take_apart(self, owners: Sequence[str]) -> list[str]:
+        """Those whose timer may stand in a row of its own; once these are deleted, none does."""
+        apart = [owner for owner in owners if owner in self._apart or owner not in self._cases]
+        self._apart.difference_update(apart)
+        return apart
 
     # --- what was read ------------------------------------------------------------------------------------------------
 
@@ -191,7 +193,8 @@ class RowCache:
                 if (held := self._cases.get(lease.task)) is not None:
                     self._cases[lease.task] = replace(held, lease=lease)
         if changes.new_waits or changes.drop_waits:
-            self._unsure.update([TaskId(wait.target) for wait in (*changes.new_waits, *changes.drop_waits)])
+            targets = {TaskId(wait.target) for wait in (*changes.new_waits, *changes.drop_waits)}
+            self._unsure |= targets & self._cases.keys()
         for agent in (*changes.agents, *changes.new_agents):
             self._agents[agent.id] = agent
         for gone in changes.drop_agents:

@@ -161,7 +161,7 @@ class SqliteTransaction:
         if changes.drop_leases:
             self._update("delete_lease", changes.drop_leases)
         if changes.drop_timers:
-            if apart := self._cache.timers_apart(changes.drop_timers):
+            if apart := self._cache.take_apart(changes.drop_timers):
                 self._delete("delete_timer", apart)
             gone = {task for task, _ in changes.drop_leases}
             if stays := [owner for owner in changes.drop_timers if owner not in gone]:
