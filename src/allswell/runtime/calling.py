@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from allswell.errors import Refused
 from allswell.runtime.threads import Call, Threads
+from allswell.timing.per_loop import PerLoop
 from allswell.timing.scope import Scope, run
 from allswell.timing.scope.expiry import end_of, expire
 
@@ -49,7 +50,7 @@ async def ended(call: Call[T], scope: Scope, *, stop: Callable[[], None] | None 
     cancelled: asyncio.CancelledError | None = None
     while not call.done():
         waiter: asyncio.Future[None] = loop.create_future()
-        call.tell(functools.partial(_ends_of(loop).tell, waiter))
+        call.tell(functools.partial(_ends[loop].tell, waiter))
         try:
             await waiter
         except asyncio.CancelledError as cancel:
@@ -89,17 +90,7 @@ class Ends:
                 waiter.set_result(None)
 
 
-_ends: dict[asyncio.AbstractEventLoop, Ends] = {}
-
-
-def _ends_of(loop: asyncio.AbstractEventLoop) -> Ends:
-    """Where calls of a loop tell their end; those of loops that were closed are let go when a new one comes."""
-    found = _ends.get(loop)
-    if found is None:
-        for closed in [known for known in list(_ends) if known.is_closed()]:
-            _ends.pop(closed, None)
-        found = _ends[loop] = Ends(loop)
-    return found
+_ends = PerLoop(Ends)
 
 
 def call_in_thread(scope: Scope, function: Callable[[], T], *, threads: Threads = _FOR_THREADS) -> T:

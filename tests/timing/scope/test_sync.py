@@ -14,7 +14,7 @@ import pytest
 
 from allswell.testing.loop import run
 from allswell.timing.scope import ScopeTimeout, check_deadline, current, remaining_ms, scope, within
-from allswell.timing.scope.deadlines import deadlines_of
+from allswell.timing.scope.deadlines import of_loop
 
 
 class Hand:
@@ -164,7 +164,7 @@ def test_where_clocks_are_two_a_deadline_is_rather_late_than_early(monkeypatch: 
     monkeypatch.setattr(scope, "_monotonic", clock)
 
     async def main() -> float:
-        deadlines_of(asyncio.get_running_loop()).time = clock  # the same, as the loop cannot know
+        of_loop[asyncio.get_running_loop()].time = clock  # the same, as the loop cannot know
         async with within("1h") as inner:
             return inner.deadline
 

@@ -11,7 +11,7 @@ import pytest
 from allswell.testing.loop import running_loop
 from allswell.timing.nursery import Nursery
 from allswell.timing.scope import Scope, ScopeTimeout, current, within
-from allswell.timing.scope.deadlines import deadlines_of
+from allswell.timing.scope.deadlines import of_loop
 from tests.timing.scope.stage import Run, now, stubborn
 
 # --- tasks and groups -------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_a_task_inherits_the_scope_it_was_made_in(go: Run) -> None:
 
 def waiting() -> int:
     """How many deadlines the loop's heap holds, dead ones included."""
-    return len(deadlines_of(running_loop()).heap)
+    return len(of_loop[running_loop()].heap)
 
 
 def test_a_scope_that_is_capped_by_one_of_its_task_sets_no_timer(go: Run) -> None:

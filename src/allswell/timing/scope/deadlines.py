@@ -14,6 +14,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
+from allswell.timing.per_loop import PerLoop
+
 if TYPE_CHECKING:
     from allswell.timing.scope.scope import Scope
 
@@ -90,15 +92,4 @@ class Deadlines:
                     heappush(heap, (again, self._number, scope))
 
 
-of_loop: dict[asyncio.AbstractEventLoop, Deadlines] = {}
-"""Those of each loop that has any; ask `deadlines_of` where there are none yet."""
-
-
-def deadlines_of(loop: asyncio.AbstractEventLoop) -> Deadlines:
-    """The deadlines of a loop; those of loops that were closed are let go when a new one comes."""
-    found = of_loop.get(loop)
-    if found is None:
-        for closed in [known for known in list(of_loop) if known.is_closed()]:
-            of_loop.pop(closed, None)
-        found = of_loop[loop] = Deadlines(loop)
-    return found
+of_loop = PerLoop(Deadlines)

@@ -32,7 +32,7 @@ from allswell.domain.duration import LONGEST
 from allswell.domain.spending import Book, Report, Spending, book, label, span
 from allswell.errors import Refused
 from allswell.timing.scope import misuse
-from allswell.timing.scope.deadlines import Deadlines, deadlines_of, of_loop
+from allswell.timing.scope.deadlines import Deadlines, of_loop
 from allswell.timing.scope.effect import in_effect, late_from
 from allswell.timing.scope.expiry import SHORTEST_PAUSE, Expiry, strike
 from allswell.timing.scope.timeout import ScopeTimeout
@@ -163,7 +163,7 @@ class Scope:
         outer = self.outer = in_effect.get()
         task = deadlines = None
         if loop is not None:
-            deadlines = self.deadlines = of_loop.get(loop) or deadlines_of(loop)
+            deadlines = self.deadlines = of_loop[loop]
             self._expiries_on_entry = deadlines.expiries
             task = self.task = _current_task(loop)
             if task is not None:
