@@ -352,6 +352,24 @@ def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell:
     assert held == []
 
 
+@pytest.mark.realtime
+def test_a_start_that_is_killed_while_it_settles_leaves_the_rest_to_the_next(shell: Shell) -> None:
+    running = shell.start("--grace", "300ms", "--", "sh", "-c", STUBBORN)
+    until((shell.folder / "new").exists)
+    running.kill()
+    running.communicate(timeout=30)
+    settling = (
+        "import os, signal; from allswell.runtime.attempt import Home, settle\n"
+        "assert settle(Home('.allswell')); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", settling], cwd=shell.folder, env=shell.env, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    shell("run", "--", "true")
+    (receipt,) = shell.json("receipts")["receipts"]
+    assert shell.json("show", receipt["task"])["task"]["state"] == "ready"
+    assert not list((shell.folder / ".allswell" / "attempts").iterdir())
+
+
 def test_a_lot_of_output_passes_and_costs_no_memory(shell: Shell) -> None:
     megabytes = int(os.environ.get("ALLSWELL_OUTPUT_MB", "60"))
     pieces = megabytes * 1_000_000 // 64_000

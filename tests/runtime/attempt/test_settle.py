@@ -6,9 +6,14 @@ import sys
 import uuid
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.receipt import End
 from allswell.runtime.attempt import Flight, Home, settle, take_off
+from allswell.testing.clock import VirtualClock
+from allswell.testing.loop import DeterministicLoop
 from tests.runtime.attempt.stage import git
 from tests.runtime.warden.stage import ROOT, tagged, until
 
@@ -46,6 +51,15 @@ def flight(**changes: object) -> Flight:
     return Flight(**{**given, **changes})  # type: ignore[arg-type]
 
 
+def at(wall: int) -> VirtualClock:
+    """A clock that stands."""
+    loop = DeterministicLoop(seed=0)
+    clock = VirtualClock(loop)
+    clock.jump_wall(wall - clock.wall())
+    loop.close()
+    return clock
+
+
 def test_a_killed_supervisor_s_attempt_is_settled_with_its_work(tmp_path: Path) -> None:
     repository, home, tag = tmp_path / "repository", Home(tmp_path / ".allswell"), uuid.uuid4().hex
     repository.mkdir()
@@ -68,6 +82,8 @@ def test_a_killed_supervisor_s_attempt_is_settled_with_its_work(tmp_path: Path) 
     assert receipt.reason == "its supervisor died while it ran"
     assert [change.path for change in receipt.changed] == ["new"]
     assert [one.receipt for one in home.receipts.all()] == [receipt]
+    assert settle(home) == [], "somebody is at it"
+    settled.clear()
     assert settle(home) == []
     assert settled.flight.socket is not None
     assert not Path(settled.flight.socket).exists()
@@ -78,6 +94,7 @@ def test_one_that_had_not_started_leaves_a_receipt_too(tmp_path: Path) -> None:
     take_off(home.attempts, flight()).close()
     (settled,) = settle(home)
     assert settled.receipt.reason == "its supervisor died before it had started"
+    settled.clear()
     assert list(home.attempts.iterdir()) == []
 
 
@@ -95,7 +112,33 @@ def test_a_note_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path) -> None
     (home.attempts / "t_a.1.json").write_text('{"task": "t_')
     (settled,) = settle(home)
     assert settled.flight.task == "t_b"
+    settled.clear()
     assert list(home.attempts.iterdir()) == []
+
+
+def test_who_settles_and_is_killed_leaves_it_to_the_next_with_the_same_receipt(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    take_off(home.attempts, flight()).close()
+    (killed,) = settle(home, at(2_000))
+    killed.note.close()  # as the kernel does
+    (settled,) = settle(home, at(3_000))
+    assert settled.receipt == killed.receipt, "nothing is kept twice: by now the folder may be somebody else's"
+    settled.clear()
+    assert settle(home) == []
+
+
+@pytest.mark.parametrize("change", [{"partial": True}, {"token": Token(7)}])
+def test_a_receipt_that_is_not_whole_or_not_of_this_attempt_is_written_again(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    home = Home(tmp_path)
+    take_off(home.attempts, flight()).close()
+    (killed,) = settle(home, at(2_000))
+    home.receipts.write(msgspec.structs.replace(killed.receipt, **change))
+    killed.note.close()
+    (settled,) = settle(home, at(3_000))
+    assert settled.receipt.elapsed_ms == 2_000
+    assert (settled.receipt.partial, settled.receipt.token) == (False, Token(1))
 
 
 def test_a_shorter_note_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:

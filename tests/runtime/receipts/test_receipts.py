@@ -51,14 +51,6 @@ def test_the_second_takes_the_place_of_the_first_and_leaves_nothing_else(tmp_pat
     assert [one.receipt.partial for one in kept.all()] == [False]
 
 
-def test_names_can_be_others(tmp_path: Path) -> None:
-    kept = Receipts(tmp_path, lambda one: f"{one.name}-{one.agent}-{one.attempt}.json")
-    assert kept.write(receipt()).name == "night-ada-1.json"
-    found = kept.find("rc_a.1")
-    assert found is not None
-    assert found.path.name == "night-ada-1.json"
-
-
 def test_what_is_torn_or_somebody_else_s_is_left_out(tmp_path: Path) -> None:
     kept = Receipts(tmp_path)
     kept.write(receipt(attempt=2))

@@ -348,6 +348,7 @@ class Course:
                 remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
             elif left.path is not None:
                 left.path.unlink(missing_ok=True)
+            left.clear()
 
     # --- telling ------------------------------------------------------------------------------------------------------
 

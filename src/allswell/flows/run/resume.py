@@ -57,6 +57,7 @@ def settle_dead(base: RunBase, wall: int) -> list[StepReceipt]:
             receipt = _receipt(base, left, wall)
             base.keep_receipt(receipt)
             made.append(receipt)
+        left.clear()
     return made
 
 

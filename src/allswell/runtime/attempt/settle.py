@@ -4,6 +4,9 @@ Reapers end their trees when the supervisor dies, within the grace; whoever come
 (`end_left_over` ends only what is certainly of the tree). Then the snapshot is taken and the receipt written, as the
 dead one would have. What follows for the task is the caller's to say: its lease may still live, or be somebody else's;
 `give_back` says what is usually meant.
+
+Whoever settles may be killed too. So the note stays, locked, until the caller has said what follows and clears it; who
+comes next finds it and does the same again, with the receipt that is there already.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.command import Keep, Release
-from allswell.domain.receipt import End, Receipt
+from allswell.domain.receipt import End, Receipt, receipt_id
 from allswell.domain.snapshot import Limits
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
 from allswell.runtime.attempt.desk import remove
-from allswell.runtime.attempt.flight import Flight, unwatched
+from allswell.runtime.attempt.flight import Flight, FlightFile, unwatched
 from allswell.runtime.attempt.keeping import Ended, Keeping
 from allswell.runtime.receipts import Home
 from allswell.runtime.warden import end_left_over
@@ -32,23 +35,42 @@ class Settled(msgspec.Struct, frozen=True):
     flight: Flight
     receipt: Receipt
     path: Path | None
+    note: FlightFile
     doubts: tuple[str, ...] = ()
     """Processes that may be of its tree and were left alone."""
 
+    def clear(self) -> None:
+        """What follows has been said: nobody has to settle this again."""
+        self.note.remove()
+
 
 def settle(home: Home, clock: Clock | None = None) -> list[Settled]:
-    """Settle every attempt in a home whose supervisor is gone; it blocks, for the grace of each and a snapshot."""
+    """Settle every attempt in a home whose supervisor is gone; it blocks, for the grace of each and a snapshot.
+
+    The caller says what follows for each, then clears it.
+    """
     clock = clock or SystemClock()
     settled = []
-    for file in unwatched(home.attempts):
-        flight = file.read()
-        if flight is not None:
-            settled.append(_settle(flight, home, clock))
-        file.remove()
+    for note in unwatched(home.attempts):
+        flight = note.read()
+        if flight is None:
+            note.remove()
+            continue
+        if flight.socket is not None:
+            remove(Path(flight.socket))
+        settled.append(_found(note, flight, home) or _settle(note, flight, home, clock))
     return settled
 
 
-def _settle(flight: Flight, home: Home, clock: Clock) -> Settled:
+def _found(note: FlightFile, flight: Flight, home: Home) -> Settled | None:
+    """What somebody who was killed before he could clear it has settled already, all of it."""
+    kept = home.receipts.find(receipt_id(flight.task, flight.attempt))
+    if kept is None or kept.receipt.token != flight.token or kept.receipt.partial:
+        return None
+    return Settled(flight, kept.receipt, kept.path, note)
+
+
+def _settle(note: FlightFile, flight: Flight, home: Home, clock: Clock) -> Settled:
     doubts: tuple[str, ...] = ()
     survivors: tuple[int, ...] = ()
     keeping = Keeping(flight, home.receipts, Limits(timeout=10_000, git_timeout=10_000), clock)
@@ -58,12 +80,10 @@ def _settle(flight: Flight, home: Home, clock: Clock) -> Settled:
         keeping.keep_work("its supervisor died")
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
-    if flight.socket is not None:
-        remove(Path(flight.socket))
     began = "while it ran" if flight.record is not None else "before it had started"
     ended = Ended(End.ORPHANED, f"its supervisor died {began}", elapsed=max(clock.wall() - flight.began_at, 0))
     receipt = keeping.write(ended, partial=bool(survivors or doubts))
-    return Settled(flight, receipt, keeping.path, doubts)
+    return Settled(flight, receipt, keeping.path, note, doubts)
 
 
 async def give_back(watch: Watch, left: Settled) -> bool:

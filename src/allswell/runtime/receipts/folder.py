@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,11 +17,6 @@ _WRITE = msgspec.json.Encoder()
 _READ = msgspec.json.Decoder(Receipt)
 
 
-def by_id(receipt: Receipt) -> str:
-    """The usual name of a receipt's file."""
-    return f"{receipt.id}.json"
-
-
 class Found(msgspec.Struct, frozen=True):
     """A receipt and its file."""
 
@@ -31,20 +25,15 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Receipts:
-    """Where receipts are kept; `name` says what the file of one is called."""
+    """Where receipts are kept, each in a file with its id for a name."""
 
-    def __init__(self, folder: str | os.PathLike[str], name: Callable[[Receipt], str] = by_id) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self._name = name
-
-    def path_of(self, receipt: Receipt) -> Path:
-        """The file of a receipt."""
-        return self.folder / self._name(receipt)
 
     def write(self, receipt: Receipt) -> Path:
         """Keep a receipt in the place of an earlier one of the same attempt; `OSError` if that cannot be."""
-        path = self.path_of(receipt)
         self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{receipt.id}.json"
         replace_file(path, msgspec.json.format(_WRITE.encode(receipt), indent=2) + b"\n")
         return path
 
@@ -62,9 +51,7 @@ class Receipts:
         if text.startswith("rc_") and "/" not in text:
             direct = self.folder / f"{text}.json"
             receipt = _load(direct)
-            if receipt is not None:
-                return Found(direct, receipt)
-            return next((one for one in self.all() if one.receipt.id == text), None)
+            return None if receipt is None else Found(direct, receipt)
         path = Path(text)
         if path.suffix != ".json" or not path.is_file():
             return None

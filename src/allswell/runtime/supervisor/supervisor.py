@@ -162,6 +162,7 @@ class Supervisor:
             for doubt in one.doubts:
                 self._plan.tell(f"left alone: {doubt}")
             await self._file(one)
+            one.clear()
         # Nobody else can hold under the names of our slots, so whatever is held under them was an earlier owner's.
         names = [slot.holder for dispatcher in self._dispatchers for slot in dispatcher.slots]
         return await give_back(self._watch, names) + len(settled)
