@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -111,7 +112,7 @@ def commit_times(commit: Callable[[int], object], count: int, chance: random.Ran
 
 def raw_sqlite(folder: Path, count: int, chance: random.Random) -> list[float]:
     """Raw commits of one row on SQLite."""
-    with sqlite3.connect(folder / "raw.db", isolation_level=None) as db:
+    with closing(sqlite3.connect(folder / "raw.db", isolation_level=None)) as db, db:
         db.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (n INT);")
         return commit_times(lambda number: db.execute("INSERT INTO t VALUES (?)", (number,)), count, chance)
 

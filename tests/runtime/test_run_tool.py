@@ -254,7 +254,7 @@ def test_bad_input_is_refused_before_anything_runs(more: dict[str, object], wher
 def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    script = "import os, allswell; os.rmdir(os.getcwd()); allswell.run_tool_sync(['true'])"
+    script = "import os; from allswell import run_tool_sync; os.rmdir(os.getcwd()); run_tool_sync(['true'])"
     done = subprocess.run([sys.executable, "-c", script], cwd=gone, capture_output=True, text=True, check=False)
     assert "working directory of this process is gone" in done.stderr
 

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -174,7 +175,7 @@ def test_who_and_what_must_be_said(cli: Console) -> None:
     "payload, where",
     [
         ('{"a": }', "line 1, column 7"),
-        ('{\n "a": 1,\n}', "line 3, column 1"),
+        ('{\n "a": 1\n "b": 2}', "line 3, column 2"),
         ("hello", "a text needs its quotes"),
         ("", "line 1, column 1"),
         ("[" * 100_000, "nested too deeply"),
@@ -295,5 +296,5 @@ def test_more_than_one_parcel_in_any_order(cli: Console) -> None:
     said = cli.ok("submit", "-", "--json", stdin=lines(*tasks)).json
     assert said["submitted"] == 1_501
     assert cli.ok("show", said["ids"][0], "--json").json["task"]["name"] == "last"
-    with sqlite3.connect(cli.database) as connection:
+    with closing(sqlite3.connect(cli.database)) as connection, connection:
         assert connection.execute("SELECT count(*) FROM task").fetchone() == (1_501,)

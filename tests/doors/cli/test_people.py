@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -269,7 +270,7 @@ def test_a_store_that_is_none(cli: Console) -> None:
 def test_an_older_store_is_brought_up_to_date_by_looking(cli: Console) -> None:
     (cli.folder / "empty.db").touch()
     assert cli.ok("tasks", "--store", "sqlite:///empty.db").out == "No tasks.\n"
-    with sqlite3.connect(cli.folder / "foreign.db") as connection:
+    with closing(sqlite3.connect(cli.folder / "foreign.db")) as connection, connection:
         connection.execute("CREATE TABLE cats (name TEXT)")
     assert "not a store of Allswell's" in cli("tasks", "--store", "sqlite:///foreign.db").err
 

@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_not_a_database(tmp_path: Path) -> None:
 
 
 def test_a_database_of_something_else(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "x.db") as other:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as other, other:
         other.execute("CREATE TABLE song (title)")
     other.close()
     with pytest.raises(Refused, match="not a store of Allswell's"):
@@ -41,7 +42,7 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
 
 def test_a_newer_schema_names_both_versions(tmp_path: Path) -> None:
     run(tmp_path / "x.db", nothing)
-    with sqlite3.connect(tmp_path / "x.db") as other:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as other, other:
         other.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
     other.close()
     with pytest.raises(Refused, match=rf"has schema 99, .* up to {NEWEST};") as refused:

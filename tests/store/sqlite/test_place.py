@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,6 @@ def test_a_backup_is_a_whole_store_and_replaces_the_one_before(tmp_path: Path) -
 
     asyncio.run(main())
     assert not (tmp_path / "copy.db.part").exists()
-    with sqlite3.connect(tmp_path / "copy.db") as raw:
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as raw, raw:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     raw.close()

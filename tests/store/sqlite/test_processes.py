@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_two_saturating_writers_take_turns(tmp_path: Path) -> None:
     counts = [int(count) for count, _ in figures]
     assert min(counts) * 4 > max(counts), f"one starved the other: {counts}"
     assert max(float(longest) for _, longest in figures) < 1.5
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         assert raw.execute("SELECT count(*) FROM task").fetchone() == (sum(counts) * 100,)
         assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     raw.close()
@@ -130,7 +131,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
             return {row.task.id for row in rows}
 
     assert set(acknowledged) - asyncio.run(listed()) == set()
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path)) as raw, raw:
         assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     raw.close()
 
