@@ -51,6 +51,7 @@ from allswell.domain.submit import accept, awaited_among, check_name, check_need
 from allswell.domain.task import Origin, Task, rank_of
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
+from allswell.engine.habit import Habit
 from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Transaction, Wanted
@@ -67,12 +68,13 @@ class Performed(msgspec.Struct):
 
 
 async def perform(
-    tx: Transaction, commands: Sequence[Command | Claim], lanes: Lanes, draw: Callable[[], float]
+    tx: Transaction, commands: Sequence[Command | Claim], lanes: Lanes, draw: Callable[[], float], habit: Habit
 ) -> Performed:
     """Decide a batch; the answers, or the errors, in the order of the commands."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
-    now, rows = await plan.take(tx, [id_ for tasks in claimed_before.values() for id_ in tasks])
+    payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
+    now, rows = await plan.take(tx, payloads, habit.likely(commands))
     book = Book(rows, now)
     await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)
@@ -104,7 +106,7 @@ async def perform(
             answers[place] = Bug(f"deciding {type(command).__name__} failed: {error!r}")
     await book.write(tx)
     if claims:
-        await hand_out(tx, book, claims, answers)
+        await hand_out(tx, book, claims, answers, habit)
     for place, earlier_place in repeated:
         answers[place] = answers[earlier_place]
     return Performed(answers, book.news)

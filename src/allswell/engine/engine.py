@@ -39,6 +39,7 @@ from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
+from allswell.engine.habit import Habit
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
@@ -97,6 +98,7 @@ class Engine:
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._habit = Habit()
         self._decisions = Batcher[Command | Claim](
             self._perform,
             name="decisions",
@@ -273,7 +275,9 @@ class Engine:
             self._lanes.update(zip(wanted, found, strict=True))
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
-        return await commit(self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw), wait=wait)
+        return await commit(
+            self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw, self._habit), wait=wait
+        )
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
         if self.sweeper.jumped:

@@ -32,7 +32,7 @@ from allswell.domain.names import (
     service_of_question,
     task_of_question,
 )
-from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
+from allswell.store.port import Kind, Lock, Pick, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
 
@@ -117,8 +117,8 @@ class Plan:
             if new.run is not None:
                 self.runs[new.run] = None
 
-    async def take(self, tx: Transaction, payloads: Sequence[TaskId]) -> tuple[Millis, Rows]:
-        """Lock all of it, in order, and read what exists of it, with these payloads."""
+    async def take(self, tx: Transaction, payloads: Sequence[TaskId], likely: Pick | None) -> tuple[Millis, Rows]:
+        """Lock all of it, in order, and read what exists of it, with these payloads; a pick is `likely` to follow."""
         runs, services, agents = ordered(self.runs), ordered(self.services), ordered(self.agents)
         questions, tasks, held = ordered(self.questions), ordered(self.tasks), ordered(self.held)
         locks = [
@@ -144,4 +144,4 @@ class Plan:
             payloads=payloads,
             whole=True,
         )
-        return await tx.take(locks, wanted)
+        return await tx.take(locks, wanted, likely)

@@ -109,6 +109,15 @@ class Rows(msgspec.Struct):
     cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)  # then their rows are in none of the others
 
 
+class Pick(msgspec.Struct, frozen=True):
+    """What `Transaction.pick` is asked for."""
+
+    lanes: tuple[int, ...]
+    count: int
+    agent: AgentId | None
+    outside: tuple[RunId, ...] = ()
+
+
 class Changes(msgspec.Struct):
     """What to write; each list is one multi-row statement.
 
@@ -181,10 +190,11 @@ class Transaction(Protocol):
         """The store's clock, read now; never less than it was before."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it. It may send the
+        pick that is `likely` to follow along with the look at the lanes; another pick is then asked as ever.
         """
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
-from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
+from allswell.store.port import Changes, Due, Kind, Lock, Pick, Rows, Wanted
 from allswell.store.postgres.read import (
     Places,
     Reading,
@@ -18,8 +18,10 @@ from allswell.store.postgres.read import (
     fill_picked,
     fill_places,
     fill_waits,
+    is_merged,
     locking,
     loose,
+    picking,
 )
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.talk import Answer, Statement
@@ -63,6 +65,10 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
         self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
+        self._likely: Pick | None = None
+        """The pick to send along with the look at the lanes."""
+        self._guessed: tuple[Pick, Rows] | None = None
+        """What was picked along with it, in case that is what is asked for."""
         self._places = Places()
         self.unsent: list[Statement] = []
         self.wrote = False
@@ -73,7 +79,7 @@ class PostgresTransaction:
 
     def _ask_all(self, *statements: Statement) -> list[Answer]:
         """Send what waits to be written, then these, in one round trip."""
-        self._moment = self._ahead = self._lanes = None
+        self._moment = self._ahead = self._lanes = self._guessed = None
         unsent, self.unsent = self.unsent, []
         return self._session.ask(*unsent, *statements)[len(unsent) :]
 
@@ -94,12 +100,13 @@ class PostgresTransaction:
         self._moment = _one(clock)
         return _column(locked)
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None) -> tuple[Millis, Rows]:
         """Lock and read what is locked, then the clock, in one round trip.
 
         Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
         be read after the lock was granted. So is whether somebody waits for a task, which its lock covers too.
         """
+        self._likely = likely
         reading = Reading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
@@ -122,8 +129,15 @@ class PostgresTransaction:
         return self._clock.see(moment), rows
 
     def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
-        """The clock, all lanes, and the services that something is or was held against."""
-        ((lanes, services, moment),) = self._ask("lanes").fetchall()
+        """The clock, all lanes, and the services that something is or was held against; with the likely pick."""
+        likely, self._likely = self._likely, None
+        asked: list[Statement] = [(SQL["lanes"], ())]
+        if likely is not None:
+            asked += picking(likely, likely.count * _PICK_WIDTH), (SQL["known_xid"], ())
+        found, *picked = self._ask_all(*asked)
+        if likely is not None:
+            self._guessed = likely, self._picked(*picked)
+        ((lanes, services, moment),) = found.fetchall()
         return self._clock.see(moment), (lanes_of(lanes), services_of(services))
 
     async def now(self) -> Millis:
@@ -146,7 +160,7 @@ class PostgresTransaction:
         self.unsent += writes(changes, self._places)
         self.wrote = True
         self.left += len(changes.drop_ready)
-        self._ahead = None
+        self._ahead = self._guessed = None
 
     async def lanes(self) -> Lanes:
         """All lanes, and the services that something is or was held against."""
@@ -159,28 +173,26 @@ class PostgresTransaction:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""
         if not lanes or count < 1:
             return []
-        name: str
-        more: tuple[str, ...]
-        if outside:
-            name, more = "pick_outside", (agent or "", texts(outside))
-        elif agent is not None:
-            name, more = "pick_allowed", (agent,)
-        else:
-            name, more = "pick", ()
-        rows, width = Rows(), count * _PICK_WIDTH
-        if name == "pick_allowed" and len(lanes) == 1:
-            rows = self._pick("pick_from_lane", lanes[0], count, *more)
-        else:
-            for _ in range(_PICK_ROUNDS):
-                rows = self._pick(name, integers(lanes), width, count, *more)
-                if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
-                    break
-                width *= _PICK_WIDENING
+        wanted = Pick(tuple(lanes), count, agent, tuple(outside))
+        width = count * _PICK_WIDTH
+        rows = self._guess(wanted) or self._pick(wanted, width)
+        for _ in range(_PICK_ROUNDS - 1 if is_merged(wanted) else 0):
+            if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
+                break
+            width *= _PICK_WIDENING
+            rows = self._pick(wanted, width)
         self._ahead = rows, agent is None
         return list(rows.tasks)
 
-    def _pick(self, name: str, *values: object) -> Rows:
-        picked, number = self._ask_all((SQL[name], values), (SQL["known_xid"], ()))
+    def _guess(self, wanted: Pick) -> Rows | None:
+        """What was picked with the look at the lanes, if that was right."""
+        guessed, self._guessed = self._guessed, None
+        return guessed[1] if guessed is not None and guessed[0] == wanted else None
+
+    def _pick(self, wanted: Pick, width: int) -> Rows:
+        return self._picked(*self._ask_all(picking(wanted, width), (SQL["known_xid"], ())))
+
+    def _picked(self, picked: Answer, number: Answer) -> Rows:
         self.xid = number.fetchall()[0][0]
         return fill_picked(Rows(), picked, self._places)
 
