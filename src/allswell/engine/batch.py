@@ -68,13 +68,19 @@ class Performed(msgspec.Struct):
 
 
 async def perform(
-    tx: Transaction, commands: Sequence[Command | Claim], lanes: Lanes, draw: Callable[[], float], habit: Habit
+    tx: Transaction,
+    commands: Sequence[Command | Claim],
+    lanes: Lanes,
+    draw: Callable[[], float],
+    habit: Habit,
+    *,
+    careful: bool = False,
 ) -> Performed:
-    """Decide a batch; the answers, or the errors, in the order of the commands."""
+    """Decide a batch; the answers, or the errors, in the order of the commands. `careful`: it may have been done."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
     payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
-    now, rows = await plan.take(tx, payloads, habit.likely(commands))
+    now, rows = await plan.take(tx, payloads, habit.likely(commands), careful=careful)
     book = Book(rows, now)
     await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)

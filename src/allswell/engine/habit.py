@@ -13,7 +13,7 @@ from allswell.domain.claim import check_claim
 from allswell.domain.command import Claim, Command
 from allswell.domain.names import AgentId
 from allswell.errors import AllswellError
-from allswell.store.port import Pick
+from allswell.store.pick import Pick
 
 _MOST = 1_000
 """Claimers that are remembered; beyond it all are learned anew."""

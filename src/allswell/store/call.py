@@ -75,6 +75,14 @@ class Calls(Protocol):
         ...
 
 
+class Telling(Protocol):
+    """The part of a unit of work by which others are told of it."""
+
+    def tell(self, call: Call) -> None:
+        """Have other processes told when this is committed: as `Calls.announce` does, only sooner."""
+        ...
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Call).decode
 

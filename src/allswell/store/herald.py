@@ -81,6 +81,7 @@ class Herald:
         self._knocked = False
         self._closing = False
         self._to_send = NOTHING
+        self._sent_at = 0.0
         self._hearer: Hearer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = NOTHING
@@ -94,6 +95,19 @@ class Herald:
                 return
             self._to_send = self._to_send.merged(call)
             self._wake()
+
+    def take_along(self, call: Call) -> Call:
+        """What a store is to send along with its commit, merged with what is still to be told; it counts as sent then.
+
+        `NOTHING` where it is not urgent, or others were told a moment ago: announce it once it is committed.
+        """
+        with self._guard:
+            now = time.monotonic()
+            if self._closing or not call.urgent or now < self._sent_at + _URGENT_GAP:
+                return NOTHING
+            call, self._to_send = self._to_send.merged(call), NOTHING
+            self._sent_at = now
+            return call
 
     def hear(self, hearer: Hearer) -> None:
         """Call `hearer` in this event loop with what others tell, from now on; replaces an earlier one."""
@@ -160,14 +174,13 @@ class Herald:
             self._deliver(LOOK_AGAIN)
         source = carrier.fileno()
         check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)
-        sent_at = 0.0
         while True:
             now = time.monotonic()
             if self._closing and not self._to_send:
                 return True
             if self._hearer is not None and not hearing:
                 return False  # it was opened for telling alone
-            send_at = sent_at + (_URGENT_GAP if self._to_send.urgent or self._closing else _LAZY_GAP)
+            send_at = self._sent_at + (_URGENT_GAP if self._to_send.urgent or self._closing else _LAZY_GAP)
             if self._to_send and send_at <= now:
                 call = self._take()
                 try:
@@ -175,7 +188,7 @@ class Herald:
                 except CarrierLost:
                     self._put_back(call)
                     raise
-                sent_at = time.monotonic()
+                self._sent_at = time.monotonic()
             elif source is not None and check_at <= now:
                 carrier.check()
                 check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)

@@ -18,12 +18,14 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
+from allswell.store.call import NOTHING, Call
 from allswell.store.memory.database import Looking
 from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
-from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Pick, Rows, Wanted
+from allswell.store.pick import Pick
+from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class MemoryTransaction:
         self.inside = False
         """Whether one of the methods below is at work."""
         self.spoiled: BaseException | None = None
+        self.call = NOTHING
         self._rules = Rules(self.owner, self.draft) if store.strict else None
         self._statement = _Statement(self)
 
@@ -215,6 +218,10 @@ class MemoryTransaction:
 
     def _try_lock(self, task: TaskId) -> bool:
         return self._base.locks.try_acquire(self.owner, (Kind.TASK, task), exclusive=True)
+
+    def tell(self, call: Call) -> None:
+        """Tell the other connections once this is committed."""
+        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

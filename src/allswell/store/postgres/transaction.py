@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
-from allswell.store.port import Changes, Due, Kind, Lock, Pick, Rows, Wanted
+from allswell.store.call import NOTHING, Call
+from allswell.store.pick import Pick
+from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.read import (
     Places,
     Reading,
@@ -33,6 +36,8 @@ Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 _PICK_WIDTH = 2
 _PICK_ROUNDS = 4
 _PICK_WIDENING = 4
+_FRESH = 60.0
+"""Seconds in which two clocks go apart by less than a round trip."""
 
 
 class Clock:
@@ -40,18 +45,28 @@ class Clock:
 
     def __init__(self) -> None:
         self._latest = 0
-        self._seen = 0.0
+        self._seen = 0, -math.inf
+        """What it said, and when that was."""
 
     def see(self, moment: int) -> Millis:
         """The moment, or the latest seen if that is later."""
-        # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
-        latest = self._latest = max(self._latest, moment)
-        self._seen = time.monotonic()
-        return Millis(latest)
+        self._seen = moment, time.monotonic()
+        return self._at_least(moment)
 
     def guess(self) -> Millis:
         """What the server's clock says by now, going by how long ago it was last seen."""
-        return self.see(self._latest + int((time.monotonic() - self._seen) * 1_000))
+        moment, seen = self._seen
+        return self._at_least(moment if not moment else moment + int((time.monotonic() - seen) * 1_000))
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it was seen so lately that a guess is as good as a look."""
+        return time.monotonic() - self._seen[1] < _FRESH
+
+    def _at_least(self, moment: int) -> Millis:
+        # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
+        latest = self._latest = max(self._latest, moment)
+        return Millis(latest)
 
 
 class PostgresTransaction:
@@ -70,8 +85,12 @@ class PostgresTransaction:
         self._guessed: tuple[Pick, Rows] | None = None
         """What was picked along with it, in case that is what is asked for."""
         self._places = Places()
+        self.call = NOTHING
+        """What others are to be told of."""
         self.unsent: list[Statement] = []
         self.wrote = False
+        self.repeatable = False
+        """Whether it can simply be done again where it is not known if it was committed."""
         self.left = 0
         """How many rows it takes out of `ready`."""
         self.xid: int | None = None
@@ -107,6 +126,9 @@ class PostgresTransaction:
         be read after the lock was granted. So is whether somebody waits for a task, which its lock covers too.
         """
         self._likely = likely
+        if len(locks) == 1 and locks[0].fresh and self._clock.fresh:
+            self.repeatable = True
+            return self._clock.guess(), Rows()
         reading = Reading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
@@ -195,6 +217,10 @@ class PostgresTransaction:
     def _picked(self, picked: Answer, number: Answer) -> Rows:
         self.xid = number.fetchall()[0][0]
         return fill_picked(Rows(), picked, self._places)
+
+    def tell(self, call: Call) -> None:
+        """Have other processes told once this is committed."""
+        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

@@ -19,8 +19,10 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
+from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
-from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Pick, Rows, Wanted
+from allswell.store.pick import Pick
+from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.now import StoreClock
@@ -48,6 +50,7 @@ class SqliteTransaction:
         self._clock = clock
         self._known = known
         self._spoiled = False
+        self.call = NOTHING
 
     def check(self) -> None:
         """Refuse to commit after a write that failed halfway, whatever the work made of its error."""
@@ -277,6 +280,10 @@ class SqliteTransaction:
         finally:
             for cursor in cursors:
                 cursor.close()
+
+    def tell(self, call: Call) -> None:
+        """Have other processes told once this is committed."""
+        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""
