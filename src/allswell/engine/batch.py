@@ -58,6 +58,7 @@ from allswell.store.port import Transaction, Wanted
 
 Lanes = Mapping[tuple[str, tuple[str, ...]], int]
 """The lane of each (role, services) that the batch submits to."""
+Commands = Sequence[Command | Claim]
 
 
 class Performed(msgspec.Struct):
@@ -68,13 +69,7 @@ class Performed(msgspec.Struct):
 
 
 async def perform(
-    tx: Transaction,
-    commands: Sequence[Command | Claim],
-    lanes: Lanes,
-    draw: Callable[[], float],
-    habit: Habit,
-    *,
-    careful: bool = False,
+    tx: Transaction, commands: Commands, lanes: Lanes, draw: Callable[[], float], habit: Habit, *, careful: bool = False
 ) -> Performed:
     """Decide a batch; the answers, or the errors, in the order of the commands. `careful`: it may have been done."""
     plan = Plan(commands)
@@ -118,7 +113,7 @@ async def perform(
     return Performed(answers, book.news)
 
 
-async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], book: Book) -> None:
+async def _read_more(tx: Transaction, commands: Commands, book: Book) -> None:
     """What only the rows themselves name: attempts that are over, and the open questions about services.
 
     Commands whose token is not the current one may be repetitions, or late. A service's lock covers its questions.
@@ -142,9 +137,7 @@ async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], book:
         rows.questions.update(found.questions)
 
 
-async def _claimed_before(
-    tx: Transaction, commands: Sequence[Command | Claim], plan: Plan
-) -> dict[str, Sequence[TaskId]]:
+async def _claimed_before(tx: Transaction, commands: Commands, plan: Plan) -> dict[str, Sequence[TaskId]]:
     found: dict[str, Sequence[TaskId]] = {}
     named = [command.id for command in commands if isinstance(command, Claim) and command.id != NO_COMMAND]
     for id_ in ordered(named):

@@ -154,7 +154,7 @@ class SqliteStore:
         thread = self._running()[0]
         unit = Unit()
         try:
-            return await self._call(thread, lambda: self._writer.run(unit, work, durable=durable), "a transaction")
+            result = await self._call(thread, lambda: self._writer.run(unit, work, durable=durable), "a transaction")
         except asyncio.CancelledError:
             unit.give_up()  # nobody waits any more: what has not begun to commit never will
             raise
@@ -164,6 +164,8 @@ class SqliteStore:
             ticket = os.urandom(16).hex()
             self._unknown[ticket] = unit
             raise CommitUnknown(ticket) from None
+        self.announce(unit.call)
+        return result
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: in the writer's thread, since a loop must not wait for a disk."""

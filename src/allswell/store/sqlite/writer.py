@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from allswell.errors import Unavailable
-from allswell.store.call import Call
+from allswell.store.call import NOTHING, Call
 from allswell.store.drive import drive
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
@@ -43,7 +43,7 @@ class Stage(Enum):
 class Unit:
     """One unit of work, as seen by its caller and by the thread."""
 
-    __slots__ = ("_committed", "_guard", "_settled", "_stage")
+    __slots__ = ("_committed", "_guard", "_settled", "_stage", "call")
 
     def __init__(self) -> None:
         self._stage = Stage.OPEN
@@ -52,6 +52,8 @@ class Unit:
         """Known when the thread is done with it."""
         self._settled: Future[bool] | None = None
         """For whoever waits until it is known; hardly anybody ever does."""
+        self.call = NOTHING
+        """What others are still to be told of, by the caller."""
 
     def give_up(self) -> bool:
         """Whether it is certain that nothing was or will be committed, now that nobody waits any more."""
@@ -160,7 +162,10 @@ class Writer:
             finally:
                 self._turnstile.leave()
             committed = True
-            self._announce(call)  # from here: whoever waits elsewhere need not wait for our loop too
+            if call.urgent:
+                self._announce(call)  # from here: whoever waits elsewhere need not wait for our loop too
+            else:
+                unit.call = call
             return result
         finally:
             unit.end(committed=committed)
