@@ -44,8 +44,8 @@ CONFLICTS_MOST = 20
 async def commit(
     store: Store,
     work: Work,
-    call: Callable[[News], Call] = lambda _: NOTHING,
     *,
+    call: Callable[[News], Call] = lambda _: NOTHING,
     durable: bool = True,
     wait: Wait | None = None,
 ) -> Performed:

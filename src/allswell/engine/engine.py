@@ -284,12 +284,14 @@ class Engine:
             met.append(None)
             return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
 
-        return await commit(self.store, work, self._call, wait=wait)
+        return await commit(self.store, work, call=self._call, wait=wait)
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
-        return await commit(self.store, lambda tx: checkins.perform(tx, said), self._call, durable=False, wait=wait)
+        return await commit(
+            self.store, lambda tx: checkins.perform(tx, said), call=self._call, durable=False, wait=wait
+        )
 
     async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
         lane = self._lanes.get(_STEPS)

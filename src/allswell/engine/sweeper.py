@@ -131,7 +131,7 @@ class Sweeper:
             return True
 
     async def _commit(self, work: Work) -> bool:
-        performed = await commit(self._store, work, self._call)
+        performed = await commit(self._store, work, call=self._call)
         self._tell(performed.news)
         return bool(performed.answers[0])
 
@@ -187,7 +187,7 @@ class Sweeper:
             performed = await commit(
                 self._store,
                 lambda tx, start=start: sweep.wake_up(tx, start, jumped),  # type: ignore[misc]
-                self._call,
+                call=self._call,
             )
             self._tell(performed.news)
             after = performed.answers[0]
