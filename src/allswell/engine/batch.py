@@ -51,12 +51,14 @@ from allswell.domain.submit import accept, awaited_among, check_name, check_need
 from allswell.domain.task import Origin, Task, rank_of
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, grants, hand_out
+from allswell.engine.habit import Habit
 from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Transaction, Wanted
 
 Lanes = Mapping[tuple[str, tuple[str, ...]], int]
 """The lane of each (role, services) that the batch submits to."""
+Commands = Sequence[Command | Claim]
 
 
 class Performed(msgspec.Struct):
@@ -67,12 +69,13 @@ class Performed(msgspec.Struct):
 
 
 async def perform(
-    tx: Transaction, commands: Sequence[Command | Claim], lanes: Lanes, draw: Callable[[], float]
+    tx: Transaction, commands: Commands, lanes: Lanes, draw: Callable[[], float], habit: Habit, *, careful: bool = False
 ) -> Performed:
-    """Decide a batch; the answers, or the errors, in the order of the commands."""
+    """Decide a batch; the answers, or the errors, in the order of the commands. `careful`: it may have been done."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
-    now, rows = await plan.take(tx, [id_ for tasks in claimed_before.values() for id_ in tasks])
+    payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
+    now, rows = await plan.take(tx, payloads, habit.likely(commands), careful=careful)
     book = Book(rows, now)
     await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)
@@ -104,13 +107,13 @@ async def perform(
             answers[place] = Bug(f"deciding {type(command).__name__} failed: {error!r}")
     await book.write(tx)
     if claims:
-        await hand_out(tx, book, claims, answers)
+        await hand_out(tx, book, claims, answers, habit)
     for place, earlier_place in repeated:
         answers[place] = answers[earlier_place]
     return Performed(answers, book.news)
 
 
-async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], book: Book) -> None:
+async def _read_more(tx: Transaction, commands: Commands, book: Book) -> None:
     """What only the rows themselves name: attempts that are over, and the open questions about services.
 
     Commands whose token is not the current one may be repetitions, or late. A service's lock covers its questions.
@@ -134,9 +137,7 @@ async def _read_more(tx: Transaction, commands: Sequence[Command | Claim], book:
         rows.questions.update(found.questions)
 
 
-async def _claimed_before(
-    tx: Transaction, commands: Sequence[Command | Claim], plan: Plan
-) -> dict[str, Sequence[TaskId]]:
+async def _claimed_before(tx: Transaction, commands: Commands, plan: Plan) -> dict[str, Sequence[TaskId]]:
     found: dict[str, Sequence[TaskId]] = {}
     named = [command.id for command in commands if isinstance(command, Claim) and command.id != NO_COMMAND]
     for id_ in ordered(named):

@@ -30,6 +30,7 @@ from allswell.engine.book import News
 from allswell.engine.named import Named
 from allswell.engine.pace import Pace
 from allswell.errors import AllswellError, Bug, Unavailable
+from allswell.store.call import NOTHING, Call
 from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
 
 C = TypeVar("C")
@@ -40,8 +41,17 @@ BATCH_MOST = 500
 CONFLICTS_MOST = 20
 
 
-async def commit(store: Store, work: Work, *, durable: bool = True, wait: Wait | None = None) -> Performed:
+async def commit(
+    store: Store,
+    work: Work,
+    *,
+    call: Callable[[News], Call] = lambda _: NOTHING,
+    durable: bool = True,
+    wait: Wait | None = None,
+) -> Performed:
     """Run one unit of work to a known end: committed, or an error that says nothing was.
+
+    `call` is what other processes are to be told of it; the store may send that along with the commit.
 
     Work that cannot be recognised when it is done twice (a claim without an id) gives `wait`: then the store is asked
     again and again what became of a lost commit, for as long as anybody wants to know.
@@ -50,6 +60,7 @@ async def commit(store: Store, work: Work, *, durable: bool = True, wait: Wait |
 
     async def remember(tx: Transaction) -> Performed:
         performed = await work(tx)
+        tx.tell(call(performed.news))
         done.append(performed)
         return performed
 
@@ -60,6 +71,7 @@ async def commit(store: Store, work: Work, *, durable: bool = True, wait: Wait |
             return await store.transact(remember, durable=durable)
         except CommitUnknown as lost:
             if await _took_place(store, lost.ticket, wait):
+                store.announce(call(done[0].news))
                 return done[0]
         except Conflict as conflict:
             conflicts += 1

@@ -15,6 +15,7 @@ from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.service import ServiceRow, lets_in
 from allswell.domain.task import OPEN, Lane, Task
 from allswell.engine.book import Book
+from allswell.engine.habit import Habit
 from allswell.errors import Refused
 from allswell.store.port import Transaction, Wanted
 
@@ -35,15 +36,18 @@ def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, Servi
     return [lane.id for lane in lanes if fits(claim, lane.role) and closed.isdisjoint(lane.services)]
 
 
-async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
+async def hand_out(
+    tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object], habit: Habit
+) -> None:
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
     claims = await _hand_over(tx, book, claims, answers, lambda claim: open_lanes(claim, lanes, services, book.now))
     groups: dict[tuple[tuple[int, ...], tuple[RunId, ...]], list[tuple[int, Claim]]] = {}
     for place, claim in claims:
         answers[place] = []
-        key = tuple(open_lanes(claim, lanes, services, book.now)), claim.outside
-        groups.setdefault(key, []).append((place, claim))
+        among = tuple(open_lanes(claim, lanes, services, book.now))
+        habit.learn(claim, among)
+        groups.setdefault((among, claim.outside), []).append((place, claim))
     given: dict[int, list[Case]] = {place: [] for place, _ in claims}
     for (among, outside), members in groups.items():
         if not among:

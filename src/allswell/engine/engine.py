@@ -39,6 +39,7 @@ from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
+from allswell.engine.habit import Habit
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
@@ -90,13 +91,16 @@ class Engine:
         """Where it runs; None while it is not open."""
         self.ready = Signal()
         self.journal = Signal()
-        self.sweeper = Sweeper(store, clock=self.clock, pace=pace, draw=draw, tell=self._tell, machine=machine)
+        self.sweeper = Sweeper(
+            store, clock=self.clock, pace=pace, draw=draw, tell=self._tell, call=self._call, machine=machine
+        )
         self._sweeping = sweeping
         self._hearing = False
         self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._habit = Habit()
         self._decisions = Batcher[Command | Claim](
             self._perform,
             name="decisions",
@@ -273,12 +277,21 @@ class Engine:
             self._lanes.update(zip(wanted, found, strict=True))
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
-        return await commit(self.store, lambda tx: batch.perform(tx, commands, self._lanes, self.draw), wait=wait)
+        met: list[None] = []
+
+        def work(tx: Transaction) -> Awaitable[Performed]:
+            careful = bool(met)
+            met.append(None)
+            return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
+
+        return await commit(self.store, work, call=self._call, wait=wait)
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
-        return await commit(self.store, lambda tx: checkins.perform(tx, said), durable=False, wait=wait)
+        return await commit(
+            self.store, lambda tx: checkins.perform(tx, said), call=self._call, durable=False, wait=wait
+        )
 
     async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
         lane = self._lanes.get(_STEPS)
@@ -313,10 +326,12 @@ class Engine:
         if news.events:
             self.journal.fire()
         self.sweeper.hear(news)
+
+    def _call(self, news: News) -> Call:
+        """What other processes are told of a commit."""
         if self._sweeping:
-            self.store.announce(Call(news.ready, news.events))
-        else:
-            self.store.announce(Call(news.ready, news.events, news.spreads, news.due))
+            return Call(news.ready, news.events)
+        return Call(news.ready, news.events, news.spreads, news.due)
 
     def _tell_steps(self, news: News) -> None:
         if not news.steps:

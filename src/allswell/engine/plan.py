@@ -32,6 +32,7 @@ from allswell.domain.names import (
     service_of_question,
     task_of_question,
 )
+from allswell.store.pick import Pick
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
@@ -61,10 +62,14 @@ class Plan:
         self.questions: dict[QuestionId, None] = {}
         self.tasks: dict[TaskId, None] = {}
         self.held: dict[TaskId, None] = {}
+        self.fresh = True
+        """Whether the commands do nothing but make tasks, under ids drawn for them, and claim."""
         for command in commands:
             self._add(command)
 
     def _add(self, command: Command | Claim) -> None:
+        if not isinstance(command, Submit | Claim):
+            self.fresh = False
         if isinstance(command, Word):
             self._add_word(command)
         elif isinstance(command, Claim):
@@ -112,17 +117,26 @@ class Plan:
     def _submit(self, tasks: Iterable[NewTask]) -> None:
         for new in tasks:
             self.tasks[new.id] = None
+            if new.keyed:
+                self.fresh = False
             if new.needs:
+                self.fresh = False
                 self.tasks.update(dict.fromkeys(new.needs))
             if new.run is not None:
                 self.runs[new.run] = None
 
-    async def take(self, tx: Transaction, payloads: Sequence[TaskId]) -> tuple[Millis, Rows]:
-        """Lock all of it, in order, and read what exists of it, with these payloads."""
+    async def take(
+        self, tx: Transaction, payloads: Sequence[TaskId], likely: Pick | None, *, careful: bool
+    ) -> tuple[Millis, Rows]:
+        """Lock all of it, in order, and read what exists of it, with these payloads; a pick is `likely` to follow.
+
+        If it is done with care, tasks that can only be new are looked for too.
+        """
         runs, services, agents = ordered(self.runs), ordered(self.services), ordered(self.agents)
         questions, tasks, held = ordered(self.questions), ordered(self.tasks), ordered(self.held)
+        fresh = self.fresh and not careful and not runs and not held
         locks = [
-            Lock(kind, ids, shared=kind is Kind.RUN and self.runs_shared)
+            Lock(kind, ids, shared=kind is Kind.RUN and self.runs_shared, fresh=fresh)
             for kind, ids in (
                 (Kind.RUN, runs),
                 (Kind.SERVICE, services),
@@ -144,4 +158,4 @@ class Plan:
             payloads=payloads,
             whole=True,
         )
-        return await tx.take(locks, wanted)
+        return await tx.take(locks, wanted, likely)

@@ -21,6 +21,7 @@ from allswell.engine.book import News
 from allswell.engine.pace import Pace
 from allswell.engine.signal import Signal, either
 from allswell.errors import Unavailable
+from allswell.store.call import Call
 from allswell.store.port import CommitUnknown, Due, Store, Transaction
 from allswell.timing.clock import Clock
 
@@ -39,6 +40,7 @@ class Sweeper:
         pace: Pace,
         draw: Callable[[], float],
         tell: Callable[[News], None],
+        call: Callable[[News], Call],
         machine: str | None,
     ) -> None:
         self._store = store
@@ -46,6 +48,7 @@ class Sweeper:
         self._pace = pace
         self._draw = draw
         self._tell = tell
+        self._call = call
         self._machine = machine
         """Whose clocks these are; without it, nothing is kept in the store, nor compared with it."""
         self._apart = self._drift()
@@ -128,7 +131,7 @@ class Sweeper:
             return True
 
     async def _commit(self, work: Work) -> bool:
-        performed = await commit(self._store, work)
+        performed = await commit(self._store, work, call=self._call)
         self._tell(performed.news)
         return bool(performed.answers[0])
 
@@ -185,6 +188,10 @@ class Sweeper:
         after: object = ""
         while isinstance(after, str):
             start = after
-            performed = await commit(self._store, lambda tx, start=start: sweep.wake_up(tx, start, jumped))  # type: ignore[misc]
+            performed = await commit(
+                self._store,
+                lambda tx, start=start: sweep.wake_up(tx, start, jumped),  # type: ignore[misc]
+                call=self._call,
+            )
             self._tell(performed.news)
             after = performed.answers[0]

@@ -7,8 +7,9 @@ polling is the truth; calls only make it quick.
 
 What follows from that for a store (`Calls`, a part of its port):
 
--   Telling is off the write path. A call is sent after the commit it is about, by a thread of its own. On PostgreSQL a
-    transaction that notifies takes a lock of the whole cluster while it commits; a deciding one never does.
+-   Telling is off the write path. A call is sent after the commit it is about, by a thread of its own or, after a quiet
+    while, right behind the commit (docs/adr/0032). On PostgreSQL a transaction that notifies takes a lock of the whole
+    cluster while it commits; a deciding one never does.
 -   Telling never waits and never fails. Calls that pile up are merged into one; a receiver that is slow, gone or full
     is skipped.
 -   Nobody is told of what it did itself.
@@ -72,6 +73,14 @@ class Calls(Protocol):
 
     def hear(self, hearer: Hearer) -> None:
         """Call `hearer` in the running loop with what other processes tell, until the store is closed."""
+        ...
+
+
+class Telling(Protocol):
+    """The part of a unit of work by which others are told of it."""
+
+    def tell(self, call: Call) -> None:
+        """Have other processes told when this is committed: as `Calls.announce` does, only sooner."""
         ...
 
 

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 _URGENT_GAP = 0.005
 _LAZY_GAP = 0.05
 """Seconds between two calls of this process: at once when it was quiet, and a flood becomes a trickle."""
+_LAZY_WAIT = 0.002
+"""Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer: a thread that is woken at
+once takes the interpreter away from it."""
 _RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
 
 
@@ -34,7 +37,7 @@ class CarrierLost(Exception):
 class Carrier(Protocol):
     """What calls travel by. Used in the herald's thread only; every method is bounded in time or does not wait.
 
-    `alone` is the exception: it is asked from any thread, at every call, and must cost next to nothing.
+    `alone` and `send_here` are the exceptions: they are asked from any thread, at every call.
     """
 
     check_every: float
@@ -54,6 +57,10 @@ class Carrier(Protocol):
 
     def send(self, call: Call) -> None:
         """Tell the others."""
+        ...
+
+    def send_here(self, call: Call) -> bool:
+        """Tell the others from the caller's thread, if that takes no longer than to wake another; whether it did."""
         ...
 
     def receive(self) -> Call:
@@ -81,6 +88,8 @@ class Herald:
         self._knocked = False
         self._closing = False
         self._to_send = NOTHING
+        self._sent_at = 0.0
+        self._deferred = False
         self._hearer: Hearer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = NOTHING
@@ -89,11 +98,33 @@ class Herald:
         """Tell other processes; returns at once, and merges with what is still to be told."""
         if not call or self._carrier.alone():
             return  # to wake a thread for nobody would cost the caller more than its own write
+        if taken := self.take_along(call):
+            if self._carrier.send_here(taken):
+                return
+            call = taken
         with self._guard:
             if self._closing:
                 return
             self._to_send = self._to_send.merged(call)
-            self._wake()
+            if taken:
+                self._sent_at = 0.0  # it was not, after all
+            if not self._to_send.urgent:
+                self._wake_later()
+            else:
+                self._wake()
+
+    def take_along(self, call: Call) -> Call:
+        """What a store is to send along with its commit, merged with what is still to be told; it counts as sent then.
+
+        `NOTHING` where it is not urgent, or others were told a moment ago: announce it once it is committed.
+        """
+        with self._guard:
+            now = time.monotonic()
+            if self._closing or not call.urgent or now < self._sent_at + _URGENT_GAP:
+                return NOTHING
+            call, self._to_send = self._to_send.merged(call), NOTHING
+            self._sent_at = now
+            return call
 
     def hear(self, hearer: Hearer) -> None:
         """Call `hearer` in this event loop with what others tell, from now on; replaces an earlier one."""
@@ -104,16 +135,35 @@ class Herald:
             self._loop = asyncio.get_running_loop()
             self._wake()
 
+    def _wake_later(self) -> None:
+        """Make the thread look a little later; at once where there is no loop to remind us. The guard is held."""
+        if self._deferred:
+            return
+        try:
+            asyncio.get_running_loop().call_later(_LAZY_WAIT, self._wake_at_last)
+        except RuntimeError:
+            self._wake()
+        else:
+            self._deferred = True
+
+    def _wake_at_last(self) -> None:
+        with self._guard:
+            self._deferred = False
+            if not self._closing:
+                self._wake()
+
     async def close(self, timeout: float) -> None:
         """Tell what is still to be told, for at most so long, and let everything go."""
         with self._guard:
             self._closing = True
             self._hearer = self._loop = None
             thread = self._thread
-            if thread is None:
+            if thread is None and not self._to_send:
                 return
             self._wake()
-        await asyncio.to_thread(thread.join, timeout)
+            thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join, timeout)
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
@@ -160,14 +210,13 @@ class Herald:
             self._deliver(LOOK_AGAIN)
         source = carrier.fileno()
         check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)
-        sent_at = 0.0
         while True:
             now = time.monotonic()
             if self._closing and not self._to_send:
                 return True
             if self._hearer is not None and not hearing:
                 return False  # it was opened for telling alone
-            send_at = sent_at + (_URGENT_GAP if self._to_send.urgent or self._closing else _LAZY_GAP)
+            send_at = self._sent_at + (_URGENT_GAP if self._to_send.urgent or self._closing else _LAZY_GAP)
             if self._to_send and send_at <= now:
                 call = self._take()
                 try:
@@ -175,7 +224,7 @@ class Herald:
                 except CarrierLost:
                     self._put_back(call)
                     raise
-                sent_at = time.monotonic()
+                self._sent_at = time.monotonic()
             elif source is not None and check_at <= now:
                 carrier.check()
                 check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)

@@ -40,7 +40,8 @@ from allswell.domain.run import Run, Spread
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
-from allswell.store.call import Calls
+from allswell.store.call import Calls, Telling
+from allswell.store.pick import Pick
 from allswell.store.words import Words
 
 T = TypeVar("T")
@@ -67,6 +68,10 @@ class Lock(msgspec.Struct, frozen=True):
     kind: Kind
     ids: Sequence[str]
     shared: bool = False
+    fresh: bool = False
+    """Nothing has these ids unless this unit of work is done a second time, and nothing else is locked. A store far
+    away need not look: it may go by the clock as it saw it last, and `Conflict` tells of the second time. If the answer
+    to such a commit is lost it may call that `Unavailable`: to do it again is to find out."""
 
 
 class Wanted(msgspec.Struct):
@@ -77,13 +82,10 @@ class Wanted(msgspec.Struct):
     services: Sequence[str] = ()
     agents: Sequence[AgentId] = ()
     questions: Sequence[QuestionId] = ()
-    tasks: Sequence[TaskId] = ()
-    """The task rows with their ready, timer and wait rows."""
+    tasks: Sequence[TaskId] = ()  # with their ready, timer and wait rows
     leases: Sequence[TaskId] = ()
-    attempts: Sequence[tuple[TaskId, Token]] = ()
-    """Ended attempts (their task is locked)."""
-    awaited: Sequence[TaskId] = ()
-    """Which of these have other tasks waiting for them (they are locked)."""
+    attempts: Sequence[tuple[TaskId, Token]] = ()  # that have ended (their task is locked)
+    awaited: Sequence[TaskId] = ()  # which of these have other tasks waiting for them (they are locked)
     payloads: Sequence[TaskId] = ()
     bars: Sequence[TaskId] = ()
     whole: bool = False  # a store that has all rows of a task at hand may give it as a case instead
@@ -170,7 +172,7 @@ class Conflict(AllswellError):
     """Another transaction made the same new row first; roll back and decide again on what is there now."""
 
 
-class Transaction(Protocol):
+class Transaction(Telling, Protocol):
     """One unit of work on the store."""
 
     async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
@@ -181,10 +183,11 @@ class Transaction(Protocol):
         """The store's clock, read now; never less than it was before."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it. It may send a
+        pick that is `likely` to follow along with its look at the lanes.
         """
         ...
 
@@ -272,13 +275,10 @@ class TaskFilter(msgspec.Struct, frozen=True):
     run: RunId | None = None
     name: str | None = None
     role: str | None = None
-    states: tuple[str, ...] = ()
-    """Derived states, as `State` names them."""
-    after: str = ""
-    """Only ids greater than this one: where the last page ended."""
+    states: tuple[str, ...] = ()  # derived ones, as `State` names them
+    after: str = ""  # only ids greater than this one: where the last page ended
     limit: int = 1_000
-    ids: tuple[TaskId, ...] | None = None
-    """Only these; those that do not exist are missing."""
+    ids: tuple[TaskId, ...] | None = None  # only these; those that do not exist are missing
 
 
 class TaskRow(msgspec.Struct, frozen=True):

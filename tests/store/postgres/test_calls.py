@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from signal import SIGCONT, SIGSTOP
+from unittest.mock import patch
 
 import psycopg
 import pytest
 
+from allswell.domain.names import TaskId
 from allswell.store.call import LOOK_AGAIN, Call, decode
+from allswell.store.port import Changes, Transaction
 from allswell.store.postgres import PostgresStore
-from tests.store.postgres.scene import opened, put_tasks, run
+from allswell.store.postgres.session import SQL
+from tests.store.postgres.scene import AT, opened, put_tasks, run, task
 
 _LISTENERS = """
 SELECT pid FROM pg_stat_activity
@@ -144,5 +149,89 @@ def test_what_is_told_last_is_still_told_when_the_store_closes(pg_url: str) -> N
             async with opened(pg_url) as store:
                 store.announce(Call(ready=True))
             await until(lambda: calls == [Call(ready=True)])
+
+    asyncio.run(main())
+
+
+async def told(store: PostgresStore, id_: str, call: Call) -> None:
+    """Commit a task and have others told of it."""
+
+    async def work(tx: Transaction) -> None:
+        await tx.write(Changes(new_tasks=[(task(id_), "null")], at=AT))
+        tx.tell(call)
+
+    await store.transact(work)
+
+
+def test_an_urgent_call_is_sent_along_with_the_commit(pg_url: str) -> None:
+    """On the same connection, behind the commit: who hears it finds what it is about, and no thread was woken."""
+
+    async def main() -> None:
+        async with opened(pg_url) as store, opened(pg_url) as other:
+            heard = await heard_by(other)
+            await told(store, "t_a", Call(ready=True))
+            assert store._herald._thread is None
+            await until(lambda: heard == [Call(ready=True)])
+            assert await other.view_task(TaskId("t_a")) is not None
+
+    asyncio.run(main())
+
+
+def test_a_call_that_is_sent_along_is_not_heard_by_its_own_process(pg_url: str) -> None:
+    async def main() -> None:
+        async with opened(pg_url) as store, opened(pg_url) as other:
+            calls, heard = await heard_by(store), await heard_by(other)
+            await told(store, "t_a", Call(ready=True))
+            await until(lambda: heard == [Call(ready=True)])
+            await told(other, "t_b", Call(ready=True))
+            await until(lambda: bool(calls))
+            assert calls == [Call(ready=True)], "the other's, and not its own before it"
+
+    asyncio.run(main())
+
+
+def test_commits_in_a_row_send_few_calls_and_the_last_one_is_told(pg_url: str) -> None:
+    async def test(store: PostgresStore) -> None:
+        with psycopg.connect(pg_url, autocommit=True) as other:
+            other.execute("LISTEN allswell")
+            before = time.monotonic()
+            for number in range(50):
+                await told(store, f"t_{number:02d}", Call(ready=True))
+            await told(store, "t_last", Call(ready=True, spreads=True))
+            notes: list[str] = []
+            while not notes or not decode(notes[-1].encode()).spreads:
+                notes += [note.payload for note in other.notifies(timeout=20, stop_after=1)]
+            assert len(notes) <= 2 + (time.monotonic() - before) / 0.005
+
+    run(pg_url, test)
+
+
+def test_a_call_that_cannot_be_sent_along_harms_neither_its_commit_nor_the_next(pg_url: str) -> None:
+    async def test(store: PostgresStore) -> None:
+        with patch.dict(SQL, {"notify": "SELECT $1::text, $2::text, 1 / 0"}):
+            await told(store, "t_a", Call(ready=True))
+        (desk,) = store._desks.values()
+        line = desk._line
+        await put_tasks(store, ["t_b"])
+        assert desk._line is line, "the connection is still good"
+        assert await store.view_task(TaskId("t_a")) is not None
+
+    run(pg_url, test)
+
+
+def test_what_is_rolled_back_is_told_to_nobody(pg_url: str) -> None:
+    async def work(tx: Transaction) -> None:
+        await tx.write(Changes(new_tasks=[(task("t_a"), "null")], at=AT))
+        tx.tell(Call(ready=True))
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with opened(pg_url) as store, opened(pg_url) as other:
+            heard = await heard_by(other)
+            with pytest.raises(ZeroDivisionError):
+                await store.transact(work)
+            store.announce(Call(spreads=True))
+            await until(lambda: bool(heard))
+            assert heard == [Call(spreads=True)]
 
     asyncio.run(main())

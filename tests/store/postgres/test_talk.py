@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
@@ -64,3 +65,27 @@ def test_a_statement_is_prepared_once_it_was_used_so_often(
             (answer,) = talk.ask([_NAMES], prepare=False)
             found += [row[0] for row in answer.fetchall()]
     assert found == prepared
+
+
+@pytest.mark.parametrize(
+    "afterthought", ["SELECT 2", "SELECT 1 / 0", "SELECT count(*) FROM generate_series(1, 100000)"]
+)
+def test_an_afterthought_is_a_transaction_by_itself_that_nobody_waits_for(pg_url: str, afterthought: str) -> None:
+    with line(pg_url) as talk:
+        for _ in range(3):
+            (answer,) = talk.ask([("SELECT 1", ())], afterthought=(afterthought, ()))
+            assert answer.fetchall() == [(1,)]
+            assert talk.usable()
+        (answer,) = talk.ask([("SELECT 3", ())])
+        assert answer.fetchall() == [(3,)]
+        assert talk.usable()
+
+
+def test_a_connection_that_broke_during_an_afterthought_is_not_used_again(pg_url: str) -> None:
+    with line(pg_url) as talk:
+        talk.ask([("SELECT 1", ())], afterthought=("SELECT pg_terminate_backend(pg_backend_pid())", ()))
+        select.select([talk.connection.fileno()], [], [], 20)
+        with suppress(psycopg.Error):
+            while talk.usable():
+                talk.ask([("SELECT 1", ())])
+        assert not talk.usable()

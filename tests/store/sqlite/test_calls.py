@@ -8,13 +8,16 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call
 from allswell.store.herald import CarrierLost
+from allswell.store.port import Transaction
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite.carrier import DatagramCarrier
 from tests.store.sqlite.scene import opened
@@ -38,6 +41,14 @@ async def until(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not happened():
             await asyncio.sleep(0.005)
+
+
+async def until_told(tell: Callable[[], None], happened: Callable[[], bool]) -> None:
+    """Tell again and again: what is told right after something else is left to the herald either way."""
+    async with asyncio.timeout(20):
+        while not happened():
+            tell()
+            await asyncio.sleep(0.02)
 
 
 async def heard_by(store: SqliteStore) -> list[Call]:
@@ -203,3 +214,65 @@ def test_a_forked_child_does_not_keep_the_socket_alive(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     carrier.check()
     carrier.close()
+
+
+def test_few_others_are_told_by_whoever_has_something_to_tell(tmp_path: Path) -> None:
+    """Not by the herald's thread: to wake it takes longer. Where there are many, it is woken after all."""
+    sent: list[str] = []
+    send = DatagramCarrier.send
+
+    def note(self: DatagramCarrier, call: Call) -> None:
+        sent.append(threading.current_thread().name)
+        send(self, call)
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store, opened(tmp_path / "x.db") as other:
+            own, calls = await heard_by(store), await heard_by(other)
+            store.announce(Call(ready=True))
+            await until(lambda: calls == [Call(ready=True)])
+            assert sent == []
+            many = [open_carrier(tmp_path / "x.db") for _ in range(8)]
+            await until_told(lambda: store.announce(Call(ready=True)), lambda: bool(sent))
+            assert {*sent} == {"allswell-sqlite-herald"}
+            assert own == [], "and nobody hears itself"
+            for carrier in many:
+                carrier.close()
+
+    with patch.object(DatagramCarrier, "send", note):
+        asyncio.run(main())
+
+
+def test_what_is_committed_is_told_when_it_is_and_only_then(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store, opened(tmp_path / "x.db") as other:
+            calls = await heard_by(other)
+            await heard_by(store)
+
+            async def fail(tx: Transaction) -> None:
+                tx.tell(Call(spreads=True))
+                raise ZeroDivisionError
+
+            async def work(tx: Transaction) -> None:
+                tx.tell(Call(ready=True))
+
+            async def lazy(tx: Transaction) -> None:
+                tx.tell(Call(journal=True))
+
+            with pytest.raises(ZeroDivisionError):
+                await store.transact(fail)
+            await store.transact(work)
+            await until(lambda: calls == [Call(ready=True)])
+            await store.transact(lazy)
+            await until(lambda: calls == [Call(ready=True), Call(journal=True)])
+
+    asyncio.run(main())
+
+
+def test_one_who_hears_and_is_alone_soon_looks_for_nobody(tmp_path: Path) -> None:
+    carrier = open_carrier(tmp_path / "x.db")
+    long_ago = carrier.folder.stat().st_mtime_ns - 10**9
+    os.utime(carrier.folder, ns=(long_ago, long_ago))
+    assert carrier.send_here(Call(ready=True))
+    assert carrier.alone()
+    carrier.close()
+    assert not carrier.send_here(Call(ready=True)), "it has no socket any more"

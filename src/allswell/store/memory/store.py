@@ -139,6 +139,7 @@ class MemoryStore(MemoryViews):
             await self._commit(tx)
         finally:
             self._end(tx)
+        self.announce(tx.call)
         return result
 
     async def _commit(self, tx: MemoryTransaction) -> None:

@@ -18,11 +18,13 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
+from allswell.store.call import NOTHING, Call
 from allswell.store.memory.database import Looking
 from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
+from allswell.store.pick import Pick
 from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
@@ -67,6 +69,7 @@ class MemoryTransaction:
         self.inside = False
         """Whether one of the methods below is at work."""
         self.spoiled: BaseException | None = None
+        self.call = NOTHING
         self._rules = Rules(self.owner, self.draft) if store.strict else None
         self._statement = _Statement(self)
 
@@ -114,8 +117,11 @@ class MemoryTransaction:
                 self._rules.note_now()
             return self._base.now()
 
-    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
+    def take(
+        self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None
+    ) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
         """Lock, read the clock, and read what was locked."""
+        del likely  # nothing is gained by it here
         return take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
@@ -212,6 +218,10 @@ class MemoryTransaction:
 
     def _try_lock(self, task: TaskId) -> bool:
         return self._base.locks.try_acquire(self.owner, (Kind.TASK, task), exclusive=True)
+
+    def tell(self, call: Call) -> None:
+        """Tell the other connections once this is committed."""
+        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

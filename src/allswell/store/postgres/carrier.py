@@ -18,6 +18,7 @@ import logging
 import secrets
 import select
 import time
+from collections.abc import Callable
 
 import psycopg
 from psycopg import pq
@@ -26,22 +27,26 @@ from allswell.errors import AllswellError
 from allswell.store.call import NOTHING, Call, decode, encode
 from allswell.store.herald import CarrierLost
 from allswell.store.postgres.connection import Address
+from allswell.store.postgres.session import SQL
 from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.talk import Connection
 
 log = logging.getLogger(__name__)
 
-_CHANNEL = b"allswell"
-_NOTIFY = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)"
+CHANNEL = "allswell"
+_CHANNEL = CHANNEL.encode()
+_NOTIFY = SQL["notify"].encode()
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
 class NotifyCarrier:
     """A connection that tells and, if need be, listens."""
 
-    def __init__(self, address: Address, settings: Settings) -> None:
+    def __init__(self, address: Address, settings: Settings, *, is_own: Callable[[int], bool]) -> None:
+        """`is_own` says whether a session is another one of this process's."""
         self.check_every = settings.listen_check
         self._address = address
+        self._is_own = is_own
         self._timeout = settings.listen_timeout
         self._connection: Connection | None = None
         self._listening = False
@@ -78,6 +83,11 @@ class NotifyCarrier:
     def send(self, call: Call) -> None:
         """Notify all who listen."""
         self._ask(_NOTIFY, _CHANNEL, encode(call))
+
+    def send_here(self, call: Call) -> bool:
+        """Never: it would wait for the server."""
+        del call
+        return False
 
     def receive(self) -> Call:
         """What has been notified by others."""
@@ -150,5 +160,5 @@ class NotifyCarrier:
         while (told := line.notifies()) is not None:
             if told.relname == self._own_channel:
                 self._echo = told.extra
-            elif told.be_pid != line.backend_pid:
+            elif told.be_pid != line.backend_pid and not self._is_own(told.be_pid):
                 self._heard = self._heard.merged(decode(told.extra))

@@ -99,6 +99,8 @@ class Line:
         self.connection = connection
         self.id = secrets.token_hex(8)
         """Of this very connection: nothing is done on it after a commit whose answer was lost."""
+        self.session = connection.pgconn.backend_pid
+        """The server's number of it."""
         self._talk = Talk(connection)
         self._mode = ExitStack()
         self._pipeline: psycopg.Pipeline | None = None
@@ -111,12 +113,14 @@ class Line:
         self._answer: pq.abc.PGresult | None = None
         """The last one so far to what was sent."""
 
-    def ask(self, statements: Sequence[Statement], *, prepare: bool = True) -> list[Answer]:
-        """Run statements in one round trip; a failure closes the connection."""
+    def ask(
+        self, statements: Sequence[Statement], *, prepare: bool = True, afterthought: Statement | None = None
+    ) -> list[Answer]:
+        """Run statements in one round trip; a failure closes the connection. An afterthought is not waited for."""
         try:
             if self._pipeline is None:
                 self._pipeline = self._mode.enter_context(self.connection.pipeline())
-            return self._talk.ask(statements, prepare=prepare)
+            return self._talk.ask(statements, prepare=prepare, afterthought=afterthought)
         except BaseException:
             self.connection.close()
             raise
@@ -173,6 +177,9 @@ class Line:
         """Undo the transaction under way, if there is one; a failure closes the connection."""
         if self.connection.closed:
             return
+        if self._talk.owed:
+            self.connection.close()  # a commit that was none: nobody knows what is still to come
+            return
         try:
             # Not as a statement of the driver's, which forgets all it has prepared when it sees a rollback.
             self._mode.close()
@@ -186,8 +193,12 @@ class Line:
         """Whether it is open and the server has said nothing unasked (such as that it shuts down)."""
         if self.connection.closed:
             return False
+        try:
+            self._talk.catch_up()
+        except psycopg.Error:
+            return False
         self._poll.modify(self._socket, select.POLLIN)
-        return not self._poll.poll(0)
+        return bool(self._talk.owed) or not self._poll.poll(0)
 
     def cut(self) -> None:
         """Make every call on it fail now; safe from any thread."""

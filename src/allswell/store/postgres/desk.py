@@ -72,6 +72,12 @@ class Desk:
         return self._asked - self._done
 
     @property
+    def session(self) -> int | None:
+        """The server's number of the session it talks to."""
+        line = self._line
+        return None if line is None else line.session
+
+    @property
     def stuck(self) -> bool:
         """Whether a call on it has passed its bound."""
         return self._thread.abandoned

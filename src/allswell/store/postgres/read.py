@@ -13,6 +13,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId, Token
 from allswell.domain.run import Run
 from allswell.domain.task import OPEN, Attempt, Ready, Wait
+from allswell.store.pick import Pick
 from allswell.store.port import Kind, Rows, Wanted
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Answer, Statement
@@ -94,6 +95,23 @@ def loose(rows: Rows) -> list[TaskId]:
     """Open tasks of which it is not known yet where they stand: all but those whose lease came with its timer."""
     leases, timers = rows.leases, rows.timers
     return [id_ for id_, task in rows.tasks.items() if task.state == OPEN and not (id_ in leases and id_ in timers)]
+
+
+def picking(pick: Pick, width: int) -> Statement:
+    """The statement that picks, looking at so many rows of each lane."""
+    if not is_merged(pick):
+        return SQL["pick_from_lane"], (pick.lanes[0], pick.count, pick.agent)
+    lanes = integers(pick.lanes)
+    if pick.outside:
+        return SQL["pick_outside"], (lanes, width, pick.count, pick.agent or "", texts(pick.outside))
+    if pick.agent is not None:
+        return SQL["pick_allowed"], (lanes, width, pick.count, pick.agent)
+    return SQL["pick"], (lanes, width, pick.count)
+
+
+def is_merged(pick: Pick) -> bool:
+    """Whether what several lanes offer is merged, of each only so much as is looked at."""
+    return bool(pick.outside) or pick.agent is None or len(pick.lanes) > 1
 
 
 def fill_picked(rows: Rows, answer: Answer, places: Places) -> Rows:

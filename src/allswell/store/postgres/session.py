@@ -47,8 +47,12 @@ class Session:
             self._failure = explain(error, self._place)
             raise self._failure from error
 
-    def commit(self, ticket: str | None = None, last: Sequence[Statement] = ()) -> None:
+    def commit(
+        self, ticket: str | None = None, last: Sequence[Statement] = (), afterthought: Statement | None = None
+    ) -> None:
         """Send the last statements and commit; if one of them fails, the server skips the commit.
+
+        An afterthought is sent along, as a transaction by itself, and not waited for.
 
         `CommitUnknown` if the answer was lost and there was something to commit.
         """
@@ -60,7 +64,7 @@ class Session:
         opening = () if self._begun else self._opening
         self._begun = True
         try:
-            answer = self._line.ask([*opening, *last, (SQL["commit"], ())])[-1]
+            answer = self._line.ask([*opening, *last, (SQL["commit"], ())], afterthought=afterthought)[-1]
         except psycopg.Error as error:
             certain = error.sqlstate is not None and not error.sqlstate.startswith(("08", "57P"))
             if ticket is None or certain:

@@ -49,6 +49,12 @@ SELECT set_config('statement_timeout', $1::text, true),
 -- name: commit
 COMMIT
 
+-- name: notify
+-- Always a transaction by itself: from before its commit record until that is flushed, it has a lock of the whole cluster.
+-- So it waits for no flush, and not for long for somebody who does.
+SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '100', true),
+       pg_notify($1::text, $2::text)
+
 -- name: clock
 -- The time now, not at the start of the transaction: that may have waited for a lock since.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint

@@ -24,12 +24,12 @@ import psycopg
 
 from allswell.domain.lease import Lease
 from allswell.errors import Refused, Unavailable
-from allswell.store.call import Call, Hearer
+from allswell.store.call import NOTHING, Call, Hearer, encode
 from allswell.store.drive import drive
 from allswell.store.herald import Herald
 from allswell.store.port import CommitUnknown, Position, Transaction
 from allswell.store.postgres.broom import Broom
-from allswell.store.postgres.carrier import NotifyCarrier
+from allswell.store.postgres.carrier import CHANNEL, NotifyCarrier
 from allswell.store.postgres.connection import Address, Line, is_pooled
 from allswell.store.postgres.desk import Desk, Guard
 from allswell.store.postgres.failure import explain
@@ -121,7 +121,11 @@ class PostgresStore(PostgresViews):
     # Wake-up calls.
 
     def _new_herald(self) -> Herald:
-        return Herald(NotifyCarrier(self._address, self._settings), "allswell-postgres-herald")
+        carrier = NotifyCarrier(self._address, self._settings, is_own=self._is_own)
+        return Herald(carrier, "allswell-postgres-herald")
+
+    def _is_own(self, session: int) -> bool:
+        return any(desk.session == session for desk in list(self._desks.values()))
 
     def announce(self, call: Call) -> None:
         """Notify other processes, from a thread and a connection of their own."""
@@ -139,7 +143,7 @@ class PostgresStore(PostgresViews):
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = Guard()
 
-        def job(line: Line) -> tuple[T, int]:
+        def job(line: Line) -> tuple[T, PostgresTransaction]:
             number = next(self._numbers)
             opening = opening_of_work(self._settings, durable=durable)
             session = Session(line, self._address.place, opening, guard)
@@ -148,18 +152,18 @@ class PostgresStore(PostgresViews):
                 result = drive(_coroutine(work, transaction))
                 ticket = None
                 last = transaction.unsent
-                if transaction.wrote:
+                if transaction.wrote and not (transaction.repeatable and transaction.xid is None):
                     xid = transaction.xid if transaction.xid is not None else transaction.number()
                     ticket = f"{xid} {line.id} {number}" if durable else str(xid)
                     last = [*last, (SQL["mark"], (line.id, number))] if durable else last
-                session.commit(ticket, last)
+                session.commit(ticket, last, self._afterthought(transaction))
             except BaseException:
                 session.roll_back()
                 raise
-            return result, transaction.left
+            return result, transaction
 
         try:
-            result, left = await desk.call(
+            result, done = await desk.call(
                 job,
                 timeout=self._settings.transact_timeout,
                 what="a unit of work (transact_timeout)",
@@ -172,8 +176,22 @@ class PostgresStore(PostgresViews):
         except asyncio.CancelledError:
             guard.give_up()
             raise
-        self._broom.count(left)
+        self._broom.count(done.left)
+        self._herald.announce(done.call)
         return result
+
+    def _afterthought(self, transaction: PostgresTransaction) -> Statement | None:
+        """What others are told of a unit of work, to be sent along with its commit where that can be.
+
+        Not behind a pooler, to which it is a transaction of its own for whichever session is free.
+        """
+        if self._address.pooled or not transaction.wrote:
+            return None
+        call = self._herald.take_along(transaction.call)
+        if not call:
+            return None
+        transaction.call = NOTHING
+        return SQL["notify"], (CHANNEL, encode(call).decode())
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: one statement, which commits by itself if the flow's holder is the same."""

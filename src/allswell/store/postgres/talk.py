@@ -56,9 +56,26 @@ class Talk:
         self._transformer: abc.Transformer = Transformer(connection)
         self._prepared: dict[str, bytes] = {}
         self._uses: dict[str, int] = {}
+        self.owed = 0
+        """Afterthoughts whose ends have not been heard yet."""
 
-    def ask(self, statements: Sequence[Statement], *, prepare: bool = True) -> list[Answer]:
-        """Send statements and a sync, and wait for all answers; the first error ends it."""
+    def ask(
+        self, statements: Sequence[Statement], *, prepare: bool = True, afterthought: Statement | None = None
+    ) -> list[Answer]:
+        """Send statements and a sync, and wait for all answers; the first error ends it.
+
+        An afterthought is sent with them, behind the sync: a transaction by itself, whose answer nobody waits for.
+        """
+        places = self._send(statements, prepare=prepare)
+        before = self.owed
+        if afterthought is not None:
+            self._send([afterthought], prepare=prepare)
+            self.owed += 1
+        found = self._answers(before)
+        return [Answer(found[place], self._transformer) for place in places]
+
+    def _send(self, statements: Sequence[Statement], *, prepare: bool) -> list[int]:
+        """Send statements and a sync; the place of each one's answer."""
         values = [[_told(value) for value in given] for _, given in statements]
         line = self._line
         places = []
@@ -76,8 +93,7 @@ class Talk:
             places.append(sent)
             sent += 1
         line.pipeline_sync()
-        found = self._answers()
-        return [Answer(found[place], self._transformer) for place in places]
+        return places
 
     def _often(self, query: str) -> bool:
         """Whether a statement has been used so often that it is prepared now."""
@@ -86,7 +102,18 @@ class Talk:
         uses = self._uses[query] = self._uses.get(query, 0) + 1
         return uses > self._threshold
 
-    def _answers(self) -> list[pq.abc.PGresult]:
+    def catch_up(self) -> None:
+        """Hear the end of afterthoughts, as far as it has come; does not wait."""
+        line = self._line
+        if self.owed:
+            line.consume_input()
+        while self.owed and not line.is_busy():
+            result = line.get_result()
+            if result is not None and result.status == _SYNC:
+                self.owed -= 1
+
+    def _answers(self, before: int) -> list[pq.abc.PGresult]:
+        """The answers, behind those to so many afterthoughts, which are ignored."""
         line = self._line
         poll = select.poll()
         sending = line.flush()
@@ -102,6 +129,11 @@ class Talk:
             if result is None:
                 continue  # the end of one statement's answer
             status = result.status
+            if before:
+                if status == _SYNC:
+                    before -= 1
+                    self.owed -= 1
+                continue
             if status == _SYNC:
                 return found
             if status not in _GOOD:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
+from allswell.store.call import NOTHING, Call
+from allswell.store.pick import Pick
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.read import (
     Places,
@@ -18,8 +21,10 @@ from allswell.store.postgres.read import (
     fill_picked,
     fill_places,
     fill_waits,
+    is_merged,
     locking,
     loose,
+    picking,
 )
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.talk import Answer, Statement
@@ -31,6 +36,8 @@ Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 _PICK_WIDTH = 2
 _PICK_ROUNDS = 4
 _PICK_WIDENING = 4
+_FRESH = 60.0
+"""Seconds in which two clocks go apart by less than a round trip."""
 
 
 class Clock:
@@ -38,18 +45,28 @@ class Clock:
 
     def __init__(self) -> None:
         self._latest = 0
-        self._seen = 0.0
+        self._seen = 0, -math.inf
+        """What it said, and when that was."""
 
     def see(self, moment: int) -> Millis:
         """The moment, or the latest seen if that is later."""
-        # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
-        latest = self._latest = max(self._latest, moment)
-        self._seen = time.monotonic()
-        return Millis(latest)
+        self._seen = moment, time.monotonic()
+        return self._at_least(moment)
 
     def guess(self) -> Millis:
         """What the server's clock says by now, going by how long ago it was last seen."""
-        return self.see(self._latest + int((time.monotonic() - self._seen) * 1_000))
+        moment, seen = self._seen
+        return self._at_least(moment if not moment else moment + int((time.monotonic() - seen) * 1_000))
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it was seen so lately that a guess is as good as a look."""
+        return time.monotonic() - self._seen[1] < _FRESH
+
+    def _at_least(self, moment: int) -> Millis:
+        # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
+        latest = self._latest = max(self._latest, moment)
+        return Millis(latest)
 
 
 class PostgresTransaction:
@@ -63,9 +80,17 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
         self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
+        self._likely: Pick | None = None
+        """The pick to send along with the look at the lanes."""
+        self._guessed: tuple[Pick, Rows] | None = None
+        """What was picked along with it, in case that is what is asked for."""
         self._places = Places()
+        self.call = NOTHING
+        """What others are to be told of."""
         self.unsent: list[Statement] = []
         self.wrote = False
+        self.repeatable = False
+        """Whether it can simply be done again where it is not known if it was committed."""
         self.left = 0
         """How many rows it takes out of `ready`."""
         self.xid: int | None = None
@@ -73,7 +98,7 @@ class PostgresTransaction:
 
     def _ask_all(self, *statements: Statement) -> list[Answer]:
         """Send what waits to be written, then these, in one round trip."""
-        self._moment = self._ahead = self._lanes = None
+        self._moment = self._ahead = self._lanes = self._guessed = None
         unsent, self.unsent = self.unsent, []
         return self._session.ask(*unsent, *statements)[len(unsent) :]
 
@@ -94,12 +119,16 @@ class PostgresTransaction:
         self._moment = _one(clock)
         return _column(locked)
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None) -> tuple[Millis, Rows]:
         """Lock and read what is locked, then the clock, in one round trip.
 
         Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
         be read after the lock was granted. So is whether somebody waits for a task, which its lock covers too.
         """
+        self._likely = likely
+        if len(locks) == 1 and locks[0].fresh and self._clock.fresh:
+            self.repeatable = True
+            return self._clock.guess(), Rows()
         reading = Reading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
@@ -122,8 +151,15 @@ class PostgresTransaction:
         return self._clock.see(moment), rows
 
     def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
-        """The clock, all lanes, and the services that something is or was held against."""
-        ((lanes, services, moment),) = self._ask("lanes").fetchall()
+        """The clock, all lanes, and the services that something is or was held against; with the likely pick."""
+        likely, self._likely = self._likely, None
+        asked: list[Statement] = [(SQL["lanes"], ())]
+        if likely is not None:
+            asked += picking(likely, likely.count * _PICK_WIDTH), (SQL["known_xid"], ())
+        found, *picked = self._ask_all(*asked)
+        if likely is not None:
+            self._guessed = likely, self._picked(*picked)
+        ((lanes, services, moment),) = found.fetchall()
         return self._clock.see(moment), (lanes_of(lanes), services_of(services))
 
     async def now(self) -> Millis:
@@ -146,7 +182,7 @@ class PostgresTransaction:
         self.unsent += writes(changes, self._places)
         self.wrote = True
         self.left += len(changes.drop_ready)
-        self._ahead = None
+        self._ahead = self._guessed = None
 
     async def lanes(self) -> Lanes:
         """All lanes, and the services that something is or was held against."""
@@ -159,30 +195,32 @@ class PostgresTransaction:
         """Lock the best claimable tasks that nobody else has; look further down while others hold the best ones."""
         if not lanes or count < 1:
             return []
-        name: str
-        more: tuple[str, ...]
-        if outside:
-            name, more = "pick_outside", (agent or "", texts(outside))
-        elif agent is not None:
-            name, more = "pick_allowed", (agent,)
-        else:
-            name, more = "pick", ()
-        rows, width = Rows(), count * _PICK_WIDTH
-        if name == "pick_allowed" and len(lanes) == 1:
-            rows = self._pick("pick_from_lane", lanes[0], count, *more)
-        else:
-            for _ in range(_PICK_ROUNDS):
-                rows = self._pick(name, integers(lanes), width, count, *more)
-                if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
-                    break
-                width *= _PICK_WIDENING
+        wanted = Pick(tuple(lanes), count, agent, tuple(outside))
+        width = count * _PICK_WIDTH
+        rows = self._guess(wanted) or self._pick(wanted, width)
+        for _ in range(_PICK_ROUNDS - 1 if is_merged(wanted) else 0):
+            if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
+                break
+            width *= _PICK_WIDENING
+            rows = self._pick(wanted, width)
         self._ahead = rows, agent is None
         return list(rows.tasks)
 
-    def _pick(self, name: str, *values: object) -> Rows:
-        picked, number = self._ask_all((SQL[name], values), (SQL["known_xid"], ()))
+    def _guess(self, wanted: Pick) -> Rows | None:
+        """What was picked with the look at the lanes, if that was right."""
+        guessed, self._guessed = self._guessed, None
+        return guessed[1] if guessed is not None and guessed[0] == wanted else None
+
+    def _pick(self, wanted: Pick, width: int) -> Rows:
+        return self._picked(*self._ask_all(picking(wanted, width), (SQL["known_xid"], ())))
+
+    def _picked(self, picked: Answer, number: Answer) -> Rows:
         self.xid = number.fetchall()[0][0]
         return fill_picked(Rows(), picked, self._places)
+
+    def tell(self, call: Call) -> None:
+        """Have other processes told once this is committed."""
+        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

@@ -28,6 +28,8 @@ _LONGEST_NAME = 107
 _CHECK_EVERY = 20.0
 _MADE_AGAIN = 5
 """How often the folder is made again when the last one out removes it at the same moment."""
+_FEW = 8
+"""Others that are told by whoever has something to tell; more are left to the herald."""
 _TICKS = 100_000_000
 """Nanoseconds in which a file system's clock has surely moved on."""
 _ECHO = b"echo"
@@ -42,6 +44,7 @@ class DatagramCarrier:
 
     def __init__(self, database: Path) -> None:
         self.folder = Path(f"{database}.calls")
+        self._path = str(self.folder)
         self._socket: socket.socket | None = None
         self._name: str | None = None
         self._folder: int | None = None
@@ -51,7 +54,7 @@ class DatagramCarrier:
     def alone(self) -> bool:
         """Whether the folder is missing, or is as it was when nobody else was there."""
         try:
-            return self.folder.stat().st_mtime_ns == self._nobody
+            return os.stat(self._path).st_mtime_ns == self._nobody  # noqa: PTH116 - asked at every commit
         except FileNotFoundError:
             return True  # nobody has ever listened here
         except OSError:
@@ -75,16 +78,40 @@ class DatagramCarrier:
     def send(self, call: Call) -> None:
         """One datagram for each of the others."""
         try:
-            changed = self.folder.stat().st_mtime_ns
-            names = [path.name for path in self.folder.iterdir()]
+            others = self._others()
         except OSError:
             return  # nobody has ever listened here
         data = encode(call)
-        others = [name for name in names if name != self._name and _NAME.fullmatch(name)]
         for name in others:
             self._send_to(name, data)
+
+    def send_here(self, call: Call) -> bool:
+        """The same from any thread, while there is a socket with a name, and if those others are few.
+
+        A datagram is sent whole or not at all, so it does not matter who else uses the socket; one that is closed at
+        the same moment only loses a call.
+        """
+        sock = self._socket
+        if sock is None or self._name is None:
+            return False
+        try:
+            others = self._others()
+        except OSError:
+            return False
+        if len(others) > _FEW:
+            return False
+        data = encode(call)
+        for name in others:
+            self._post(sock, name, data)
+        return True
+
+    def _others(self) -> list[str]:
+        # By plain strings: whoever waits elsewhere waits for this too.
+        changed = os.stat(self._path).st_mtime_ns  # noqa: PTH116
+        others = [name for name in os.listdir(self._path) if name != self._name and _NAME.fullmatch(name)]  # noqa: PTH208
         # The file system's clock ticks: who comes within the same tick would not show.
         self._nobody = None if others or time.time_ns() - changed < _TICKS else changed
+        return others
 
     def receive(self) -> Call:
         """All that waits in the queue, as one call."""
@@ -151,18 +178,24 @@ class DatagramCarrier:
         try:
             if self._folder is None:
                 self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._open_socket().sendto(data, self._address(name))
+            self._post(self._open_socket(), name, data)
+        except OSError:
+            pass  # the folder is gone, and everybody with it
+        finally:
+            if self._name is None:
+                self._close_folder()  # the folder may be another one the next time
+
+    def _post(self, sock: socket.socket, name: str, data: bytes) -> None:
+        try:
+            sock.sendto(data, self._address(name))
         except ConnectionRefusedError:
             with suppress(OSError):
                 (self.folder / name).unlink()  # its process is dead
         except OSError:
             pass  # full, another user's, or gone since we looked: its owner polls
-        finally:
-            if self._name is None:
-                self._close_folder()  # the folder may be another one the next time
 
     def _address(self, name: str) -> bytes:
-        plain = os.fsencode(self.folder / name)
+        plain = os.fsencode(f"{self._path}/{name}")
         if len(plain) <= _LONGEST_NAME:
             return plain
         return os.fsencode(f"/proc/self/fd/{self._folder}/{name}")

@@ -73,7 +73,9 @@ class SqliteStore:
         self._busy_timeout = busy_timeout
         self._answer_timeout = answer_timeout / 1_000
         self._backup_timeout = backup_timeout / 1_000
-        self._writer = Writer(self.path, self._clock, turn_timeout=turn_timeout, busy_timeout=busy_timeout)
+        self._writer = Writer(
+            self.path, self._clock, turn_timeout=turn_timeout, busy_timeout=busy_timeout, announce=self.announce
+        )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
         self._reader: sqlite3.Connection | None = None
         self._threads: tuple[WorkThread, WorkThread] | None = None
@@ -132,8 +134,9 @@ class SqliteStore:
 
     def announce(self, call: Call) -> None:
         """Tell the other processes on this machine, from a thread of its own."""
-        if self._herald is not None:
-            self._herald.announce(call)
+        herald = self._herald
+        if herald is not None:
+            herald.announce(call)
 
     def hear(self, hearer: Hearer) -> None:
         """Hear the other processes on this machine."""
@@ -151,7 +154,7 @@ class SqliteStore:
         thread = self._running()[0]
         unit = Unit()
         try:
-            return await self._call(thread, lambda: self._writer.run(unit, work, durable=durable), "a transaction")
+            result = await self._call(thread, lambda: self._writer.run(unit, work, durable=durable), "a transaction")
         except asyncio.CancelledError:
             unit.give_up()  # nobody waits any more: what has not begun to commit never will
             raise
@@ -161,6 +164,8 @@ class SqliteStore:
             ticket = os.urandom(16).hex()
             self._unknown[ticket] = unit
             raise CommitUnknown(ticket) from None
+        self.announce(unit.call)
+        return result
 
     async def record(self, believed: Lease, decide: Decide) -> bool:
         """The short way to record a step: in the writer's thread, since a loop must not wait for a disk."""

@@ -19,7 +19,9 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
+from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
+from allswell.store.pick import Pick
 from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
@@ -48,6 +50,7 @@ class SqliteTransaction:
         self._clock = clock
         self._known = known
         self._spoiled = False
+        self.call = NOTHING
 
     def check(self) -> None:
         """Refuse to commit after a write that failed halfway, whatever the work made of its error."""
@@ -76,9 +79,9 @@ class SqliteTransaction:
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
-        del locks
+        del locks, likely
         return self._clock.now(self._newest()[0]), await self.read(wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
@@ -277,6 +280,10 @@ class SqliteTransaction:
         finally:
             for cursor in cursors:
                 cursor.close()
+
+    def tell(self, call: Call) -> None:
+        """Have other processes told once this is committed."""
+        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

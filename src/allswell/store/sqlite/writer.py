@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from allswell.errors import Unavailable
+from allswell.store.call import NOTHING, Call
 from allswell.store.drive import drive
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
@@ -42,7 +43,7 @@ class Stage(Enum):
 class Unit:
     """One unit of work, as seen by its caller and by the thread."""
 
-    __slots__ = ("_committed", "_guard", "_settled", "_stage")
+    __slots__ = ("_committed", "_guard", "_settled", "_stage", "call")
 
     def __init__(self) -> None:
         self._stage = Stage.OPEN
@@ -51,6 +52,8 @@ class Unit:
         """Known when the thread is done with it."""
         self._settled: Future[bool] | None = None
         """For whoever waits until it is known; hardly anybody ever does."""
+        self.call = NOTHING
+        """What others are still to be told of, by the caller."""
 
     def give_up(self) -> bool:
         """Whether it is certain that nothing was or will be committed, now that nobody waits any more."""
@@ -86,7 +89,16 @@ class Unit:
 class Writer:
     """The writer connection and its turnstile; used in one thread only."""
 
-    def __init__(self, database: Path, clock: StoreClock, *, turn_timeout: int, busy_timeout: int) -> None:
+    def __init__(
+        self,
+        database: Path,
+        clock: StoreClock,
+        *,
+        turn_timeout: int,
+        busy_timeout: int,
+        announce: Callable[[Call], None],
+    ) -> None:
+        self._announce = announce
         self._database = database
         self._clock = clock
         self._busy_timeout = busy_timeout
@@ -144,17 +156,23 @@ class Writer:
             unit.go_on(Stage.OPEN)
             self._turnstile.enter()
             try:
-                result = self._transact(unit, work, durable=durable)
+                result, call = self._transact(unit, work, durable=durable)
             except sqlite3.Error as error:
                 raise translate(error, self._database, self._busy_timeout) from error
             finally:
                 self._turnstile.leave()
             committed = True
+            if call.urgent:
+                self._announce(call)  # from here: whoever waits elsewhere need not wait for our loop too
+            else:
+                unit.call = call
             return result
         finally:
             unit.end(committed=committed)
 
-    def _transact(self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool) -> T:
+    def _transact(
+        self, unit: Unit, work: Callable[[SqliteTransaction], Awaitable[T]], *, durable: bool
+    ) -> tuple[T, Call]:
         connection = self._connection
         if connection is None:
             raise Unavailable("the store is not open")
@@ -174,7 +192,7 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return result
+        return result, transaction.call
 
 
 async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:
