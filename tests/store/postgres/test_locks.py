@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -216,3 +217,18 @@ def test_the_second_of_two_that_make_the_same_task_is_told(pg_url: str) -> None:
             await put(store, Changes(new_leases=[lease(A), lease(A)]))
 
     run(pg_url, test)
+
+
+def test_a_guess_counts_the_time_in_which_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock stands while it sleeps, the server's does not: a delay of an hour would be over at once."""
+    awake = {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 100.0}
+    monkeypatch.setattr("time.clock_gettime", lambda clock: awake[clock])
+    monkeypatch.setattr("time.monotonic", lambda: awake[time.CLOCK_MONOTONIC])
+    clock = Clock()
+    fresh = [clock.fresh]
+    clock.see(1_000_000)
+    fresh.append(clock.fresh)
+    awake[time.CLOCK_BOOTTIME] += 8 * 3_600
+    fresh.append(clock.fresh)
+    assert fresh == [False, True, False]
+    assert clock.guess() == 1_000_000 + 8 * 3_600_000

@@ -36,8 +36,14 @@ Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 _PICK_WIDTH = 2
 _PICK_ROUNDS = 4
 _PICK_WIDENING = 4
+_ELAPSING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _FRESH = 60.0
 """Seconds in which two clocks go apart by less than a round trip."""
+
+
+def _elapsed() -> float:
+    """Seconds, those in which the machine slept too: the server has gone on meanwhile."""
+    return time.clock_gettime(_ELAPSING)
 
 
 class Clock:
@@ -50,18 +56,18 @@ class Clock:
 
     def see(self, moment: int) -> Millis:
         """The moment, or the latest seen if that is later."""
-        self._seen = moment, time.monotonic()
+        self._seen = moment, _elapsed()
         return self._at_least(moment)
 
     def guess(self) -> Millis:
         """What the server's clock says by now, going by how long ago it was last seen."""
         moment, seen = self._seen
-        return self._at_least(moment if not moment else moment + int((time.monotonic() - seen) * 1_000))
+        return self._at_least(moment if not moment else moment + int((_elapsed() - seen) * 1_000))
 
     @property
     def fresh(self) -> bool:
         """Whether it was seen so lately that a guess is as good as a look."""
-        return time.monotonic() - self._seen[1] < _FRESH
+        return _elapsed() - self._seen[1] < _FRESH
 
     def _at_least(self, moment: int) -> Millis:
         # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
