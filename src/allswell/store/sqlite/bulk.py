@@ -2,22 +2,29 @@
 
 Python gives the interpreter lock away at every step of a statement, and beside a busy event loop it may wait some
 milliseconds to get it back: a hundred rows must not be a hundred steps. So `VALUES (?, ?)` is widened to as many rows
-as there are, in powers of two, so that few statements need to be prepared.
+as there are, in powers of two, so that few statements need to be prepared. And what is decided together is much alike:
+leases that were claimed together and are renewed together differ in nothing but their task. Those whose values are all
+the same are changed by one statement, to which their tasks are given as a list.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from itertools import chain
 
-from allswell.store.sqlite.rows import Row
+from allswell.store.sqlite.rows import Row, text
 from allswell.store.sqlite.schema import SQL
 
 MOST = 64
 """Rows in one statement; seventeen columns of them stay far below SQLite's limit on parameters."""
+FEW = 4
+"""So many rows at most are changed one by one, though they are alike: reading a list costs something too."""
 _VALUES = re.compile(r"VALUES (\((?:[?,\s]|NULLIF\(\?, (?:-1|'')\))+\))")
+_TASK = re.compile(r"\btask = \?$")
 
 
 def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
@@ -28,6 +35,31 @@ def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
         connection.execute(_widened(name, size), list(chain.from_iterable(given[start : start + size])))
         start += size
         left -= size
+
+
+def change(connection: sqlite3.Connection, name: str, given: Iterable[tuple[Row, str]]) -> int:
+    """Change or delete rows by a statement that is written for one and ends with its task; how many there were.
+
+    Each is given as the values of all other parameters, and its task.
+    """
+    alike: dict[Row, list[str]] = defaultdict(list)
+    for values, task in given:
+        alike[values].append(task)
+    singles: list[Row] = []
+    changed = 0
+    for values, tasks in alike.items():
+        if len(tasks) <= FEW:
+            singles += [(*values, task) for task in tasks]
+        else:
+            changed += connection.execute(_listed(name), (*values, text(tasks))).rowcount
+    if singles:
+        changed += connection.executemany(SQL[name], singles).rowcount
+    return changed
+
+
+@cache
+def _listed(name: str) -> str:
+    return _TASK.sub("task IN (SELECT value FROM json_each(?))", SQL[name])
 
 
 @cache

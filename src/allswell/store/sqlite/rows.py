@@ -111,9 +111,9 @@ def new_lease(lease: Lease, due: int) -> Row:
     )
 
 
-def lease_update(lease: Lease) -> Row:
-    """A lease as `update_lease` takes it."""
-    return (
+def lease_update(lease: Lease) -> tuple[Row, TaskId]:
+    """A lease as `update_lease` takes it: what is often the same for many, and the task."""
+    values = (
         lease.deadline,
         lease.judged,
         -1 if lease.stalled_at is None else lease.stalled_at,
@@ -121,9 +121,9 @@ def lease_update(lease: Lease) -> Row:
         -1 if lease.checkin_at is None else lease.checkin_at,
         -1 if lease.progress is None else lease.progress,
         lease.note,
-        lease.task,
         lease.token,
     )
+    return values, lease.task
 
 
 def new_attempt(ended: Attempt) -> Row:

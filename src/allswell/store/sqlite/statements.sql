@@ -1,5 +1,5 @@
 -- Every statement of the SQLite store. Lists of ids come in as one JSON text (json_each), so one prepared statement
--- serves every batch; VALUES are widened to many rows (bulk.py), updates go through executemany. The clock is always a parameter.
+-- serves every batch; VALUES are widened to many rows, and so is a `task = ?` at the end (bulk.py). The clock is always a parameter.
 -- CROSS JOIN: the list is walked and each row looked up; `IN (SELECT …)` would first build a sorted table of the list.
 
 -- ==== Existence: what `lock` answers. BEGIN IMMEDIATE is the lock.
@@ -291,11 +291,11 @@ VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, ?, ?, NULLIF(?, -1
 -- What a check-in or a tick changes; the rest stands as it was granted.
 UPDATE lease SET deadline = ?, judged = ?, stalled_at = NULLIF(?, -1), renewed_at = ?, checkin_at = NULLIF(?, -1),
                  progress = NULLIF(?, -1), note = ?
-WHERE task = ? AND token = ?;
+WHERE token = ? AND task = ?;
 
 -- name: delete_lease
 -- A lease that is over.
-DELETE FROM lease WHERE task = ? AND token = ?;
+DELETE FROM lease WHERE token = ? AND task = ?;
 
 -- name: take_timer
 -- The timers of these leases are by themselves from now on, or gone.

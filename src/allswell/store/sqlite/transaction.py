@@ -157,9 +157,9 @@ class SqliteTransaction:
 
     def _drop(self, changes: Changes) -> None:
         if changes.drop_ready:
-            self._update("delete_ready", [(ready.lane, ready.rank, ready.task) for ready in changes.drop_ready])
+            self._change_alike("delete_ready", [((ready.lane, ready.rank), ready.task) for ready in changes.drop_ready])
         if changes.drop_leases:
-            self._update("delete_lease", changes.drop_leases)
+            self._change_alike("delete_lease", [((token,), task) for task, token in changes.drop_leases])
         if changes.drop_timers:
             if apart := self._cache.take_apart(changes.drop_timers):
                 self._delete("delete_timer", apart)
@@ -175,7 +175,7 @@ class SqliteTransaction:
 
     def _change(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
         if changes.leases:
-            self._update("update_lease", list(map(rows.lease_update, changes.leases)))
+            self._change_alike("update_lease", list(map(rows.lease_update, changes.leases)))
         if changes.tasks:
             given = [rows.task_update(task, result, kept.get(task.id)) for task, result in changes.tasks]
             self._update("update_task", given)
@@ -340,9 +340,15 @@ class SqliteTransaction:
 
     def _update(self, statement: str, given: Sequence[Row]) -> None:
         """Change exactly one row for each that is given: the fence, where a token stands in the WHERE."""
-        changed = self._connection.executemany(SQL[statement], given).rowcount
-        if changed != len(given):
-            raise Bug(f"{statement} was to change {len(given)} rows and changed {changed}: one is not as it was read")
+        self._check_fence(statement, len(given), self._connection.executemany(SQL[statement], given).rowcount)
+
+    def _change_alike(self, statement: str, given: Sequence[tuple[Row, str]]) -> None:
+        """As `_update`, where many rows are often changed in the same way."""
+        self._check_fence(statement, len(given), bulk.change(self._connection, statement, given))
+
+    def _check_fence(self, statement: str, wanted: int, changed: int) -> None:
+        if changed != wanted:
+            raise Bug(f"{statement} was to change {wanted} rows and changed {changed}: one is not as it was read")
 
     def _insert(self, statement: str, given: list[Row]) -> None:
         bulk.insert(self._connection, statement, given)
