@@ -62,12 +62,13 @@ class Plan:
         self.tasks: dict[TaskId, None] = {}
         self.held: dict[TaskId, None] = {}
         for command in commands:
-            self._add(command)
+            if isinstance(command, Word):
+                self._add_word(command)
+            else:
+                self._add(command)
 
     def _add(self, command: Command | Claim) -> None:
-        if isinstance(command, Word):
-            self._add_word(command)
-        elif isinstance(command, Claim):
+        if isinstance(command, Claim):
             if command.task is not None:
                 self._hold(command.task)
         elif isinstance(command, Submit):
@@ -90,7 +91,7 @@ class Plan:
 
     def _add_word(self, command: Word) -> None:
         self.agents[command.agent] = None
-        self._hold(command.task)
+        self.tasks[command.task] = self.held[command.task] = None
         if isinstance(command, Fail):
             self.services.update(dict.fromkeys(command.failure.services))
         elif isinstance(command, Delegate):

@@ -23,7 +23,8 @@ MOST = 64
 """Rows in one statement; seventeen columns of them stay far below SQLite's limit on parameters."""
 FEW = 4
 """So many rows at most are changed one by one, though they are alike: reading a list costs something too."""
-_VALUES = re.compile(r"VALUES (\((?:[?,\s]|NULLIF\(\?, (?:-1|'')\))+\))")
+_ABSENT = r"NULLIF\(\?, (?:-1|'')\)"
+_VALUES = re.compile(rf"VALUES (\((?:[?,\s]|{_ABSENT}|coalesce\({_ABSENT}, '[^']*'\))+\))")
 _TASK = re.compile(r"\btask = \?$")
 
 

@@ -212,7 +212,8 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 -- name: insert_task
 -- A new task with its payload.
 INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
-VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?);
+VALUES (?, ?, NULLIF(?, -1), coalesce(NULLIF(?, -1), ''), ?, ?, coalesce(NULLIF(?, -1), 'open'), ?, NULLIF(?, -1),
+        coalesce(NULLIF(?, -1), '{}'), coalesce(NULLIF(?, -1), '{}'), ?, coalesce(NULLIF(?, -1), 'null'));
 
 -- name: insert_recorded
 -- A task that is finished as it is made, with its result and its one attempt.
@@ -284,8 +285,8 @@ INSERT INTO bar (task, agent) VALUES (?, ?);
 -- A new lease; its task has no other.
 INSERT INTO lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
                    judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
-VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, NULLIF(?, -1), NULLIF(?, -1), ?,
-        NULLIF(?, -1));
+VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, coalesce(NULLIF(?, -1), ''), ?, NULLIF(?, -1), ?,
+        NULLIF(?, -1), NULLIF(?, -1), coalesce(NULLIF(?, -1), ''), NULLIF(?, -1));
 
 -- name: update_lease
 -- What a check-in or a tick changes; the rest stands as it was granted.

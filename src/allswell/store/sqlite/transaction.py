@@ -163,8 +163,8 @@ class SqliteTransaction:
         if changes.drop_timers:
             if apart := self._cache.take_apart(changes.drop_timers):
                 self._delete("delete_timer", apart)
-            gone = {task for task, _ in changes.drop_leases}
-            if stays := [owner for owner in changes.drop_timers if owner not in gone]:
+            gone = dict(changes.drop_leases)
+            if stays := [*filterfalse(gone.__contains__, changes.drop_timers)]:
                 self._delete("take_timer", stays)
         if changes.drop_waits:
             self._connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
@@ -225,7 +225,7 @@ class SqliteTransaction:
             self._insert(
                 "insert_lease", [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
             )
-        if changes.new_attempts:
+        if len(changes.new_attempts) > len(kept):
             others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
             self._insert("insert_attempt", others)
         if changes.new_questions:
