@@ -16,6 +16,8 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.meant import nearest
+
 PLACES: Mapping[str, str] = {
     "prompt": "what the agent is asked to do, made from the agent's `prompt`",
     "prompt_file": "the path of a file that holds the prompt",
@@ -146,13 +148,11 @@ def _places_of(field: str) -> tuple[str, ...]:
 
 
 def _strange_places(text: str, known: tuple[str, ...]) -> list[str]:
-    import difflib  # only mistakes pay for it
-
     found = []
     for name in _PLACE.findall(text):
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {{{near[0]}}}?" if near else "there are " + ", ".join(f"{{{one}}}" for one in known)
+            near = nearest(name, known)
+            hint = f"did you mean {{{near}}}?" if near else "there are " + ", ".join(f"{{{one}}}" for one in known)
             found.append(f"nothing is called {{{name}}}; {hint}")
     return found
 

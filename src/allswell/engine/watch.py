@@ -5,7 +5,6 @@ It translates (names to ids, durations to milliseconds, objects to JSON) and dec
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -16,6 +15,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Answer, Cancel, Claim, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
+from allswell.domain.meant import nearest
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
@@ -72,8 +72,8 @@ def _what_is_wrong(given: Mapping[str, Any], place: int, error: msgspec.Validati
         return Refused("bad_name", f"task number {place + 1} has no name", where="name")
     for field in given:
         if field not in Form.__struct_fields__:
-            near = difflib.get_close_matches(str(field), Form.__struct_fields__, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest(str(field), Form.__struct_fields__)
+            hint = f"; did you mean {near!r}?" if near else ""
             return Refused("unknown_field", f"a task has no field {field!r}{hint}", where=str(field))
     return Refused("bad_field", f"task {name!r}: {error}", where=name)
 

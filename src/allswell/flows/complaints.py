@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from allswell.domain.arithmetic.figure import Place
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity
+from allswell.domain.meant import nearest
 from allswell.flows.loading import Entry, Node
 
 BAD_FLOW = Rule("bad_flow", Severity.ERROR, "A flow file can be read, and its figures are figures.")
@@ -51,9 +52,7 @@ class Complaints:
 
 def offer(name: str, known: Collection[str]) -> str:
     """What was probably meant, or all that there is."""
-    import difflib  # only mistakes pay for it
-
-    found = difflib.get_close_matches(name, known, 1)
-    if found:
-        return f"Did you mean {found[0]!r}?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"Did you mean {near!r}?"
     return f"There are {', '.join(known)}." if known else "There are none."

@@ -6,12 +6,12 @@ agent stand in `domain.fleet`; here it is about names, kinds of values, and plac
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from allswell.domain import duration
 from allswell.domain.fleet import AgentSpec, CompactionSpec, Fleet, UsageSpec, wrong_with
+from allswell.domain.meant import nearest
 from allswell.domain.submit import check_name
 from allswell.errors import Refused
 from allswell.settings.sources import Found, Problem, Source
@@ -185,11 +185,11 @@ class FleetReading:
 
     def _check_role(self, role: str, path: tuple[str, ...], roles: list[str]) -> None:
         """A role is whatever tasks are given; but one that is nearly one of those set up here is a slip."""
-        near = difflib.get_close_matches(role, roles, 1, cutoff=0.8)
-        if near:
-            self._wrong(f"{'.'.join(path)}: there is no role {role!r}; did you mean {near[0]!r}?", self._sources[path])
+        near = nearest(role, roles, ratio=0.8)
+        if near is not None:
+            self._wrong(f"{'.'.join(path)}: there is no role {role!r}; did you mean {near!r}?", self._sources[path])
 
 
 def _meant(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key.casefold(), list(known), 1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else "there are " + ", ".join(known)
+    near = nearest(key, known)
+    return f"did you mean {near!r}?" if near else "there are " + ", ".join(known)

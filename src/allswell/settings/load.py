@@ -12,6 +12,7 @@ import msgspec
 from allswell.domain.arithmetic.figure import Place
 from allswell.domain.breaker import breaker_rules
 from allswell.domain.deadline import broken_rules as broken_limits
+from allswell.domain.meant import nearest
 from allswell.domain.policy import broken_rules
 from allswell.engine.pace import broken_rules as broken_pace
 from allswell.errors import Refused
@@ -129,7 +130,7 @@ class _Reading:
             source = Source("environment", variable, place=Place(variable))
             if path is not None:
                 self.take(path, environ[variable], source)
-            elif near := _near(_bare(variable), map(_bare, _VARIABLES), cutoff=0.8):
+            elif near := _near(_bare(variable), map(_bare, _VARIABLES), ratio=0.8):
                 # A near miss is a mistake; anything else may be another program's.
                 self._wrong(f"there is no setting of this name; did you mean {PREFIX}{near}?", source)
             else:
@@ -179,15 +180,11 @@ def _bare(variable: str) -> str:
     return variable.removeprefix(PREFIX)
 
 
-def _near(name: str, names: Iterable[str], *, cutoff: float = 0.7) -> str | None:
-    import difflib  # only mistakes pay for it
-
+def _near(name: str, names: Iterable[str], *, ratio: float = 0.7) -> str | None:
     among = list(names)
-    folded = {one.casefold(): one for one in among}
-    found = difflib.get_close_matches(name.casefold(), folded, 1, cutoff=cutoff)
-    if not found:  # `backoff` for `retry.backoff`
-        found = [one for one in folded if one.rpartition(".")[2] == name.casefold().rpartition(".")[2]][:1]
-    return folded[found[0]] if found else None
+    last = name.casefold().rpartition(".")[2]
+    same_end = (one for one in among if one.casefold().rpartition(".")[2] == last)  # `backoff` for `retry.backoff`
+    return nearest(name, among, ratio=ratio) or next(same_end, None)
 
 
 def _anchored(url: str, folder: Path) -> str:

@@ -251,7 +251,7 @@ class Agenda(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
-    """A place in the journal; the journal's order is this order."""
+    """A place in the journal; the journal's order is this order, and about one task that of what happened."""
 
     xid: int = 0
     id: int = 0

@@ -15,7 +15,7 @@ from allswell.store.postgres.session import SQL
 from tests.store.postgres.scene import run
 
 _VALUE = {
-    "text": "''",
+    "text": "'1'",
     "text[]": "'{a,b}'",
     "bigint": "1",
     "bigint[]": "'{1,2}'",

@@ -12,6 +12,7 @@ from allswell.domain.arithmetic.retries import Retrying, hanging
 from allswell.domain.arithmetic.sum import Sum, at_least, exact, one
 from allswell.domain.arithmetic.sum import times as several
 from allswell.domain.graph import describe_cycle, find_cycle
+from allswell.domain.meant import nearest
 
 UNKNOWN_NEED = Rule("unknown_need", Severity.ERROR, "A step needs only steps of its own flow.")
 CYCLE = Rule("cycle", Severity.ERROR, "No step needs itself, whatever lies between.")
@@ -72,10 +73,8 @@ def needs_are_met(steps: Sequence[Step]) -> Iterator[Finding]:
 
 
 def _offer(name: str, known: set[str]) -> str:
-    import difflib  # only mistakes pay for it
-
-    near = difflib.get_close_matches(name, sorted(known), 1)
-    return f"Did you mean {near[0]!r}?" if near else "Add a step of this id, or take the need away."
+    near = nearest(name, sorted(known))
+    return f"Did you mean {near!r}?" if near else "Add a step of this id, or take the need away."
 
 
 def critical_path(steps: Sequence[Step], flow: Figure, *, most: int | None = None) -> Iterator[Finding]:

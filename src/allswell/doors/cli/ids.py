@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from allswell.domain.meant import alike
 from allswell.domain.names import QuestionId, RunId, TaskId, can_name
 from allswell.errors import Refused
 from allswell.store.port import TaskFilter
@@ -97,12 +98,7 @@ async def find_question(views: Views, text: str) -> QuestionId:
 
 def nearest(text: str, known: Iterable[str]) -> str:
     """What may have been meant, as the end of a sentence; nothing where nothing is near."""
-    import difflib
-
-    names = list(dict.fromkeys(map(str, known)))
-    lower = text.lower()
-    inside = [name for name in names if lower and lower in name.lower()]
-    folded = {name.lower(): name for name in reversed(names)}
-    near = [folded[match] for match in difflib.get_close_matches(lower, folded, 3, 0.5)]
-    offered = list(dict.fromkeys([*near, *inside]))[:3]
+    names = list(map(str, known))
+    inside = [name for name in names if text and text.casefold() in name.casefold()]
+    offered = list(dict.fromkeys([*alike(text, names, most=3, ratio=0.5), *inside]))[:3]
     return f"; did you mean {' or '.join(map(repr, offered))}?" if offered else ""

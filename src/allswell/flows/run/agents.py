@@ -7,11 +7,11 @@ agent claims by itself.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
 from allswell.domain.fleet import AgentSpec, fill
+from allswell.domain.meant import nearest
 from allswell.engine.handle import Lease
 from allswell.errors import Refused
 from allswell.flows.run.job import Job
@@ -34,8 +34,8 @@ def find_agent(name: str, agents: Agents, step: str) -> AgentSpec:
     """The agent of this name, if it is one that a step can start."""
     spec = agents.get(name)
     if spec is None:
-        near = difflib.get_close_matches(name, agents, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"add [agents.{name}] to allswell.toml (docs/supervisor.md)"
+        near = nearest(name, agents)
+        hint = f"did you mean {near!r}?" if near else f"add [agents.{name}] to allswell.toml (docs/supervisor.md)"
         raise Refused(
             "no_agent", f"step {step} wants the agent {name!r}, and there is none of that name; {hint}", where=step
         )

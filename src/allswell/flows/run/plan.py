@@ -13,6 +13,7 @@ import msgspec
 
 from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import NewTask
+from allswell.domain.meant import nearest
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
@@ -52,10 +53,8 @@ def given_inputs(flow: Flow, given: Mapping[str, str]) -> dict[str, Scalar]:
     known = {one.name: one for one in flow.inputs}
     for name in given:
         if name not in known:
-            import difflib
-
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+            near = nearest(name, known)
+            hint = f"did you mean {near!r}?" if near else f"it has {', '.join(known) or 'none'}"
             raise Refused("unknown_input", f"the flow {flow.name} has no input {name!r}; {hint}", where=name)
     missing = [one.name for one in flow.inputs if one.required and one.name not in given]
     if missing:

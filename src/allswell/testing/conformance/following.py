@@ -10,7 +10,7 @@ import threading
 
 from allswell.domain.event import Event
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
-from allswell.store.port import Changes, Position, Transaction
+from allswell.store.port import Changes, Kind, Position, Transaction
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, PATIENCE, Case, Place, linger, until, whole_journal, write
 
@@ -89,6 +89,30 @@ async def a_late_commit_is_not_overtaken(place: Place) -> None:
         await running
         entries = await whole_journal(second, 2)
     assert [entry.event.kind for entry in entries] == ["run_opened", "run_ended"]
+
+
+async def what_waited_for_another_is_told_after_it(place: Place) -> None:
+    """The order of events about one task is that of its locks, whichever transaction began first."""
+    place.needs_concurrency()
+    begun, taken = threading.Event(), threading.Event()
+
+    async def early(tx: Transaction) -> None:
+        await tx.lock(Kind.RUN, ["r_1"])
+        begun.set()
+        await linger(tx, taken.is_set)
+        await tx.lock(Kind.TASK, ["t_1"])
+        await tx.write(Changes(events=[rows.event("task_claimed", "t_1")]))
+
+    async with place.two_stores() as (first, second):
+        await write(first, Changes(new_runs=[rows.run("r_1")]))
+        await write(first, rows.new_tasks(rows.task("t_1")))
+        running = asyncio.ensure_future(first.transact(early))
+        await until(second, begun.is_set, running)
+        await write(second, Changes(events=[rows.event("task_returned", "t_1")]), {Kind.TASK: ["t_1"]})
+        taken.set()
+        await running
+        entries = await whole_journal(second, 2)
+    assert [entry.event.kind for entry in entries] == ["task_returned", "task_claimed"]
 
 
 async def a_follower_under_load_loses_nothing(place: Place) -> None:
@@ -172,6 +196,7 @@ CASES: tuple[Case, ...] = (
     the_journal_keeps_its_order,
     events_of_a_failed_transaction_are_not_in_it,
     a_late_commit_is_not_overtaken,
+    what_waited_for_another_is_told_after_it,
     a_follower_under_load_loses_nothing,
     cursors_never_go_back,
     all_cursors_are_seen_at_once,

@@ -121,9 +121,7 @@ def _came_out(ops: Sequence[Op], found: Found) -> Iterator[Anomaly]:
 def _replay(ops: Sequence[Op], found: Found) -> Iterator[Anomaly]:
     """One holder at a time, tokens that grow, timers in their time, and nothing after the end.
 
-    In the order of the events' ids, not of the journal: ids are drawn while the task is locked, so they are the order
-    in which things happened to it. The journal's own order is that of transactions, and one that began earlier may have
-    got the task later.
+    In the journal's own order, as every follower reads it: what is told about a task is told as it happened.
     """
     lengths: Lengths = {(op.task, op.token): op.said["length"] for op in ops if op.verb == "claim"}
     by_task: dict[str, list[Entry]] = defaultdict(list)
@@ -131,14 +129,10 @@ def _replay(ops: Sequence[Op], found: Found) -> Iterator[Anomaly]:
         if entry.event.task is not None:
             by_task[entry.event.task].append(entry)
     for task, entries in by_task.items():
-        yield from _replay_task(task, sorted(entries, key=_drawn), lengths)
+        yield from _replay_task(task, entries, lengths)
     for task in found.tasks:
         if task not in by_task:
             yield Anomaly(Wrong.LOST, task, "it is there, and the journal does not know of it")
-
-
-def _drawn(entry: Entry) -> int:
-    return entry.position.id
 
 
 def _replay_task(task: str, entries: Sequence[Entry], lengths: Lengths) -> Iterator[Anomaly]:
