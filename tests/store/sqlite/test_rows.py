@@ -52,6 +52,9 @@ def test_many_leases_that_change_alike_are_each_fenced(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
             await put(store, Changes(new_tasks=[(task(id_), "null") for id_ in tasks], new_leases=held))
+            again = [*(lease(f"u_{number}", 1) for number in range(9)), held[5]]
+            with pytest.raises(Bug, match=r"UNIQUE constraint failed: lease\.task"):
+                await put(store, Changes(new_leases=again))
             with pytest.raises(Bug, match="update_lease was to change 20 rows and changed 19"):
                 await put(store, Changes(leases=[*stale, *renewed[1:]]))
             with pytest.raises(Bug, match="delete_lease was to change 41 rows and changed 40"):

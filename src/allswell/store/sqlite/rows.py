@@ -106,10 +106,9 @@ def task_update(task: Task, result: str | None, attempt: Attempt | None) -> Row:
     return (task.state, ended_at, text(task.record), result or "", kept, task.id)
 
 
-def new_lease(lease: Lease, due: int) -> Row:
-    """A lease as `insert_lease` takes it, with its timer (-1: none)."""
-    return (
-        lease.task,
+def new_lease(lease: Lease, due: int) -> tuple[Row, TaskId]:
+    """A lease as `insert_lease` takes it, with its timer (-1: none): what is often the same for many, and the task."""
+    values = (
         lease.token,
         lease.agent,
         lease.granted_at,
@@ -128,6 +127,7 @@ def new_lease(lease: Lease, due: int) -> Row:
         lease.note or -1,
         due,
     )
+    return values, lease.task
 
 
 def lease_update(lease: Lease) -> tuple[Row, TaskId]:

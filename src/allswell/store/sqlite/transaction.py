@@ -215,16 +215,16 @@ class SqliteTransaction:
         if changes.recorded:
             self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
-            self._insert("insert_ready", [(ready.task, ready.lane, ready.rank) for ready in changes.new_ready])
+            places = [((ready.lane, ready.rank), ready.task) for ready in changes.new_ready]
+            bulk.insert_alike(self._connection, "insert_ready", places)
         if changes.new_waits:
             self._insert("insert_wait", list(map(astuple, changes.new_waits)))
         if changes.new_bars:
             self._insert("insert_bar", list(map(astuple, changes.new_bars)))
         if changes.new_leases:
             due: dict[str, int] = dict(changes.timers)
-            self._insert(
-                "insert_lease", [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
-            )
+            leases = [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
+            bulk.insert_alike(self._connection, "insert_lease", leases)
         if len(changes.new_attempts) > len(kept):
             others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
             self._insert("insert_attempt", others)
