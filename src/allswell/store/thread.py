@@ -90,8 +90,9 @@ class WorkThread:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
         job = Job(function)
-        self._calls.put(job.run)
-        if at_once and not getattr(loop, "_ready", True) and job.wait(AT_ONCE):
+        waits = at_once and not getattr(loop, "_ready", True)
+        self._calls.put(job.run)  # whatever is done from here to the wait keeps the thread from Python's lock
+        if waits and job.wait(AT_ONCE):
             return job.result()
         future: asyncio.Future[None] = loop.create_future()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
-from itertools import count
 from typing import Any
 
 from allswell.domain.names import TaskId
@@ -32,8 +32,9 @@ class Steps:
         self.found = 0
         """Steps that were not run, because their results were there."""
         self._known = known
-        self._calls: dict[tuple[str, str], count[int]] = {}
-        """How often each was called; counted in a way that threads may do at once."""
+        self._calls: dict[tuple[str, str], int] = {}
+        """How often each was called."""
+        self._counting = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._over = False
 
@@ -55,8 +56,9 @@ class Steps:
             raise Refused("flow_over", text, where=step.name)
         call = step.call(args, kwargs)
         place = (step.name, call.key)
-        numbers = self._calls.get(place) or self._calls.setdefault(place, count(1))
-        return call, call.id(self.hold.run, next(numbers))
+        with self._counting:  # threads may call at once
+            number = self._calls[place] = self._calls.get(place, 0) + 1
+        return call, call.id(self.hold.run, number)
 
     def _begin(self, step: Step, id_: TaskId) -> str | None:
         """The result that is there already; without one, the step can be run."""

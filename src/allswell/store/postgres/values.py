@@ -71,6 +71,10 @@ def maybe_texts(values: Sequence[str | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else texts([value])[1:-1] for value in values]) + "}"
 
 
+encoded = _ENCODER.encode
+"""Rows as one JSON parameter, in bytes."""
+
+
 def json(rows: object) -> str:
     """Rows as one JSON parameter."""
     return _ENCODER.encode(rows).decode()

@@ -22,7 +22,16 @@ from allswell.store.port import Changes
 from allswell.store.postgres.read import Places
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Statement
-from allswell.store.postgres.values import EVENTS_MOST, integers, json, lines, maybe_integers, maybe_texts, texts
+from allswell.store.postgres.values import (
+    EVENTS_MOST,
+    encoded,
+    integers,
+    json,
+    lines,
+    maybe_integers,
+    maybe_texts,
+    texts,
+)
 from allswell.store.shortcut import Recorded
 
 
@@ -62,9 +71,29 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
 
 def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
     """A finished task and its event as the values of `record`, under the lease that must hold."""
-    row = msgspec.structs.astuple(_recorded(decided.made))
-    values = (held.task, held.token, decided.at, json((decided.event,)), *row)
-    return [None if value is None else str(value).encode() for value in values]
+    made, event = decided.made, decided.event
+    task, run = made.task, made.task.run
+    return [  # written out: done for every step
+        held.task.encode(),
+        b"%d" % held.token,
+        b"%d" % decided.at,
+        encoded((event,)),
+        task.id.encode(),
+        task.name.encode(),
+        None if run is None else run.encode(),
+        task.role.encode(),
+        b"%d" % task.lane,
+        b"%d" % task.priority,
+        task.state.encode(),
+        b"%d" % task.created_at,
+        None if task.ended_at is None else b"%d" % task.ended_at,
+        encoded(task.spec),
+        encoded(task.record),
+        made.payload.encode(),
+        b"%d" % rank_of(task),
+        made.result.encode(),
+        encoded(_kept(made.attempt)),
+    ]
 
 
 def writes(changes: Changes, places: Places) -> list[Statement]:
