@@ -45,9 +45,9 @@ class Outcome(msgspec.Struct, gc=False):
     answer: object = None
     error: AllswellError | None = None
     events: list[Event] = msgspec.field(default_factory=list)
-    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    attempts: tuple[Attempt, ...] = ()
     late: Attempt | None = None
-    questions: list[Question] = msgspec.field(default_factory=list)
+    questions: tuple[Question, ...] = ()
     park_until: Millis | None = None
     """Until when the services that the failure names are parked."""
     spread: Spread | None = None
@@ -108,7 +108,8 @@ def end_attempt(
     lease = case.lease
     if lease is None:
         raise Bug(f"task {case.task.id} has no attempt to end")
-    out.attempts.append(Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, outcome, command, detail))
+    ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, outcome, command, detail)
+    out.attempts = (*out.attempts, ended)
     handover = Handover(outcome, lease.agent, detail, lease.note, lease.progress)
     changed = replace(case.task.record, token=lease.token, handover=handover, **record)
     out.case = replace(case, task=replace(case.task, record=changed), lease=None, due=None)
@@ -130,7 +131,7 @@ def end_task(
     word = str(end)  # quicker than `.value`, and this is asked at every completion
     if lease is not None:
         ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, word, command, reason)
-        out.attempts.append(ended)
+        out.attempts = (*out.attempts, ended)
         record = replace(record, token=lease.token, reason=reason, ended_by=command, replaced_by=replaced_by)
     else:
         record = replace(record, reason=reason, ended_by=command, replaced_by=replaced_by)
@@ -165,7 +166,7 @@ def ask(out: Outcome, asked: Asked, now: Millis, *, wait: bool = True) -> Questi
     out.case = replace(case, task=replace(task, record=record))
     if wait:
         out.case = come_to_rest(replace(out.case, waits=(*case.waits, Wait(task.id, "question", id_))), now)
-    out.questions.append(question)
+    out.questions = (*out.questions, question)
     labels = [option.label for option in asked.options]
     out.events.append(event(task, "question_asked", question=id_, kind=asked.kind, text=asked.text, options=labels))
     return question

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, Outcome, event, state
+from allswell.domain.case import Case, Outcome, state
 from allswell.domain.command import Claim
+from allswell.domain.event import Event
 from allswell.domain.lease import Lease, due_at
 from allswell.domain.names import Millis, Token
 from allswell.domain.submit import check_name
@@ -71,5 +72,5 @@ def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
     )
     out.case = replace(case, lease=lease, ready=None, due=due_at(lease))
     out.answer = lease
-    out.events.append(event(task, "task_claimed", lease, deadline=deadline))
+    out.events.append(Event("task_claimed", task.id, task.run, lease.agent, lease.token, {"deadline": deadline}))
     return out

@@ -108,10 +108,11 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
     match command:
         case Complete():
             check_text(command.result, "result")
-            elapsed = now - lease.granted_at
+            told = {"elapsed_ms": now - lease.granted_at}
             end_task(out, State.DONE, "completed", now, command=command.id)
             out.result = command.result
-            out.events.append(event(case.task, "task_completed", lease, elapsed_ms=elapsed))
+            task = case.task
+            out.events.append(Event("task_completed", task.id, task.run, lease.agent, lease.token, told))
         case Fail():
             check_text(command.failure.message, "message", NOTE_MAX)
             _fail(out, lease, command, now, draw)

@@ -13,6 +13,7 @@ import msgspec
 
 from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event
 from allswell.domain.command import NewTask
+from allswell.domain.event import Event
 from allswell.domain.graph import describe_cycle, find_cycle
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.run import Run
@@ -62,9 +63,9 @@ def check_id(id_: TaskId) -> None:
 
 def check_task(new: NewTask) -> None:
     """Refuse what is wrong with one new task by itself."""
-    where = new.name if new.name.isprintable() else new.id
     check_id(new.id)
     check_name(new.name, "name")
+    where = new.name
     if new.role:
         check_name(new.role, f"role of {where}")
     for service in new.services:
@@ -168,8 +169,9 @@ def accept(
     `needed` are the existing tasks it needs; `fresh` are those that are new together with it, each with how many of
     them wait for it; `origin` is whose request it is, if it is one.
     """
-    waits = []
+    waits: list[Wait] = []
     broken: Task | None = None
+    unblocks = fresh[new.id]
     for need in sorted(set(new.needs)) if new.needs else ():
         if need in fresh:
             waits.append(Wait(new.id, "need", need))
@@ -192,15 +194,15 @@ def accept(
         new.policy,
         new.not_before,
         limit_at,
-        digest(new),
+        digest(new) if new.keyed else "",
         new.flow,
         origin,
-        fresh[new.id],
+        unblocks,
     )
     task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, _NOTHING_YET)
-    case = Case(task, waits=tuple(waits), awaited=fresh[new.id] > 0)
-    out = Outcome(come_to_rest(case, now), answer=task.id)
-    out.events.append(event(task, "task_submitted", name=task.name))
+    case = Case(task, None, None, None, tuple(waits), None, unblocks > 0)
+    out = Outcome(come_to_rest(case, now), task.id)
+    out.events.append(Event("task_submitted", task.id, task.run, None, None, {"name": task.name}))
     if broken is not None and new.if_need_fails == "skip":
         reason = f"{broken.name} was {broken.state}" if broken.state != State.FAILED else f"{broken.name} failed"
         end_task(out, State.SKIPPED, reason, now)

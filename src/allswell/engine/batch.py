@@ -120,15 +120,16 @@ async def _read_more(tx: Transaction, commands: Commands, book: Book) -> None:
     """
     past = []
     rows, cases = book.rows, book.cases
+    asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
     for command in commands:
-        if isinstance(command, Word) and (case := cases.get(command.task)) is not None:
+        if isinstance(command, Word):
+            if (case := cases.get(command.task)) is None:
+                continue
             lease = case.lease
             # A token that no column can hold was never given out, and must reach no store.
             if (lease is None or lease.token != command.token) and command.token.bit_length() < 63:
                 past.append((command.task, command.token))
-    asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
-    for command in commands:
-        if isinstance(command, TakeUp) and (case := cases.get(command.flow.id)) is not None:
+        elif isinstance(command, TakeUp) and (case := cases.get(command.flow.id)) is not None:
             # A task's lock covers its questions.
             asked += [QuestionId(wait.target) for wait in case.waits if wait.kind == "question"]
     if past or asked:

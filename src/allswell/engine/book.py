@@ -93,9 +93,10 @@ class Book:
             self._results[id_] = out.result
         changes = self.changes
         changes.events += out.events
-        for ended in out.attempts:
-            changes.new_attempts.append(ended)
-            self._ended[(ended.task, ended.token)] = ended
+        if out.attempts:
+            changes.new_attempts += out.attempts
+            for ended in out.attempts:
+                self._ended[(ended.task, ended.token)] = ended
         if out.questions:
             changes.new_questions += out.questions
         if out.late is not None:

@@ -223,7 +223,8 @@ class Lease:
     def ended(self, answer: object) -> AllswellError | None:
         """Take note of the answer to a command that ends the attempt."""
         if not isinstance(answer, AllswellError):
-            self.over = True
+            self._over = True
+            self._tell_end()
             return None
         if isinstance(answer, LeaseLost):
             self.lost = answer

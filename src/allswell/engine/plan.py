@@ -65,14 +65,15 @@ class Plan:
         self.fresh = True
         """Whether the commands do nothing but make tasks, under ids drawn for them, and claim."""
         for command in commands:
-            self._add(command)
+            if isinstance(command, Word):
+                self._add_word(command)
+            else:
+                self._add(command)
 
     def _add(self, command: Command | Claim) -> None:
         if not isinstance(command, Submit | Claim):
             self.fresh = False
-        if isinstance(command, Word):
-            self._add_word(command)
-        elif isinstance(command, Claim):
+        if isinstance(command, Claim):
             if command.task is not None:
                 self._hold(command.task)
         elif isinstance(command, Submit):
@@ -95,7 +96,7 @@ class Plan:
 
     def _add_word(self, command: Word) -> None:
         self.agents[command.agent] = None
-        self._hold(command.task)
+        self.tasks[command.task] = self.held[command.task] = None
         if isinstance(command, Fail):
             self.services.update(dict.fromkeys(command.failure.services))
         elif isinstance(command, Delegate):

@@ -195,7 +195,7 @@ class Watch:
         needy = False
         for place, given in enumerate(tasks):
             try:
-                form = msgspec.convert(dict(given), Form)
+                form = msgspec.convert(given if isinstance(given, dict) else dict(given), Form)
                 new = self._new_task(form)
             except msgspec.ValidationError as error:
                 raise _what_is_wrong(given, place, error) from None

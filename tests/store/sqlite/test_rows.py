@@ -41,6 +41,32 @@ def test_a_lease_is_changed_under_its_token_only(tmp_path: Path, changes: Change
     asyncio.run(main())
 
 
+def test_many_leases_that_change_alike_are_each_fenced(tmp_path: Path) -> None:
+    """Those that differ in nothing but their task go in one statement, and it tells if one of them is not as read."""
+    tasks = [TaskId(f"t_{number:03d}") for number in range(40)]
+    held = [lease(id_, 1) for id_ in tasks]
+    renewed = [replace(one, renewed_at=Millis(7), checkin_at=Millis(7)) for one in held[:20]]
+    noted = [replace(one, note="own words") for one in held[20:22]]
+    stale = [replace(one, token=Token(2)) for one in renewed[:1]]
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            await put(store, Changes(new_tasks=[(task(id_), "null") for id_ in tasks], new_leases=held))
+            again = [*(lease(f"u_{number}", 1) for number in range(9)), held[5]]
+            with pytest.raises(Bug, match=r"UNIQUE constraint failed: lease\.task"):
+                await put(store, Changes(new_leases=again))
+            with pytest.raises(Bug, match="update_lease was to change 20 rows and changed 19"):
+                await put(store, Changes(leases=[*stale, *renewed[1:]]))
+            with pytest.raises(Bug, match="delete_lease was to change 41 rows and changed 40"):
+                await put(store, Changes(drop_leases=[(id_, Token(1)) for id_ in (*tasks, TaskId("t_none"))]))
+            await put(store, Changes(leases=[*renewed, *noted]))
+            await put(store, Changes(drop_leases=[(id_, Token(1)) for id_ in tasks[22:39]]))
+            rows = await store.view_tasks(TaskFilter())
+            assert [row.lease for row in rows] == [*renewed, *noted, *[None] * 17, held[39]]
+
+    asyncio.run(main())
+
+
 def test_the_best_of_many_lanes(tmp_path: Path) -> None:
     rows = [ready(f"t_{number:03d}", lane=number % 7, priority=number * 37 % 11) for number in range(200)]
     ann = AgentId("ann")

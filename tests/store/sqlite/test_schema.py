@@ -16,6 +16,7 @@ from allswell.domain.service import ServiceRow
 from allswell.store import sql
 from allswell.store.port import TaskFilter
 from allswell.store.sqlite import SqliteStore, views
+from allswell.store.sqlite.bulk import _listed
 from allswell.store.sqlite.schema import NEWEST, SQL, statements, upgrade
 from tests.store.sqlite.scene import opened, plain, put, run
 
@@ -108,7 +109,8 @@ def test_no_hot_statement_scans_a_table(tmp_path: Path) -> None:
         connection = sqlite3.connect(store.path)
         connection.execute(SQL["make_recording"])
         connection.execute(SQL["make_record"])
-        for name, statement in SQL.items():
+        listed = {f"{name} of a list": _listed(name) for name in ("delete_ready", "update_lease", "delete_lease")}
+        for name, statement in (SQL | listed).items():
             if "{" in statement or name in ("view_state", "create_meta", "make_recording", "make_record"):
                 continue
             steps = connection.execute(
@@ -135,6 +137,9 @@ def test_no_hot_statement_scans_a_table(tmp_path: Path) -> None:
     assert "TEMP B-TREE" not in plans_["pick"] + plans_["find_waiting"] + plans_["find_open"]
     assert "task_run (run=? AND ended_at=?)" in plans_["find_open"]
     assert "lease_command" in plans_["find_claimed"]
+    assert "ready USING PRIMARY KEY (lane=? AND rank=? AND task=?)" in plans_["delete_ready of a list"]
+    assert "lease USING PRIMARY KEY (task=?)" in plans_["update_lease of a list"]
+    assert "lease USING PRIMARY KEY (task=?)" in plans_["delete_lease of a list"]
     assert "sqlite_autoindex_task_1 (id=?)" in plans_["update_task"]
     assert "COVERING INDEX task_ended_badly" in plans_["view_counts_bad"]
     assert "COVERING INDEX" in plans_["view_count_all"]

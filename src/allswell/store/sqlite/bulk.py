@@ -2,22 +2,31 @@
 
 Python gives the interpreter lock away at every step of a statement, and beside a busy event loop it may wait some
 milliseconds to get it back: a hundred rows must not be a hundred steps. So `VALUES (?, ?)` is widened to as many rows
-as there are, in powers of two, so that few statements need to be prepared.
+as there are, in powers of two, so that few statements need to be prepared. And what is decided together is much alike:
+leases that were claimed together and are renewed together differ in nothing but their task. Those whose values are all
+the same are made and changed by one statement, to which their tasks are given as a list.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 
-from allswell.store.sqlite.rows import Row
+from allswell.store.sqlite.rows import Row, text
 from allswell.store.sqlite.schema import SQL
 
 MOST = 64
 """Rows in one statement; seventeen columns of them stay far below SQLite's limit on parameters."""
-_VALUES = re.compile(r"VALUES (\((?:[?,\s]|NULLIF\(\?, (?:-1|'')\))+\))")
+FEW = 4
+"""So many rows at most are changed one by one, though they are alike: reading a list costs something too."""
+_ABSENT = r"NULLIF\(\?, (?:-1|'')\)"
+_VALUES = re.compile(rf"VALUES (\((?:[?,\s]|{_ABSENT}|coalesce\({_ABSENT}, '[^']*'\))+\))")
+_TASK = re.compile(r"\btask = \?$")
+_TASK_VALUE = re.compile(r"VALUES \((.*), \?\)$", re.DOTALL)
 
 
 def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
@@ -28,6 +37,53 @@ def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
         connection.execute(_widened(name, size), list(chain.from_iterable(given[start : start + size])))
         start += size
         left -= size
+
+
+def change(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> int:
+    """Change or delete rows by a statement that is written for one and ends with its task; how many there were.
+
+    Each is given as the values of all other parameters, and its task.
+    """
+    singles, lists = _alike(given)
+    changed = sum([connection.execute(_listed(name), row).rowcount for row in lists])
+    if singles:
+        changed += connection.executemany(SQL[name], singles).rowcount
+    return changed
+
+
+def insert_alike(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> None:
+    """Insert rows, given as to `change`, by a statement that is written for one and ends with its task."""
+    singles, lists = _alike(given)
+    for row in lists:
+        connection.execute(_selected(name), row)
+    insert(connection, name, singles)
+
+
+def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
+    """Rows that go one by one, and rows whose last value is a list of tasks."""
+    if len(given) <= FEW:
+        return [(*values, task) for values, task in given], []
+    alike: dict[Row, list[str]] = defaultdict(list)
+    for values, task in given:
+        alike[values].append(task)
+    singles: list[Row] = []
+    lists: list[Row] = []
+    for values, tasks in alike.items():
+        if len(tasks) <= FEW:
+            singles += [(*values, task) for task in tasks]
+        else:
+            lists.append((*values, text(tasks)))
+    return singles, lists
+
+
+@cache
+def _listed(name: str) -> str:
+    return _TASK.sub("task IN (SELECT value FROM json_each(?))", SQL[name])
+
+
+@cache
+def _selected(name: str) -> str:
+    return _TASK_VALUE.sub(r"SELECT \1, value FROM json_each(?)", SQL[name])
 
 
 @cache

@@ -143,8 +143,10 @@ class RowCache:
 
     def take_apart(self, owners: Sequence[str]) -> list[str]:
         """Those whose timer may stand in a row of its own; once these are deleted, none does."""
-        apart = [owner for owner in owners if owner in self._apart or owner not in self._cases]
-        self._apart.difference_update(apart)
+        apart = [*filterfalse(self._cases.__contains__, owners)]
+        if self._apart:
+            apart += [owner for owner in owners if owner in self._apart and owner in self._cases]
+            self._apart.difference_update(apart)
         return apart
 
     # --- what was read ------------------------------------------------------------------------------------------------
@@ -204,22 +206,18 @@ class RowCache:
 
     def _adopt(self, changes: Changes) -> None:
         """Remember the cases that decisions have left, if they began with all of the task's rows."""
-        known = self._cases
+        known, cases = self._cases, changes.cases
         if self._apart:
             self._apart.difference_update([lease.task for lease in changes.new_leases])
         for task, payload in changes.new_tasks:
-            known[task.id] = changes.cases[task.id]
+            known[task.id] = cases[task.id]
             if len(payload) <= PAYLOAD_MOST:
                 self._payloads[task.id] = payload
-        gone = []
-        for id_, case in changes.cases.items():
-            if id_ not in known:
-                continue
-            if case.task.state == OPEN and case.agent is None and case.past is None:
-                known[id_] = case
-            else:
-                gone.append(id_)
-        self._forget(gone)
+        if not all(map(known.__contains__, cases)):
+            cases = {id_: case for id_, case in cases.items() if id_ in known}
+        known.update(cases)
+        over = [id_ for id_, case in cases.items() if case.task.state != OPEN or case.agent or case.past]
+        self._forget(over)
         self._forget_the_oldest()
 
     def set_apart(self, timers: Iterable[tuple[str, int]]) -> None:

@@ -1,7 +1,9 @@
 """Rows to structs and back, by position: columns stand in the order of the struct's fields.
 
 On the hot paths an absent value is bound as -1 or as an empty text, which no present one can be, and made NULL by the
-statement: sqlite3 asks every None whether it wants to be adapted, which costs half a microsecond each.
+statement: sqlite3 asks every None whether it wants to be adapted, which costs half a microsecond each. In the same way
+a text that is nearly always the same is bound as -1 where rows are inserted, and the statement puts it in: SQLite makes
+a copy of every text that it is given.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt, Finished, Lane, Record, Spec, Task, rank_of
+from allswell.domain.task import OPEN, Attempt, Finished, Lane, Record, Spec, Task, rank_of
 from allswell.store.shortcut import Recorded
 
 Row = tuple[Any, ...]
@@ -56,6 +58,26 @@ def new_task(task: Task, payload: str) -> Row:
     return (
         task.id,
         task.name,
+        task.run or -1,
+        task.role or -1,
+        task.lane,
+        task.priority,
+        -1 if task.state == OPEN else task.state,
+        task.created_at,
+        -1 if task.ended_at is None else task.ended_at,
+        -1 if task.spec == _SPEC else text(task.spec),
+        -1 if task.record == _RECORD else text(task.record),
+        rank_of(task),
+        -1 if payload == "null" else payload,
+    )
+
+
+def recorded(made: Finished) -> Row:
+    """A task as `insert_recorded` takes it."""
+    task = made.task
+    return (
+        task.id,
+        task.name,
         task.run or "",
         task.role,
         task.lane,
@@ -66,13 +88,10 @@ def new_task(task: Task, payload: str) -> Row:
         _EMPTY if task.spec == _SPEC else text(task.spec),
         _EMPTY if task.record == _RECORD else text(task.record),
         rank_of(task),
-        payload,
+        made.payload,
+        made.result,
+        _kept_attempt(made.attempt),
     )
-
-
-def recorded(made: Finished) -> Row:
-    """A task as `insert_recorded` takes it."""
-    return (*new_task(made.task, made.payload), made.result, _kept_attempt(made.attempt))
 
 
 def recording(held: Lease, decided: Recorded) -> Row:
@@ -87,10 +106,9 @@ def task_update(task: Task, result: str | None, attempt: Attempt | None) -> Row:
     return (task.state, ended_at, text(task.record), result or "", kept, task.id)
 
 
-def new_lease(lease: Lease, due: int) -> Row:
-    """A lease as `insert_lease` takes it, with its timer (-1: none)."""
-    return (
-        lease.task,
+def new_lease(lease: Lease, due: int) -> tuple[Row, TaskId]:
+    """A lease as `insert_lease` takes it, with its timer (-1: none): what is often the same for many, and the task."""
+    values = (
         lease.token,
         lease.agent,
         lease.granted_at,
@@ -100,20 +118,21 @@ def new_lease(lease: Lease, due: int) -> Row:
         lease.ask_every,
         lease.ask_wait,
         lease.grace,
-        lease.command,
+        lease.command or -1,
         lease.judged,
         -1 if lease.stalled_at is None else lease.stalled_at,
         lease.renewed_at,
         -1 if lease.checkin_at is None else lease.checkin_at,
         -1 if lease.progress is None else lease.progress,
-        lease.note,
+        lease.note or -1,
         due,
     )
+    return values, lease.task
 
 
-def lease_update(lease: Lease) -> Row:
-    """A lease as `update_lease` takes it."""
-    return (
+def lease_update(lease: Lease) -> tuple[Row, TaskId]:
+    """A lease as `update_lease` takes it: what is often the same for many, and the task."""
+    values = (
         lease.deadline,
         lease.judged,
         -1 if lease.stalled_at is None else lease.stalled_at,
@@ -121,9 +140,9 @@ def lease_update(lease: Lease) -> Row:
         -1 if lease.checkin_at is None else lease.checkin_at,
         -1 if lease.progress is None else lease.progress,
         lease.note,
-        lease.task,
         lease.token,
     )
+    return values, lease.task
 
 
 def new_attempt(ended: Attempt) -> Row:

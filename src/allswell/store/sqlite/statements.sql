@@ -1,5 +1,5 @@
 -- Every statement of the SQLite store. Lists of ids come in as one JSON text (json_each), so one prepared statement
--- serves every batch; VALUES are widened to many rows (bulk.py), updates go through executemany. The clock is always a parameter.
+-- serves every batch; VALUES are widened to many rows, and a task at the end to a list (bulk.py). The clock is always a parameter.
 -- CROSS JOIN: the list is walked and each row looked up; `IN (SELECT …)` would first build a sorted table of the list.
 
 -- ==== Existence: what `lock` answers. BEGIN IMMEDIATE is the lock.
@@ -212,7 +212,8 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 -- name: insert_task
 -- A new task with its payload.
 INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
-VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?);
+VALUES (?, ?, NULLIF(?, -1), coalesce(NULLIF(?, -1), ''), ?, ?, coalesce(NULLIF(?, -1), 'open'), ?, NULLIF(?, -1),
+        coalesce(NULLIF(?, -1), '{}'), coalesce(NULLIF(?, -1), '{}'), ?, coalesce(NULLIF(?, -1), 'null'));
 
 -- name: insert_recorded
 -- A task that is finished as it is made, with its result and its one attempt.
@@ -254,7 +255,7 @@ WHERE id = ?;
 
 -- name: insert_ready
 -- A task that can be claimed now.
-INSERT INTO ready (task, lane, rank) VALUES (?, ?, ?);
+INSERT INTO ready (lane, rank, task) VALUES (?, ?, ?);
 
 -- name: delete_ready
 -- Tasks that cannot be claimed any more.
@@ -282,20 +283,20 @@ INSERT INTO bar (task, agent) VALUES (?, ?);
 
 -- name: insert_lease
 -- A new lease; its task has no other.
-INSERT INTO lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                   judged, stalled_at, renewed_at, checkin_at, progress, note, due_at)
-VALUES (?, ?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, NULLIF(?, -1), NULLIF(?, -1), ?,
-        NULLIF(?, -1));
+INSERT INTO lease (token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
+                   judged, stalled_at, renewed_at, checkin_at, progress, note, due_at, task)
+VALUES (?, ?, ?, ?, NULLIF(?, -1), NULLIF(?, -1), ?, ?, ?, coalesce(NULLIF(?, -1), ''), ?, NULLIF(?, -1), ?,
+        NULLIF(?, -1), NULLIF(?, -1), coalesce(NULLIF(?, -1), ''), NULLIF(?, -1), ?);
 
 -- name: update_lease
 -- What a check-in or a tick changes; the rest stands as it was granted.
 UPDATE lease SET deadline = ?, judged = ?, stalled_at = NULLIF(?, -1), renewed_at = ?, checkin_at = NULLIF(?, -1),
                  progress = NULLIF(?, -1), note = ?
-WHERE task = ? AND token = ?;
+WHERE token = ? AND task = ?;
 
 -- name: delete_lease
 -- A lease that is over.
-DELETE FROM lease WHERE task = ? AND token = ?;
+DELETE FROM lease WHERE token = ? AND task = ?;
 
 -- name: take_timer
 -- The timers of these leases are by themselves from now on, or gone.

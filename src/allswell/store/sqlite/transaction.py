@@ -160,14 +160,14 @@ class SqliteTransaction:
 
     def _drop(self, changes: Changes) -> None:
         if changes.drop_ready:
-            self._update("delete_ready", [(ready.lane, ready.rank, ready.task) for ready in changes.drop_ready])
+            self._change_alike("delete_ready", [((ready.lane, ready.rank), ready.task) for ready in changes.drop_ready])
         if changes.drop_leases:
-            self._update("delete_lease", changes.drop_leases)
+            self._change_alike("delete_lease", [((token,), task) for task, token in changes.drop_leases])
         if changes.drop_timers:
             if apart := self._cache.take_apart(changes.drop_timers):
                 self._delete("delete_timer", apart)
-            gone = {task for task, _ in changes.drop_leases}
-            if stays := [owner for owner in changes.drop_timers if owner not in gone]:
+            gone = dict(changes.drop_leases)
+            if stays := [*filterfalse(gone.__contains__, changes.drop_timers)]:
                 self._delete("take_timer", stays)
         if changes.drop_waits:
             self._connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
@@ -178,7 +178,7 @@ class SqliteTransaction:
 
     def _change(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
         if changes.leases:
-            self._update("update_lease", list(map(rows.lease_update, changes.leases)))
+            self._change_alike("update_lease", list(map(rows.lease_update, changes.leases)))
         if changes.tasks:
             given = [rows.task_update(task, result, kept.get(task.id)) for task, result in changes.tasks]
             self._update("update_task", given)
@@ -218,17 +218,17 @@ class SqliteTransaction:
         if changes.recorded:
             self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
-            self._insert("insert_ready", [(ready.task, ready.lane, ready.rank) for ready in changes.new_ready])
+            places = [((ready.lane, ready.rank), ready.task) for ready in changes.new_ready]
+            bulk.insert_alike(self._connection, "insert_ready", places)
         if changes.new_waits:
             self._insert("insert_wait", list(map(astuple, changes.new_waits)))
         if changes.new_bars:
             self._insert("insert_bar", list(map(astuple, changes.new_bars)))
         if changes.new_leases:
             due: dict[str, int] = dict(changes.timers)
-            self._insert(
-                "insert_lease", [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
-            )
-        if changes.new_attempts:
+            leases = [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
+            bulk.insert_alike(self._connection, "insert_lease", leases)
+        if len(changes.new_attempts) > len(kept):
             others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
             self._insert("insert_attempt", others)
         if changes.new_questions:
@@ -347,9 +347,15 @@ class SqliteTransaction:
 
     def _update(self, statement: str, given: Sequence[Row]) -> None:
         """Change exactly one row for each that is given: the fence, where a token stands in the WHERE."""
-        changed = self._connection.executemany(SQL[statement], given).rowcount
-        if changed != len(given):
-            raise Bug(f"{statement} was to change {len(given)} rows and changed {changed}: one is not as it was read")
+        self._check_fence(statement, len(given), self._connection.executemany(SQL[statement], given).rowcount)
+
+    def _change_alike(self, statement: str, given: Sequence[tuple[Row, str]]) -> None:
+        """As `_update`, where many rows are often changed in the same way."""
+        self._check_fence(statement, len(given), bulk.change(self._connection, statement, given))
+
+    def _check_fence(self, statement: str, wanted: int, changed: int) -> None:
+        if changed != wanted:
+            raise Bug(f"{statement} was to change {wanted} rows and changed {changed}: one is not as it was read")
 
     def _insert(self, statement: str, given: list[Row]) -> None:
         bulk.insert(self._connection, statement, given)
