@@ -75,7 +75,7 @@ async def perform(
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
     payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
-    now, rows = await plan.take(tx, payloads, habit.likely(commands), careful=careful)
+    now, rows = await plan.take(tx, payloads, lambda: habit.likely(commands), careful=careful)
     book = Book(rows, now)
     await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)

@@ -32,7 +32,7 @@ from allswell.domain.names import (
     service_of_question,
     task_of_question,
 )
-from allswell.store.pick import Pick
+from allswell.store.pick import Guess
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
@@ -127,7 +127,7 @@ class Plan:
                 self.runs[new.run] = None
 
     async def take(
-        self, tx: Transaction, payloads: Sequence[TaskId], likely: Pick | None, *, careful: bool
+        self, tx: Transaction, payloads: Sequence[TaskId], likely: Guess, *, careful: bool
     ) -> tuple[Millis, Rows]:
         """Lock all of it, in order, and read what exists of it, with these payloads; a pick is `likely` to follow.
 

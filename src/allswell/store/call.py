@@ -48,6 +48,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
     def merged(self, other: Call) -> Call:
         """Both in one."""
+        if self is NOTHING or other is NOTHING:  # nearly always
+            return other if self is NOTHING else self
         moments = [due for due in (self.due, other.due) if due is not None]
         return Call(
             self.ready or other.ready,

@@ -10,7 +10,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Lane
 from allswell.store.call import NOTHING, Call
-from allswell.store.pick import Pick
+from allswell.store.pick import Guess, Pick, unknown
 from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.read import (
     Places,
@@ -86,7 +86,7 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
         self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
-        self._likely: Pick | None = None
+        self._likely: Guess = unknown
         """The pick to send along with the look at the lanes."""
         self._guessed: tuple[Pick, Rows] | None = None
         """What was picked along with it, in case that is what is asked for."""
@@ -125,7 +125,7 @@ class PostgresTransaction:
         self._moment = _one(clock)
         return _column(locked)
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Pick | None = None) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
         """Lock and read what is locked, then the clock, in one round trip.
 
         Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
@@ -158,7 +158,7 @@ class PostgresTransaction:
 
     def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
         """The clock, all lanes, and the services that something is or was held against; with the likely pick."""
-        likely, self._likely = self._likely, None
+        likely, self._likely = self._likely(), unknown
         asked: list[Statement] = [(SQL["lanes"], ())]
         if likely is not None:
             asked += picking(likely, likely.count * _PICK_WIDTH), (SQL["known_xid"], ())

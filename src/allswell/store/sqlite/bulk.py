@@ -44,6 +44,8 @@ def change(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row,
 
     Each is given as the values of all other parameters, and its task.
     """
+    if len(given) <= FEW:
+        return connection.executemany(SQL[name], [(*values, task) for values, task in given]).rowcount
     singles, lists = _alike(given)
     changed = sum([connection.execute(_listed(name), row).rowcount for row in lists])
     if singles:
@@ -53,6 +55,9 @@ def change(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row,
 
 def insert_alike(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> None:
     """Insert rows, given as to `change`, by a statement that is written for one and ends with its task."""
+    if len(given) <= FEW:
+        insert(connection, name, [(*values, task) for values, task in given])
+        return
     singles, lists = _alike(given)
     for row in lists:
         connection.execute(_selected(name), row)
@@ -61,8 +66,6 @@ def insert_alike(connection: sqlite3.Connection, name: str, given: Sequence[tupl
 
 def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
     """Rows that go one by one, and rows whose last value is a list of tasks."""
-    if len(given) <= FEW:
-        return [(*values, task) for values, task in given], []
     alike: dict[Row, list[str]] = defaultdict(list)
     for values, task in given:
         alike[values].append(task)
