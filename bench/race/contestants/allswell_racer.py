@@ -32,6 +32,7 @@ class Allswell(Contestant):
         self._runner = asyncio.Runner()
         self._watch: Watch | None = None
         self._held: list[Lease] = []
+        self._filled = 0
 
     def _run(self, work: Callable[[Watch], Awaitable[T]]) -> T:
         if self._watch is None:
@@ -114,7 +115,8 @@ class Allswell(Contestant):
 
     def fill(self, count: int) -> None:
         """Finished tasks with their attempts and events."""
-        execute(self.place, "allswell", count)
+        execute(self.place, "allswell", count, after=self._filled)
+        self._filled += count
 
 
 if __name__ == "__main__":

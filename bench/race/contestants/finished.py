@@ -19,11 +19,13 @@ def statements(name: str) -> list[str]:
     return [text.strip() for whose, text in zip(parts[1::2], parts[2::2], strict=True) if whose == name]
 
 
-def texts(name: str, count: int, *, lite: bool = False) -> list[str]:
-    """The statements for so many tasks: {n} counts them, {ms} is the present moment."""
-    numbers = f"generate_series(1, {count}) AS n"
+def texts(name: str, count: int, *, after: int = 0, lite: bool = False) -> list[str]:
+    """The statements for so many tasks: {n} counts them, going on after a number; {ms} is the present moment."""
+    numbers = f"generate_series({after + 1}, {after + count}) AS n"
     if lite:
-        counting = f"WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count})"  # noqa: S608
+        counting = (
+            f"WITH RECURSIVE s(n) AS (SELECT {after + 1} UNION ALL SELECT n + 1 FROM s WHERE n < {after + count})"  # noqa: S608
+        )
         numbers = f"({counting} SELECT n FROM s) AS s"  # noqa: S608
     pieces = {
         "{n}": numbers,
@@ -41,18 +43,18 @@ def texts(name: str, count: int, *, lite: bool = False) -> list[str]:
     return found
 
 
-def execute(place: str, name: str, count: int) -> None:
-    """Put in so many finished tasks of one contestant."""
+def execute(place: str, name: str, count: int, *, after: int = 0) -> None:
+    """Put in so many finished tasks of one contestant, beside as many as were put in before."""
     if place.startswith("sqlite"):
         database = sqlite3.connect(place.removeprefix("sqlite:///"), timeout=60)
         with database:
-            for text in texts(name, count, lite=True):
+            for text in texts(name, count, after=after, lite=True):
                 database.execute(text)
         database.close()
         return
     import psycopg
 
     with psycopg.connect(place, autocommit=True) as server:
-        for text in texts(name, count):
+        for text in texts(name, count, after=after):
             server.execute(text)
         server.execute("VACUUM (ANALYZE)")
