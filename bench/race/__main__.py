@@ -210,22 +210,23 @@ def main() -> None:
         print(told(dict(sorted(versions.items()))), flush=True)
         run = Race(course, pythons, standings, size)
         run.run(parts)
-    print()
-    print(table(standings))
-    for line in absent:
-        print(f"  did not start: {line}")
-    for standing in standings:
-        if standing.broken:
-            print(f"\n{standing.broken}")
     found = ratios(standings)
-    print()
-    for what, value in found.items():
-        print(f"  {what:<88} {value}")
+    lines_told = [
+        table(standings),
+        *[f"  did not start: {line}" for line in absent],
+        *[f"\n{standing.broken}" for standing in standings if standing.broken],
+        "",
+        *[f"  {what:<88} {value}" for what, value in found.items()],
+    ]
+    text = "\n".join(lines_told)
+    print(f"\n{text}")
     name = "race-quick" if chosen.quick else "race"
     rows = [standing.as_row() for standing in standings]
     content = {"conditions": under, "versions": versions, "standings": rows, "ratios": found, "absent": absent}
     if chosen.only is None and parts == PARTS:
         print(keep(name, content))
+        heading = f"{told(under)}\n{told(dict(sorted(versions.items())))}"
+        (RESULTS / f"{name}.txt").write_text(f"{heading}\n\n{text}\n")
         plot(name, standings, size.finished)
     if any(standing.broken for standing in standings):
         sys.exit(1)
