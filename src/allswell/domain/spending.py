@@ -32,18 +32,6 @@ class Spending(msgspec.Struct):
 Book = dict[tuple[str, str], Spending]
 
 
-def book_again(into: Book, kind: str, name: str, seconds: float, timeout_ms: float | None, cut: int) -> bool:
-    """Add what one scope took with nothing booked inside it; whether its kind and name were known, else use `book`."""
-    known = into.get((kind, name))
-    if known is None:
-        return False
-    known.count += 1
-    known.seconds += seconds
-    known.timeout_ms = timeout_ms
-    known.cut += cut
-    return True
-
-
 def book(into: Book, spent: Spending) -> None:
     """Add what a scope took, with all that was booked inside it."""
     known = into.get((spent.kind, spent.name))

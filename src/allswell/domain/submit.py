@@ -194,7 +194,7 @@ def accept(
         new.policy,
         new.not_before,
         limit_at,
-        digest(new) if new.keyed else "",
+        digest(new),
         new.flow,
         origin,
         unblocks,

@@ -223,8 +223,7 @@ class Lease:
     def ended(self, answer: object) -> AllswellError | None:
         """Take note of the answer to a command that ends the attempt."""
         if not isinstance(answer, AllswellError):
-            self._over = True
-            self._tell_end()
+            self.over = True
             return None
         if isinstance(answer, LeaseLost):
             self.lost = answer

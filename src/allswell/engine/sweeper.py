@@ -146,11 +146,7 @@ class Sweeper:
     @property
     def jumped(self) -> bool:
         """Whether the clocks have come apart since they were last looked at; then mind them before judging anybody."""
-        if self._store.shared_clock:
-            return False
-        # Written out: asked for every step of a flow.
-        clock, most = self._clock, self._pace.clock_jump * 1000
-        return not -most <= clock.wall() - clock.monotonic() - self._apart <= most
+        return not self._store.shared_clock and self._far(self._drift(), self._apart)
 
     async def look_back(self) -> None:
         """Take up where the last process on this machine left: a jump since then is found like one of our own time."""

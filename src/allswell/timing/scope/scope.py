@@ -29,7 +29,7 @@ from typing import Self
 
 from allswell.domain.deadline import DEFAULT, positive
 from allswell.domain.duration import LONGEST
-from allswell.domain.spending import Book, Report, Spending, book, book_again, label, span
+from allswell.domain.spending import Book, Report, Spending, book, label, span
 from allswell.errors import Refused
 from allswell.timing.scope import misuse
 from allswell.timing.scope.deadlines import Deadlines, of_loop
@@ -292,11 +292,6 @@ class Scope:
         if outer is not None:
             if outer.booked is None:
                 outer.booked = {}
-            elif self.booked is None:  # nearly always, and done at the end of every scope
-                now = self.now()
-                took, cut = now - (self.began or 0.0), int(now >= self.deadline)
-                if book_again(outer.booked, self.kind, self.name, took, self.timeout_ms, cut):
-                    return
             book(outer.booked, self.spent(self.booked))
 
     def spent(self, inner: Book | None) -> Spending:
