@@ -277,11 +277,11 @@ class Engine:
             self._lanes.update(zip(wanted, found, strict=True))
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
-        met: list[None] = []
+        tried = False
 
         def work(tx: Transaction) -> Awaitable[Performed]:
-            careful = bool(met)
-            met.append(None)
+            nonlocal tried
+            careful, tried = tried, True
             return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
 
         return await commit(self.store, work, call=self._call, wait=wait)

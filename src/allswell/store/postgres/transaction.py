@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
@@ -51,7 +50,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._latest = 0
-        self._seen = 0, -math.inf
+        self._seen: tuple[int, float] | None = None
         """What it said, and when that was."""
 
     def see(self, moment: int) -> Millis:
@@ -61,13 +60,15 @@ class Clock:
 
     def guess(self) -> Millis:
         """What the server's clock says by now, going by how long ago it was last seen."""
+        if self._seen is None:
+            return self._at_least(0)
         moment, seen = self._seen
-        return self._at_least(moment if not moment else moment + int((_elapsed() - seen) * 1_000))
+        return self._at_least(moment + int((_elapsed() - seen) * 1_000))
 
     @property
     def fresh(self) -> bool:
         """Whether it was seen so lately that a guess is as good as a look."""
-        return _elapsed() - self._seen[1] < _FRESH
+        return self._seen is not None and _elapsed() - self._seen[1] < _FRESH
 
     def _at_least(self, moment: int) -> Millis:
         # Two desks may do this at once: the later of the two writes may lose, which is as if it had come first.
