@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from allswell.domain.case import Case, state
-from allswell.domain.names import AgentId, Millis, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.task import Bar, Wait
 from allswell.errors import Bug
 from allswell.store.port import Changes, Kind, TaskFilter, Transaction, Wanted
@@ -63,6 +63,28 @@ def test_many_leases_that_change_alike_are_each_fenced(tmp_path: Path) -> None:
             await put(store, Changes(drop_leases=[(id_, Token(1)) for id_ in tasks[22:39]]))
             rows = await store.view_tasks(TaskFilter())
             assert [row.lease for row in rows] == [*renewed, *noted, *[None] * 17, held[39]]
+
+    asyncio.run(main())
+
+
+def test_a_text_that_looks_like_what_stands_for_none_stays_a_text(tmp_path: Path) -> None:
+    """Absent and usual values are bound as the number -1."""
+    made = replace(task("t_1"), name="-1", role="-1")
+    held = replace(lease("t_1", 1), note="-1", command=CommandId("-1"))
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            await put(store, Changes(new_tasks=[(made, "-1"), (task("t_2"), "null")], new_leases=[held]))
+        async with opened(tmp_path / "x.db") as store:
+            found = await store.view_task(TaskId("t_1"))
+            assert found is not None
+            assert (found.task, found.lease) == (made, held)
+            wanted = Wanted(payloads=[TaskId("t_1"), TaskId("t_2")])
+
+            async def read(tx: Transaction) -> dict[TaskId, str]:
+                return (await tx.read(wanted)).payloads
+
+            assert await store.transact(read) == {"t_1": "-1", "t_2": "null"}
 
     asyncio.run(main())
 
