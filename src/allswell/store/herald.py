@@ -1,8 +1,13 @@
-"""The herald: one thread of a store that tells other processes and hears them, whatever carries the calls.
+"""The herald of a store tells other processes and hears them, whatever carries the calls.
 
 It keeps the promises of `store/call.py` for every carrier: it never makes its store wait, merges what piles up, sends
 what matters at once and the rest a little later, comes back after every loss, and proves from time to time by a round
-trip that a silent line is quiet and not dead. Its thread begins with the first thing to tell or the first hearer.
+trip that a silent line is quiet and not dead. All that may wait for somebody is done by a thread of its own, which
+begins with the first thing to tell or the first hearer.
+
+What others tell is read by the hearer's event loop itself: to wake a thread that then wakes the loop takes longer than
+all the reading (docs/adr/0033). The carrier is used by one of the two at a time. A loop that finds it in use leaves it
+alone: the thread reads what has come when it is done, and hands it over.
 """
 
 from __future__ import annotations
@@ -15,9 +20,11 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call, Hearer
+from allswell.store.reader import LoopReader
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +42,10 @@ class CarrierLost(Exception):
 
 
 class Carrier(Protocol):
-    """What calls travel by. Used in the herald's thread only; every method is bounded in time or does not wait.
+    """What calls travel by. Used by one thread at a time; every method is bounded in time or does not wait.
 
-    `alone` and `send_here` are the exceptions: they are asked from any thread, at every call.
+    `alone` and `send_here` are the exceptions: they are asked from any thread, at every call. `receive` and `fileno`
+    are used by the hearer's event loop too, and never wait.
     """
 
     check_every: float
@@ -93,6 +101,12 @@ class Herald:
         self._hearer: Hearer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = NOTHING
+        self._in_use = threading.Lock()
+        """Held by whoever uses the carrier."""
+        self._reader: LoopReader | None = None
+        self._heard_at = 0.0
+        self._lost: CarrierLost | None = None
+        """What the loop met when it read, for the thread to deal with."""
 
     def announce(self, call: Call) -> None:
         """Tell other processes; returns at once, and merges with what is still to be told."""
@@ -131,8 +145,10 @@ class Herald:
         with self._guard:
             if self._closing:
                 return
-            self._hearer = hearer
-            self._loop = asyncio.get_running_loop()
+            loop = asyncio.get_running_loop()
+            if self._reader is not None and loop is not self._loop:
+                self._lost = CarrierLost("another loop listens now")
+            self._hearer, self._loop = hearer, loop
             self._wake()
 
     def _wake_later(self) -> None:
@@ -192,7 +208,7 @@ class Herald:
                     log.exception("%s failed; whoever waits still looks by itself", self._name)
                     pause = _RETRY_MOST
                 finally:
-                    self._carrier.close()
+                    self._close_carrier()
                 if time.monotonic() - began > _RETRY_MOST:
                     pause = _RETRY_FIRST  # it had worked for a while
                 if self._sleep(pause * (0.5 + random.random() / 2)):  # only pacing: no history depends on it
@@ -205,13 +221,20 @@ class Herald:
         """Tell and hear until all is over (True), or until it must be opened anew to hear (False)."""
         carrier = self._carrier
         hearing = self._hearer is not None
-        carrier.open(hearing=hearing)
+        with self._in_use:
+            self._lost = None
+            carrier.open(hearing=hearing)
+            source = carrier.fileno()
         if hearing:
             self._deliver(LOOK_AGAIN)
-        source = carrier.fileno()
+        if source is not None:
+            self._start_reading(source)
         check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)
         while True:
             now = time.monotonic()
+            if self._lost is not None:
+                raise self._lost
+            check_at = max(check_at, self._heard_at + carrier.check_every)
             if self._closing and not self._to_send:
                 return True
             if self._hearer is not None and not hearing:
@@ -220,32 +243,47 @@ class Herald:
             if self._to_send and send_at <= now:
                 call = self._take()
                 try:
-                    carrier.send(call)
+                    self._use(carrier.send, call)
                 except CarrierLost:
                     self._put_back(call)
                     raise
                 self._sent_at = time.monotonic()
             elif source is not None and check_at <= now:
-                carrier.check()
+                self._use(carrier.check)
                 check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)
             else:
                 until = min(send_at if self._to_send else now + 3600, check_at if source is not None else now + 3600)
-                self._await(source, until - now)
-            # After every step: calls may also have come with the answer to one of our own.
-            if source is not None and (heard := carrier.receive()):
-                self._deliver(heard)
-                check_at = time.monotonic() + carrier.check_every
+                self._await(until - now)
 
-    def _await(self, source: int | None, seconds: float) -> None:
-        """Sleep until a knock, a call or so many seconds."""
+    def _use(self, step: Callable[..., None], *given: Call) -> None:
+        """Use the carrier; calls may have come with the answer to one of our own."""
+        with self._in_use:
+            step(*given)
+            heard = NOTHING if self._reader is None else self._carrier.receive()
+        if heard:
+            self._deliver(heard)
+
+    def _start_reading(self, source: int) -> None:
+        with self._guard:
+            if self._loop is not None:
+                self._reader = LoopReader(self._loop, source, self._read)
+
+    def _close_carrier(self) -> None:
+        """Close the carrier, and have the loop no longer listen to it."""
+        with self._in_use:
+            reader, self._reader = self._reader, None
+            self._carrier.close()
+        if reader is not None:
+            reader.end()
+
+    def _await(self, seconds: float) -> None:
+        """Sleep until a knock, or so many seconds."""
         if self._knock is None:
             return
         knock = self._knock[0]
         poll = select.poll()
         poll.register(knock, select.POLLIN)
-        if source is not None:
-            poll.register(source, select.POLLIN)
-        if any(file == knock.fileno() for file, _ in poll.poll(max(0, seconds * 1000))):
+        if poll.poll(max(0, seconds * 1000)):
             with self._guard:
                 self._knocked = False
                 knock.recv(16)
@@ -254,7 +292,7 @@ class Herald:
         """Pause before the carrier is opened again; whether all is over."""
         until = time.monotonic() + seconds
         while not self._closing and (left := until - time.monotonic()) > 0:
-            self._await(None, left)
+            self._await(left)
         return self._closing
 
     def _take(self) -> Call:
@@ -277,16 +315,42 @@ class Herald:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._hand_over)
 
-    def _hand_over(self) -> None:
-        with self._guard:
-            heard, self._heard = self._heard, NOTHING
-            hearer = self._hearer
-        if hearer is not None:
-            hearer(heard)
-
     def _end(self) -> None:
         with self._guard:
             knock, self._knock = self._knock, None
             self._closing = True
         for end in knock or ():
             end.close()
+
+    # --- in the hearer's event loop -----------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Something has come."""
+        if not self._in_use.acquire(blocking=False):
+            return  # what has come is read by the thread that has it, a moment from now
+        heard = NOTHING
+        try:
+            if self._reader is not None:
+                heard = self._carrier.receive()
+        except CarrierLost as lost:
+            self._give_up_on(lost)
+        finally:
+            self._in_use.release()
+        if heard and self._hearer is not None:
+            self._heard_at = time.monotonic()
+            self._hearer(heard)
+
+    def _give_up_on(self, lost: CarrierLost) -> None:
+        """Leave it to the thread, and read no more: the end of a line stays readable for ever."""
+        if self._reader is not None:
+            self._reader.end()
+        with self._guard:
+            self._lost = lost
+            self._wake()
+
+    def _hand_over(self) -> None:
+        with self._guard:
+            heard, self._heard = self._heard, NOTHING
+            hearer = self._hearer
+        if hearer is not None:
+            hearer(heard)
