@@ -15,13 +15,20 @@ batch. Then so many loops work off one queue, and three rules keep what one loop
     would become smaller and smaller. A claim counts as many tasks as it asks for.
 -   **Nobody is forgotten.** Whoever ends a batch looks at the queue itself, and with nothing under way any command is
     worth it; so as long as something waits, somebody works.
+
+A command that comes when nothing else is to be done is begun by whoever brings it, in its own step of the event loop:
+to call a loop that rests, and to be called back by it, takes two rounds of the event loop for nothing. If the store
+answers at once (`store/thread.py`), all is over before the caller even waits. If it does not, a loop that rests takes
+over what was begun. A caller that comes back in the same round is queued, so that nobody keeps the event loop for
+itself, however fast the store is.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
@@ -137,6 +144,36 @@ class Batch(Generic[C]):
         return self._named
 
 
+class Begun(Generic[C]):
+    """Work on a batch that was begun in its caller's step and waits for the store; to be awaited by another task."""
+
+    __slots__ = ("_awaited", "_work", "batch")
+
+    def __init__(self, batch: Batch[C], work: Coroutine[Any, Any, None], awaited: object) -> None:
+        self.batch = batch
+        self._work = work
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Go on with it, from what it waits for."""
+        awaited = self._awaited
+        try:
+            while True:
+                try:
+                    yield awaited
+                except BaseException as error:  # noqa: BLE001 - whatever it is, it is meant for the work
+                    awaited = self._work.throw(error)
+                else:
+                    awaited = self._work.send(None)
+        except StopIteration:
+            return
+
+    def cancel(self) -> None:
+        """Nobody goes on with it."""
+        with suppress(asyncio.CancelledError, StopIteration):
+            self._work.throw(asyncio.CancelledError())
+
+
 class Batcher(Generic[C]):
     """A queue of commands, and what the loops do that work it off: `work`, run `abreast` times."""
 
@@ -161,8 +198,8 @@ class Batcher(Generic[C]):
         self._queue: deque[Waiting[C]] = deque()
         self._waiting = 0
         """What the queue weighs."""
-        self._under_way: dict[object, Batch[C]] = {}
-        self._resting: deque[asyncio.Future[None]] = deque()
+        self._under_way: list[Batch[C]] = []
+        self._resting: deque[asyncio.Future[Begun[C] | None]] = deque()
         """Loops that have nothing to do."""
         self._refusal: str | None = "the watch is not open"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -197,35 +234,73 @@ class Batcher(Generic[C]):
             until = loop.time() + self._pace.store_patience
             self._queue.append(Waiting(commands, future, until, many=many, weight=weight))
             self._waiting += weight
-            self._call_somebody()
+            if not self._begin_here(loop):
+                self._call_somebody()
         return future
+
+    def _begin_here(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Work off a command that comes alone, in its caller's step, as far as that goes; whether it was begun."""
+        if self._under_way or len(self._queue) > 1 or getattr(loop, "_ready", True):
+            return False
+        resting = self._resting
+        while resting and resting[0].done():
+            resting.popleft()
+        batch = self._next_batch() if resting else None
+        if batch is None:
+            return False
+        self._under_way.append(batch)
+        work = self._work_off(batch.waiting)
+        begun: Begun[C] | None = None
+        try:
+            begun = Begun(batch, work, work.send(None))
+        except StopIteration:
+            pass  # it is over already
+        finally:
+            if begun is None:
+                self._under_way.remove(batch)
+                loop.call_soon(self._call_somebody)  # and until then whoever comes next is queued
+        if begun is not None:
+            resting.popleft().set_result(begun)
+        return True
 
     async def work(self) -> None:
         """Work off batches until cancelled; then nobody is left waiting."""
-        me = object()
-        batch: list[Waiting[C]] = []
         try:
             while True:
-                while (taken := self._next_batch()) is None:
-                    await self._rest()
-                batch = taken.waiting
-                self._under_way[me] = taken
+                batch = self._next_batch()
+                begun: Begun[C] | None = None
+                if batch is not None:
+                    self._under_way.append(batch)
+                elif (begun := await self._rest()) is None:
+                    continue
+                else:
+                    batch = begun.batch
                 try:
                     self._call_somebody()
-                    await self._work_off(batch)
+                    await (begun or self._work_off(batch.waiting))
+                except BaseException:
+                    _tell_that_it_is_closed(batch.waiting)
+                    raise
                 finally:
-                    del self._under_way[me]
+                    self._under_way.remove(batch)
         finally:
             self._refusal = "the watch is closed"
-            for waiting in (*batch, *self._queue):
-                if not waiting.future.done():
-                    waiting.future.set_exception(Unavailable("the watch was closed before the store answered"))
+            _tell_that_it_is_closed(self._queue)
             self._queue.clear()
 
-    async def _rest(self) -> None:
-        called = asyncio.get_running_loop().create_future()
+    async def _rest(self) -> Begun[C] | None:
+        """Wait for something to do, or to go on with."""
+        called: asyncio.Future[Begun[C] | None] = asyncio.get_running_loop().create_future()
         self._resting.append(called)
-        await called
+        try:
+            return await called
+        except asyncio.CancelledError:
+            begun = called.result() if called.done() and not called.cancelled() else None
+            if begun is not None:
+                begun.cancel()
+                self._under_way.remove(begun.batch)
+                _tell_that_it_is_closed(begun.batch.waiting)
+            raise
 
     def _call_somebody(self) -> None:
         """Have a loop that rests look at the queue, if there is something for it."""
@@ -238,7 +313,7 @@ class Batcher(Generic[C]):
     def _worth_it(self) -> bool:
         if not self._queue or not self._under_way:
             return bool(self._queue)
-        largest = max([batch.weight for batch in self._under_way.values()])
+        largest = max([batch.weight for batch in self._under_way])
         return self._waiting >= min(largest, BATCH_MOST)
 
     def _next_batch(self) -> Batch[C] | None:
@@ -253,7 +328,7 @@ class Batcher(Generic[C]):
                 break
             head.append(waiting)
         batch = Batch(head)
-        ahead = list(self._under_way.values())
+        ahead = self._under_way
         if any(map(batch.meets, ahead)):
             batch = Batch(list(takewhile(lambda one: not any(map(Batch([one]).meets, ahead)), head)))
             if not batch.waiting:
@@ -315,6 +390,12 @@ class Batcher(Generic[C]):
                 told = Unavailable(f"{error.message}; gave up after store_patience {self._pace.store_patience:g} s")
                 told.__cause__ = error
                 waiting.future.set_exception(told)
+
+
+def _tell_that_it_is_closed(left: Iterable[Waiting[C]]) -> None:
+    for waiting in left:
+        if not waiting.future.done():
+            waiting.future.set_exception(Unavailable("the watch was closed before the store answered"))
 
 
 async def _answer_of(single: asyncio.Future[list[object]]) -> object:

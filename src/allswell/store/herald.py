@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call, Hearer
 from allswell.store.reader import LoopReader
 
@@ -35,6 +37,7 @@ _LAZY_WAIT = 0.002
 """Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer: a thread that is woken at
 once takes the interpreter away from it."""
 _RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
+_WORK_COMES = Call(ready=True)
 
 
 class CarrierLost(Exception):
@@ -126,6 +129,23 @@ class Herald:
                 self._wake_later()
             else:
                 self._wake()
+
+    def announce_ahead(self, call: Call) -> Call:
+        """Tell others of work that is about to be committed, where they cannot look before it is.
+
+        What is still to be told when it is committed: all of it, where this would have taken time.
+        """
+        if not call.ready:
+            return call
+        ahead = self.take_along(_WORK_COMES)
+        if not ahead:
+            return call
+        if self._carrier.send_here(ahead):
+            return replace(call, ready=False)
+        with self._guard:
+            self._to_send = self._to_send.merged(ahead)
+            self._sent_at = 0.0  # it was not, after all
+        return call
 
     def take_along(self, call: Call) -> Call:
         """What a store is to send along with its commit, merged with what is still to be told; it counts as sent then.

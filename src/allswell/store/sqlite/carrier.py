@@ -48,13 +48,16 @@ class DatagramCarrier:
         self._socket: socket.socket | None = None
         self._name: str | None = None
         self._folder: int | None = None
-        self._nobody: int | None = None
-        """When the folder had last changed, as it was seen with no socket of another process in it."""
+        self._known: list[tuple[str, bytes]] = []
+        """The sockets of other processes, as they were last seen, and their addresses."""
+        self._known_at: int | None = None
+        """When the folder had last changed, as it was seen then."""
 
     def alone(self) -> bool:
         """Whether the folder is missing, or is as it was when nobody else was there."""
         try:
-            return os.stat(self._path).st_mtime_ns == self._nobody  # noqa: PTH116 - asked at every commit
+            changed = os.stat(self._path).st_mtime_ns  # noqa: PTH116 - asked at every commit
+            return changed == self._known_at and not self._known
         except FileNotFoundError:
             return True  # nobody has ever listened here
         except OSError:
@@ -82,7 +85,7 @@ class DatagramCarrier:
         except OSError:
             return  # nobody has ever listened here
         data = encode(call)
-        for name in others:
+        for name, _ in others:
             self._send_to(name, data)
 
     def send_here(self, call: Call) -> bool:
@@ -101,17 +104,22 @@ class DatagramCarrier:
         if len(others) > _FEW:
             return False
         data = encode(call)
-        for name in others:
-            self._post(sock, name, data)
+        for name, address in others:
+            self._post(sock, name, address, data)
         return True
 
-    def _others(self) -> list[str]:
-        # By plain strings: whoever waits elsewhere waits for this too.
-        changed = os.stat(self._path).st_mtime_ns  # noqa: PTH116
-        others = [name for name in os.listdir(self._path) if name != self._name and _NAME.fullmatch(name)]  # noqa: PTH208
-        # The file system's clock ticks: who comes within the same tick would not show.
-        self._nobody = None if others or time.time_ns() - changed < _TICKS else changed
-        return others
+    def _others(self) -> list[tuple[str, bytes]]:
+        """The sockets of other processes and their addresses; the folder is read only if it has changed."""
+        # By plain strings, and by the folder's descriptor if we have it: whoever waits elsewhere waits for this too.
+        folder = os.stat(self._path if self._folder is None else self._folder)  # noqa: PTH116
+        changed = folder.st_mtime_ns
+        if changed != self._known_at or not folder.st_nlink:  # without links it was removed, and there is a new one
+            names = os.listdir(self._path)  # noqa: PTH208
+            others = [name for name in names if name != self._name and _NAME.fullmatch(name)]
+            self._known = [(name, self._address(name)) for name in others]
+            # The file system's clock ticks: who comes within the same tick would not show.
+            self._known_at = None if time.time_ns() - changed < _TICKS else changed
+        return self._known
 
     def receive(self) -> Call:
         """All that waits in the queue, as one call."""
@@ -178,16 +186,16 @@ class DatagramCarrier:
         try:
             if self._folder is None:
                 self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._post(self._open_socket(), name, data)
+            self._post(self._open_socket(), name, self._address(name), data)
         except OSError:
             pass  # the folder is gone, and everybody with it
         finally:
             if self._name is None:
                 self._close_folder()  # the folder may be another one the next time
 
-    def _post(self, sock: socket.socket, name: str, data: bytes) -> None:
+    def _post(self, sock: socket.socket, name: str, address: bytes, data: bytes) -> None:
         try:
-            sock.sendto(data, self._address(name))
+            sock.sendto(data, address)
         except ConnectionRefusedError:
             with suppress(OSError):
                 (self.folder / name).unlink()  # its process is dead

@@ -74,7 +74,12 @@ class SqliteStore:
         self._answer_timeout = answer_timeout / 1_000
         self._backup_timeout = backup_timeout / 1_000
         self._writer = Writer(
-            self.path, self._clock, turn_timeout=turn_timeout, busy_timeout=busy_timeout, announce=self.announce
+            self.path,
+            self._clock,
+            turn_timeout=turn_timeout,
+            busy_timeout=busy_timeout,
+            announce=self.announce,
+            announce_ahead=self._announce_ahead,
         )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
         self._reader: sqlite3.Connection | None = None
@@ -137,6 +142,10 @@ class SqliteStore:
         herald = self._herald
         if herald is not None:
             herald.announce(call)
+
+    def _announce_ahead(self, call: Call) -> Call:
+        herald = self._herald
+        return call if herald is None else herald.announce_ahead(call)
 
     def hear(self, hearer: Hearer) -> None:
         """Hear the other processes on this machine."""

@@ -23,7 +23,7 @@ from allswell.errors import Unavailable
 
 _TAKE = LOCK_EX | LOCK_NB
 _PACE_NEXT = 0.0005
-_PACE_TURN = 0.0001
+_PACE_TURN = 0.00001
 """Seconds. Only one process at a time waits for `turn`, so it may ask more often."""
 
 
