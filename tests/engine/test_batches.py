@@ -121,6 +121,21 @@ def test_the_same_command_twice_in_one_batch_is_carried_out_once() -> None:
     play(scene, seed=IN_ORDER)
 
 
+def test_tasks_completed_together_are_completed_by_one_word_which_each_knows_again() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        await watch.submit_many([{"name": "a"}, {"name": "b"}])
+        leases = await watch.claim_many(2, agent="bob")
+        assert await watch.complete_many([(lease, None) for lease in leases]) == [None, None]
+        (ended,) = {(await watch.attempts(lease.task))[0].command for lease in leases}
+        again = [lease.completion("late", ended) for lease in leases]
+        assert await watch.engine.do_many(again) == [lease.task for lease in leases]
+        others = await watch.engine.do_many([lease.completion("late", CommandId("another")) for lease in leases])
+        assert all(isinstance(other, LeaseLost) for other in others)
+
+    play(scene)
+
+
 def test_a_hundred_commands_at_once_go_in_few_transactions() -> None:
     async def scene(stage: Stage) -> None:
         await stage.watch.submit("first")

@@ -105,7 +105,8 @@ async def perform(
             answers[place] = error
         except Exception as error:  # noqa: BLE001 - a bug in one decision must not take its neighbours along
             answers[place] = Bug(f"deciding {type(command).__name__} failed: {error!r}")
-    await book.write(tx)
+    if len(claims) < len(commands):
+        await book.write(tx)
     if claims:
         await hand_out(tx, book, claims, answers, habit)
     for place, earlier_place in repeated:

@@ -20,6 +20,8 @@ from allswell.domain.task import Attempt, Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
 
+_NOTHING = Changes()
+
 
 class News(msgspec.Struct):
     """What a commit means for others in this process: whom to wake."""
@@ -52,9 +54,7 @@ class Book:
         self.rows = rows
         self.cases: dict[TaskId, Case] = {}
         self.agents: dict[AgentId, Agent | None] = dict(rows.agents)
-        self.changes = Changes(at=now)
-        self._nothing = Changes(at=now)
-        """To compare with."""
+        self.changes = Changes()
         self.news = News()
         self._before: dict[TaskId, Case | None] = {}
         self._payloads: dict[TaskId, str] = {}
@@ -178,9 +178,9 @@ class Book:
         """Write what differs; what is decided later is compared with the rows as they then are."""
         stands = self._flush()
         changes = self.changes
-        if changes != self._nothing:
-            changes.cases = stands
-            self.changes = Changes(at=self.now)
+        if changes != _NOTHING:
+            changes.at, changes.cases = self.now, stands
+            self.changes = Changes()
             self.news.add(changes)
             await tx.write(changes)
 
@@ -201,11 +201,8 @@ class Book:
             self._flush_place(id_, before, after)
             if before.lease is not after.lease:
                 self._flush_lease(before, after)
-        # In one order, as new tasks are.
-        for name, row in sorted(self._services.items()):
-            (changes.services if name in self.rows.services else changes.new_services).append(row)
-            self.rows.services[name] = row
-        self._services.clear()
+        if self._services:
+            self._flush_services()
         for agent, record in self.agents.items():
             known = self.rows.agents.get(agent)
             if record is known:
@@ -222,6 +219,13 @@ class Book:
         if len(changes.new_agents) > 1:
             changes.new_agents.sort(key=_by_name)
         return stands
+
+    def _flush_services(self) -> None:
+        changes, known = self.changes, self.rows.services
+        for name, row in sorted(self._services.items()):  # in one order, as new tasks are
+            (changes.services if name in known else changes.new_services).append(row)
+            known[name] = row
+        self._services.clear()
 
     def _flush_new(self, id_: TaskId, case: Case) -> None:
         changes = self.changes

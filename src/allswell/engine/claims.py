@@ -41,7 +41,8 @@ async def hand_out(
 ) -> None:
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
-    claims = await _hand_over(tx, book, claims, answers, lambda claim: open_lanes(claim, lanes, services, book.now))
+    if any(claim.task is not None for _, claim in claims):
+        claims = await _hand_over(tx, book, claims, answers, lambda claim: open_lanes(claim, lanes, services, book.now))
     groups: dict[tuple[tuple[int, ...], tuple[RunId, ...]], list[tuple[int, Claim]]] = {}
     for place, claim in claims:
         answers[place] = []
@@ -54,7 +55,6 @@ async def hand_out(
             continue
         wanted = sum(claim.count for _, claim in members)
         agents = {claim.agent for _, claim in members}
-        await book.write(tx)  # or this pick would find what the last one handed out
         alone = members[0][1].agent if len(agents) == 1 else None
         picked = await tx.pick(among, wanted, alone, outside)
         barred = await _load_picked(tx, book, picked, bars=alone is None)
@@ -68,7 +68,7 @@ async def hand_out(
                 await book.write(tx)
                 more = [id_ for id_ in await tx.pick(among, missing, claim.agent, outside) if id_ not in book.cases]
                 _serve(book, claim, more, await _load_picked(tx, book, more, bars=False), given[place])
-    await book.write(tx)
+        await book.write(tx)  # or the next pick would find what this one has handed out
     for place, _ in claims:
         if given[place]:
             answers[place] = grants(book, given[place])

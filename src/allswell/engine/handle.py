@@ -16,7 +16,7 @@ from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, Fail, Keep, NewTask, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, DELEGATION_TIMEOUT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
@@ -215,10 +215,10 @@ class Lease:
             self.over = True
         return answer
 
-    def completion(self, result: object) -> Complete:
+    def completion(self, result: object, command: CommandId) -> Complete:
         """The command that says the task is done."""
         said = "null" if result is None else to_json(result, "result")
-        return Complete(self._ids.command(), self.task, self.token, self.agent, said)
+        return Complete(command, self.task, self.token, self.agent, said)
 
     def ended(self, answer: object) -> AllswellError | None:
         """Take note of the answer to a command that ends the attempt."""
@@ -231,7 +231,7 @@ class Lease:
 
     async def complete(self, result: object = None) -> None:
         """The task is done."""
-        await self._end(self.completion(result))
+        await self._end(self.completion(result, self._ids.command()))
 
     async def fail(
         self,

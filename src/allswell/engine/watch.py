@@ -291,7 +291,8 @@ class Watch:
 
     async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
-        commands = [lease.completion(result) for lease, result in done]
+        command = self._ids.command()  # one word about many tasks: each knows it again by its own lease
+        commands = [lease.completion(result, command) for lease, result in done]
         answers = await self.engine.do_many(commands)
         return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, state
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
-from allswell.domain.task import Bar, Wait
+from allswell.domain.task import Bar, Record, Wait
 from allswell.errors import Bug
-from allswell.store.port import Changes, Kind, TaskFilter, Transaction, Wanted
-from allswell.testing.conformance.rows import lease, ready, task
+from allswell.store.port import Changes, Conflict, Kind, TaskFilter, Transaction, Wanted
+from allswell.testing.conformance.rows import attempt, lease, ready, task
 from tests.store.sqlite.scene import opened, put
 
 
@@ -63,6 +63,38 @@ def test_many_leases_that_change_alike_are_each_fenced(tmp_path: Path) -> None:
             await put(store, Changes(drop_leases=[(id_, Token(1)) for id_ in tasks[22:39]]))
             rows = await store.view_tasks(TaskFilter())
             assert [row.lease for row in rows] == [*renewed, *noted, *[None] * 17, held[39]]
+
+    asyncio.run(main())
+
+
+def test_many_tasks_that_end_alike_are_each_changed(tmp_path: Path) -> None:
+    """What was said of many at once is written by one statement; what differs among them stays with its own."""
+    tasks = [task(f"t_{number:03d}") for number in range(30)]
+    ids = [one.id for one in tasks]
+    record = Record(token=Token(1), reason="completed", ended_by=CommandId("c"))
+    over = [replace(one, state="done", ended_at=Millis(9), record=record) for one in tasks]
+    other = replace(over[12], record=replace(record, reason="in its own way"))
+    ended = [attempt(id_) for id_ in ids]
+    results = ["null"] * 20 + [str(number) for number in range(20, 30)]
+    changed = [*over[:12], other, *over[13:]]
+    kept = [*ended[:7], *ended[8:]]  # one of them had no attempt that ended
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            await put(store, Changes(new_tasks=[(one, "null") for one in tasks]))
+            with pytest.raises(Conflict, match="insert_task"):
+                await put(
+                    store,
+                    Changes(new_tasks=[(task(f"u_{number}"), "null") for number in range(9)] + [(tasks[3], "null")]),
+                )
+            missing = replace(over[0], id=TaskId("t_none"))
+            with pytest.raises(Bug, match="update_task was to change 31 rows and changed 30"):
+                await put(store, Changes(tasks=[(one, "null") for one in (*over, missing)]))
+            await put(store, Changes(tasks=[*zip(changed, results, strict=True)], new_attempts=kept))
+        async with opened(tmp_path / "x.db") as store:
+            assert [row.task for row in await store.view_tasks(TaskFilter())] == changed
+            assert [(await store.view_payload(id_))[1] for id_ in ids] == results
+            assert [one for id_ in ids for one in await store.view_attempts(id_)] == kept
 
     asyncio.run(main())
 

@@ -25,12 +25,15 @@ FEW = 4
 """So many rows at most are changed one by one, though they are alike: reading a list costs something too."""
 _ABSENT = r"NULLIF\(\?, (?:-1|'')\)"
 _VALUES = re.compile(rf"VALUES (\((?:[?,\s]|{_ABSENT}|coalesce\({_ABSENT}, '[^']*'\))+\))")
-_TASK = re.compile(r"\btask = \?$")
+_TASK = re.compile(r"\b(task|id) = \?$")
 _TASK_VALUE = re.compile(r"VALUES \((.*), \?\)$", re.DOTALL)
 
 
 def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
     """Insert rows by a statement that is written for one."""
+    if len(given) == 1:
+        connection.execute(SQL[name], given[0])
+        return
     start, left = 0, len(given)
     while left:
         size = min(MOST, 1 << (left.bit_length() - 1))
@@ -81,7 +84,7 @@ def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
 
 @cache
 def _listed(name: str) -> str:
-    return _TASK.sub("task IN (SELECT value FROM json_each(?))", SQL[name])
+    return _TASK.sub(r"\1 IN (SELECT value FROM json_each(?))", SQL[name])
 
 
 @cache

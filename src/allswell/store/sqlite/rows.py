@@ -8,7 +8,7 @@ a copy of every text that it is given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -53,10 +53,9 @@ def text(value: object) -> str:
     return _encoder.encode(value).decode()
 
 
-def new_task(task: Task, payload: str) -> Row:
-    """A task as `insert_task` takes it."""
-    return (
-        task.id,
+def new_task(task: Task, payload: str) -> tuple[Row, TaskId]:
+    """A task as `insert_task` takes it: what is often the same for many, and its id."""
+    values = (
         task.name,
         task.run or -1,
         task.role or -1,
@@ -70,6 +69,7 @@ def new_task(task: Task, payload: str) -> Row:
         rank_of(task),
         -1 if payload == "null" else payload,
     )
+    return values, task.id
 
 
 def recorded(made: Finished) -> Row:
@@ -90,7 +90,7 @@ def recorded(made: Finished) -> Row:
         rank_of(task),
         made.payload,
         made.result,
-        _kept_attempt(made.attempt),
+        text(_kept_attempt(made.attempt)),
     )
 
 
@@ -99,11 +99,28 @@ def recording(held: Lease, decided: Recorded) -> Row:
     return (held.task, held.token, decided.at, text((decided.event,)), *recorded(decided.made))
 
 
-def task_update(task: Task, result: str | None, attempt: Attempt | None) -> Row:
-    """A task as `update_task` takes it, with its first attempt if that has just ended."""
-    ended_at = -1 if task.ended_at is None else task.ended_at
-    kept = "" if attempt is None else _kept_attempt(attempt)
-    return (task.state, ended_at, text(task.record), result or "", kept, task.id)
+def task_updates(
+    tasks: Iterable[tuple[Task, str | None]], attempts: Mapping[TaskId, Attempt]
+) -> list[tuple[Row, TaskId]]:
+    """Tasks as `update_task` takes them, with first attempts that have just ended: what many share, and the task.
+
+    What was said of many tasks at once has left the same record in each, and is spelled once.
+    """
+    updates: list[tuple[Row, TaskId]] = []
+    record, record_text = _RECORD, _EMPTY
+    ended, ended_text = None, ""
+    for task, result in tasks:
+        if task.record != record:
+            record = task.record
+            record_text = text(record)
+        attempt = attempts.get(task.id)
+        kept = None if attempt is None else _kept_attempt(attempt)
+        if kept != ended:
+            ended = kept
+            ended_text = "" if kept is None else text(kept)
+        ended_at = -1 if task.ended_at is None else task.ended_at
+        updates.append(((task.state, ended_at, record_text, result or "", ended_text), task.id))
+    return updates
 
 
 def new_lease(lease: Lease, due: int) -> tuple[Row, TaskId]:
@@ -203,9 +220,9 @@ def lane(row: Row) -> Lane:
     return Lane(row[0], row[1], _names.decode(row[2]))
 
 
-def _kept_attempt(ended: Attempt) -> str:
-    """A first attempt as its task's row keeps it."""
-    return text((ended.agent, ended.granted_at, ended.ended_at, ended.outcome, ended.command, ended.detail))
+def _kept_attempt(ended: Attempt) -> Row:
+    """A first attempt as its task's row keeps it, in JSON."""
+    return (ended.agent, ended.granted_at, ended.ended_at, ended.outcome, ended.command, ended.detail)
 
 
 def first_attempt(row: Row) -> Attempt:

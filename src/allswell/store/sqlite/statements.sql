@@ -211,9 +211,9 @@ UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, comm
 
 -- name: insert_task
 -- A new task with its payload.
-INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
-VALUES (?, ?, NULLIF(?, -1), coalesce(NULLIF(?, -1), ''), ?, ?, coalesce(NULLIF(?, -1), 'open'), ?, NULLIF(?, -1),
-        coalesce(NULLIF(?, -1), '{}'), coalesce(NULLIF(?, -1), '{}'), ?, coalesce(NULLIF(?, -1), 'null'));
+INSERT INTO task (name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload, id)
+VALUES (?, NULLIF(?, -1), coalesce(NULLIF(?, -1), ''), ?, ?, coalesce(NULLIF(?, -1), 'open'), ?, NULLIF(?, -1),
+        coalesce(NULLIF(?, -1), '{}'), coalesce(NULLIF(?, -1), '{}'), ?, coalesce(NULLIF(?, -1), 'null'), ?);
 
 -- name: insert_recorded
 -- A task that is finished as it is made, with its result and its one attempt.

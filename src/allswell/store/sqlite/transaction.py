@@ -7,7 +7,7 @@ what was read once stays true until this transaction changes it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import merge
 from itertools import filterfalse, islice
 
@@ -180,8 +180,7 @@ class SqliteTransaction:
         if changes.leases:
             self._change_alike("update_lease", list(map(rows.lease_update, changes.leases)))
         if changes.tasks:
-            given = [rows.task_update(task, result, kept.get(task.id)) for task, result in changes.tasks]
-            self._update("update_task", given)
+            self._change_alike("update_task", rows.task_updates(changes.tasks, kept))
         if changes.runs:
             self._update("update_run", list(map(rows.run_update, changes.runs)))
         if changes.questions:
@@ -214,7 +213,8 @@ class SqliteTransaction:
         if changes.new_runs or changes.new_services or changes.new_agents:
             self._add_around(changes)
         if changes.new_tasks:
-            self._insert_first("insert_task", [rows.new_task(task, payload) for task, payload in changes.new_tasks])
+            new = [rows.new_task(task, payload) for task, payload in changes.new_tasks]
+            self._insert_first("insert_task", new, bulk.insert_alike)
         if changes.recorded:
             self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
@@ -360,10 +360,15 @@ class SqliteTransaction:
     def _insert(self, statement: str, given: list[Row]) -> None:
         bulk.insert(self._connection, statement, given)
 
-    def _insert_first(self, statement: str, given: list[Row]) -> None:
+    def _insert_first(
+        self,
+        statement: str,
+        given: list[Row],
+        insert: Callable[[sqlite3.Connection, str, list[Row]], None] = bulk.insert,
+    ) -> None:
         """Rows that no lock could stand for, so that their being there already is nobody's fault."""
         try:
-            self._insert(statement, given)
+            insert(self._connection, statement, given)
         except sqlite3.IntegrityError as error:
             raise Conflict(f"{statement}: one of these rows exists already") from error
 
