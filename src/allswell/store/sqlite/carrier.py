@@ -57,11 +57,11 @@ class DatagramCarrier:
         """Whether the folder is missing, or is as it was when nobody else was there."""
         try:
             changed = os.stat(self._path).st_mtime_ns  # noqa: PTH116 - asked at every commit
-            return changed == self._known_at and not self._known
         except FileNotFoundError:
             return True  # nobody has ever listened here
         except OSError:
             return False
+        return changed == self._known_at and not self._known
 
     def open(self, *, hearing: bool) -> None:
         """Make a socket and, with `hearing`, give it a name."""
