@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 _URGENT_GAP = 0.005
 _LAZY_GAP = 0.05
 """Seconds between two calls of this process: at once when it was quiet, and a flood becomes a trickle."""
-_LAZY_WAIT = 0.002
-"""Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer: a thread that is woken at
-once takes the interpreter away from it."""
+_LAZY_WAIT = 0.005
+"""Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer, and until those who were told
+of something urgent have looked: a thread that is woken at once takes the interpreter away from it."""
 _RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
 _WORK_COMES = Call(ready=True)
 
@@ -113,22 +113,24 @@ class Herald:
 
     def announce(self, call: Call) -> None:
         """Tell other processes; returns at once, and merges with what is still to be told."""
-        if not call or self._carrier.alone():
-            return  # to wake a thread for nobody would cost the caller more than its own write
-        if taken := self.take_along(call):
-            if self._carrier.send_here(taken):
-                return
-            call = taken
+        if not call:
+            return
+        if not call.urgent:
+            self._announce_later(call)
+        elif not self._carrier.alone():  # to wake a thread for nobody would cost the caller more than its own write
+            taken = self.take_along(call)
+            if not taken or not self._carrier.send_here(taken):
+                self._leave_to_the_thread(taken or call, again=bool(taken))
+
+    def _leave_to_the_thread(self, call: Call, *, again: bool = False) -> None:
+        """Have it told by the thread; `again` if it counts as sent and was not, after all."""
         with self._guard:
             if self._closing:
                 return
             self._to_send = self._to_send.merged(call)
-            if taken:
-                self._sent_at = 0.0  # it was not, after all
-            if not self._to_send.urgent:
-                self._wake_later()
-            else:
-                self._wake()
+            if again:
+                self._sent_at = 0.0
+            self._wake()
 
     def announce_ahead(self, call: Call) -> Call:
         """Tell others of work that is about to be committed, where they cannot look before it is.
@@ -142,9 +144,9 @@ class Herald:
             return call
         if self._carrier.send_here(ahead):
             return replace(call, ready=False)
-        with self._guard:
+        with self._guard:  # it is announced when it is committed
             self._to_send = self._to_send.merged(ahead)
-            self._sent_at = 0.0  # it was not, after all
+            self._sent_at = 0.0
         return call
 
     def take_along(self, call: Call) -> Call:
@@ -171,21 +173,27 @@ class Herald:
             self._hearer, self._loop = hearer, loop
             self._wake()
 
-    def _wake_later(self) -> None:
-        """Make the thread look a little later; at once where there is no loop to remind us. The guard is held."""
-        if self._deferred:
-            return
+    def _announce_later(self, call: Call) -> None:
+        """Have the thread told a little later, of all that comes until then; at once where no loop can remind us."""
+        with self._guard:
+            if self._closing:
+                return
+            self._to_send = self._to_send.merged(call)
+            if self._deferred:
+                return
+            self._deferred = True
         try:
             asyncio.get_running_loop().call_later(_LAZY_WAIT, self._wake_at_last)
         except RuntimeError:
-            self._wake()
-        else:
-            self._deferred = True
+            self._wake_at_last()
 
     def _wake_at_last(self) -> None:
+        alone = self._carrier.alone()
         with self._guard:
             self._deferred = False
-            if not self._closing:
+            if alone:
+                self._to_send = NOTHING
+            elif self._to_send and not self._closing:
                 self._wake()
 
     async def close(self, timeout: float) -> None:
@@ -194,7 +202,7 @@ class Herald:
             self._closing = True
             self._hearer = self._loop = None
             thread = self._thread
-            if thread is None and not self._to_send:
+            if thread is None and (not self._to_send or self._carrier.alone()):
                 return
             self._wake()
             thread = self._thread
