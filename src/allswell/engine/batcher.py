@@ -19,16 +19,17 @@ batch. Then so many loops work off one queue, and three rules keep what one loop
 A command that comes when nothing else is to be done is begun by whoever brings it, in its own step of the event loop:
 to call a loop that rests, and to be called back by it, takes two rounds of the event loop for nothing. If the store
 answers at once (`store/thread.py`), all is over before the caller even waits. If it does not, a loop that rests takes
-over what was begun. A caller that comes back in the same round is queued, so that nobody keeps the event loop for
-itself, however fast the store is.
+over what was begun; it counts as the running task from the start, so that whatever is bound to a task (a timeout) is
+bound to that one. A caller that comes back in the same round is queued, so that nobody keeps the event loop for itself,
+however fast the store is.
 """
 
 from __future__ import annotations
 
 import asyncio
+from asyncio.tasks import _enter_task, _leave_task  # as "Extending asyncio" says
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
@@ -168,10 +169,28 @@ class Begun(Generic[C]):
         except StopIteration:
             return
 
-    def cancel(self) -> None:
-        """Nobody goes on with it."""
-        with suppress(asyncio.CancelledError, StopIteration):
-            self._work.throw(asyncio.CancelledError())
+
+class Resting(Generic[C]):
+    """A loop that has nothing to do, and by what it is called."""
+
+    __slots__ = ("called", "task")
+
+    def __init__(self, task: asyncio.Task[Any], called: asyncio.Future[Begun[C] | None]) -> None:
+        self.task = task
+        self.called = called
+
+    def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> object:
+        """Begin on something as if the loop itself did; what it waits for, or `StopIteration` if it is over."""
+        caller = asyncio.current_task(loop)
+        if caller is not None:
+            _leave_task(loop, caller)
+        _enter_task(loop, self.task)
+        try:
+            return work.send(None)
+        finally:
+            _leave_task(loop, self.task)
+            if caller is not None:
+                _enter_task(loop, caller)
 
 
 class Batcher(Generic[C]):
@@ -199,7 +218,7 @@ class Batcher(Generic[C]):
         self._waiting = 0
         """What the queue weighs."""
         self._under_way: list[Batch[C]] = []
-        self._resting: deque[asyncio.Future[Begun[C] | None]] = deque()
+        self._resting: deque[Resting[C]] = deque()
         """Loops that have nothing to do."""
         self._refusal: str | None = "the watch is not open"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -243,24 +262,26 @@ class Batcher(Generic[C]):
         if self._under_way or len(self._queue) > 1 or getattr(loop, "_ready", True):
             return False
         resting = self._resting
-        while resting and resting[0].done():
+        while resting and resting[0].called.done():
             resting.popleft()
         batch = self._next_batch() if resting else None
         if batch is None:
             return False
+        one = resting.popleft()
         self._under_way.append(batch)
         work = self._work_off(batch.waiting)
         begun: Begun[C] | None = None
         try:
-            begun = Begun(batch, work, work.send(None))
+            begun = Begun(batch, work, one.begin(loop, work))
         except StopIteration:
             pass  # it is over already
         finally:
             if begun is None:
                 self._under_way.remove(batch)
+                resting.appendleft(one)
                 loop.call_soon(self._call_somebody)  # and until then whoever comes next is queued
         if begun is not None:
-            resting.popleft().set_result(begun)
+            one.called.set_result(begun)
         return True
 
     async def work(self) -> None:
@@ -290,24 +311,27 @@ class Batcher(Generic[C]):
 
     async def _rest(self) -> Begun[C] | None:
         """Wait for something to do, or to go on with."""
+        task = asyncio.current_task()
+        if task is None:
+            raise Bug("a batcher's loop is a task")
         called: asyncio.Future[Begun[C] | None] = asyncio.get_running_loop().create_future()
-        self._resting.append(called)
+        self._resting.append(Resting(task, called))
         try:
             return await called
         except asyncio.CancelledError:
             begun = called.result() if called.done() and not called.cancelled() else None
-            if begun is not None:
-                begun.cancel()
-                self._under_way.remove(begun.batch)
-                _tell_that_it_is_closed(begun.batch.waiting)
-            raise
+            if begun is None:
+                raise
+            task.uncancel()
+            task.cancel()  # again, where the work waits: it may have something to clear away
+            return begun
 
     def _call_somebody(self) -> None:
         """Have a loop that rests look at the queue, if there is something for it."""
         while self._resting and self._worth_it():
-            called = self._resting.popleft()
-            if not called.done():
-                called.set_result(None)
+            one = self._resting.popleft()
+            if not one.called.done():
+                one.called.set_result(None)
                 return
 
     def _worth_it(self) -> bool:

@@ -34,8 +34,8 @@ _URGENT_GAP = 0.005
 _LAZY_GAP = 0.05
 """Seconds between two calls of this process: at once when it was quiet, and a flood becomes a trickle."""
 _LAZY_WAIT = 0.005
-"""Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer, and until those who were told
-of something urgent have looked: a thread that is woken at once takes the interpreter away from it."""
+"""Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer, and those who were told of
+something urgent have looked: a thread that is woken at once takes the interpreter away from it."""
 _RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
 _WORK_COMES = Call(ready=True)
 

@@ -16,11 +16,11 @@ from unittest.mock import patch
 import pytest
 
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call
-from allswell.store.herald import CarrierLost
+from allswell.store.herald import CarrierLost, Herald
 from allswell.store.port import Transaction
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite.carrier import DatagramCarrier
-from tests.store.sqlite.scene import opened
+from tests.store.sqlite.scene import opened, plain
 
 HEARING = """
 import asyncio, sys
@@ -264,6 +264,128 @@ def test_what_is_committed_is_told_when_it_is_and_only_then(tmp_path: Path) -> N
             await until(lambda: calls == [Call(ready=True)])
             await store.transact(lazy)
             await until(lambda: calls == [Call(ready=True), Call(journal=True)])
+
+    asyncio.run(main())
+
+
+def test_whoever_hears_of_work_finds_it_although_it_is_told_before_the_commit(tmp_path: Path) -> None:
+    """They have to wait for the turn of the one who told them; so what they are told of is there."""
+    told: list[Call] = []
+    found: list[tuple[int, int]] = []
+    send_here = DatagramCarrier.send_here
+
+    def note(self: DatagramCarrier, call: Call) -> bool:
+        told.append(call)
+        return send_here(self, call)
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store, opened(tmp_path / "x.db") as other:
+            await heard_by(store)
+            looks: list[asyncio.Task[None]] = []
+
+            async def look(expected: int) -> None:
+                picked = await other.transact(lambda tx: tx.pick([1], 1_000, None))
+                found.append((expected, len(picked)))
+
+            other.hear(lambda call: looks.append(asyncio.create_task(look(len(told)))) if call.ready else None)
+            await until(lambda: bool(looks))
+            for number in range(20):
+
+                async def work(tx: Transaction, number: int = number) -> None:
+                    changes = plain([f"t_{number:02d}"])
+                    changes.at = await tx.now()
+                    await tx.write(changes)
+                    tx.tell(Call(ready=True))
+
+                await asyncio.sleep(0.006)  # what is told sooner is left to the herald
+                await store.transact(work)
+                await until(lambda number=number: len(looks) > number + 1)  # type: ignore[misc]
+                await asyncio.gather(*looks)
+
+    with patch.object(DatagramCarrier, "send_here", note):
+        asyncio.run(main())
+    assert told == [Call(ready=True)] * 20
+    assert found == [(number, number) for number in range(21)]
+
+
+def test_what_others_would_look_for_too_soon_is_told_when_it_is_committed(tmp_path: Path) -> None:
+    telling, hearing = Herald(open_carrier(tmp_path / "x.db"), "telling"), open_carrier(tmp_path / "x.db")
+    assert telling.announce_ahead(Call(ready=True, journal=True, due=7)) == Call(journal=True, due=7)
+    assert hearing.receive() == Call(ready=True)
+    assert telling.announce_ahead(Call(ready=True)) == Call(ready=True), "others were told a moment ago"
+    assert telling.announce_ahead(Call(spreads=True)) == Call(spreads=True)
+    assert hearing.receive() == NOTHING
+    for carrier in (telling._carrier, hearing):
+        carrier.close()
+
+
+def test_calls_are_read_by_the_hearers_own_loop(tmp_path: Path) -> None:
+    """Not by a thread, which would have to wake the loop in its turn."""
+    read: list[str] = []
+    receive = DatagramCarrier.receive
+
+    def note(self: DatagramCarrier) -> Call:
+        read.append(threading.current_thread().name)
+        return receive(self)
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store, opened(tmp_path / "x.db") as other:
+            calls = await heard_by(store)
+            other.announce(Call(ready=True))
+            await until(lambda: calls == [Call(ready=True)])
+
+    with patch.object(DatagramCarrier, "receive", note):
+        asyncio.run(main())
+    assert {*read} == {threading.main_thread().name}
+
+
+def test_hearing_leaves_no_file_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            await heard_by(store)
+
+    def open_files() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    asyncio.run(main())
+    before = open_files()
+    asyncio.run(main())
+    assert open_files() == before
+
+
+def test_a_hearer_in_another_loop_takes_over(tmp_path: Path) -> None:
+    herald = Herald(DatagramCarrier(tmp_path / "x.db"), "herald")
+    calls: list[Call] = []
+
+    async def hear() -> None:
+        calls.clear()
+        herald.hear(calls.append)
+        await until(lambda: LOOK_AGAIN in calls)
+
+    async def hear_and_close() -> None:
+        await hear()
+        telling = open_carrier(tmp_path / "x.db", hearing=False)
+        telling.send(Call(ready=True))
+        telling.close()
+        await until(lambda: Call(ready=True) in calls)
+        await herald.close(20)
+
+    asyncio.run(hear())
+    asyncio.run(hear_and_close())
+
+
+def test_a_forked_child_does_not_keep_what_the_loop_reads_from(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as store:
+            await heard_by(store)
+            assert store._herald is not None
+            reader = store._herald._reader
+            assert reader is not None
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if reader._file is None else 1)
+            assert os.waitpid(child, 0)[1] == 0  # noqa: ASYNC222 - it ends at once
+            assert reader._file is not None
 
     asyncio.run(main())
 
