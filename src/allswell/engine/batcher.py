@@ -123,7 +123,7 @@ class Batch(Generic[C]):
 
     def __init__(self, waiting: list[Waiting[C]]) -> None:
         self.waiting = waiting
-        self.weight = sum([one.weight for one in waiting])
+        self.weight = waiting[0].weight if len(waiting) == 1 else sum([one.weight for one in waiting])
         self._named: Named | None = None
 
     def meets(self, other: Batch[C]) -> bool:
@@ -275,7 +275,7 @@ class Batcher(Generic[C]):
 
         while batch := [waiting for waiting in batch if not waiting.future.done()]:
             try:
-                performed = await self._perform([command for waiting in batch for command in waiting.commands], wait)
+                performed = await self._perform(_commands_of(batch), wait)
             except Unavailable as error:
                 await wait(error)
                 continue
@@ -315,6 +315,12 @@ class Batcher(Generic[C]):
                 told = Unavailable(f"{error.message}; gave up after store_patience {self._pace.store_patience:g} s")
                 told.__cause__ = error
                 waiting.future.set_exception(told)
+
+
+def _commands_of(batch: list[Waiting[C]]) -> Sequence[C]:
+    if len(batch) == 1:
+        return batch[0].commands
+    return [command for waiting in batch for command in waiting.commands]
 
 
 async def _answer_of(single: asyncio.Future[list[object]]) -> object:
