@@ -19,6 +19,7 @@ RUN_ROLE = "run"
 """The role of commands under watch, which run where they were started; whoever started one can resume it."""
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
+_READY = State.READY
 
 
 def check_claim(claim: Claim) -> None:
@@ -50,7 +51,7 @@ def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
     task = case.task
     out = Outcome(case)
     limit = task.spec.limit_at
-    if state(case) is not State.READY or (limit is not None and limit <= now):
+    if state(case) is not _READY or (limit is not None and limit <= now):
         return out
     policy = task.spec.policy
     deadline = now + task.timeout

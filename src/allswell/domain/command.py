@@ -7,7 +7,7 @@ Check-ins have none: repeating one is harmless. Of a service's commands the last
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, final
 
 import msgspec
 
@@ -48,6 +48,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
     tasks: tuple[NewTask, ...]
 
 
+@final
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """Give this agent up to `count` tasks it may hold; `length` is how often it promises to renew."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from allswell.domain.answer import cancel
 from allswell.domain.case import Case, Outcome, state
-from allswell.domain.command import Cancel, HolderCommand
+from allswell.domain.command import Cancel, HolderCommand, Word
 from allswell.domain.hold import hold
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import MOVES
@@ -22,12 +22,12 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 def decide(case: Case, command: HolderCommand | Cancel | Tick, now: Millis, draw: float) -> Outcome:
     """The outcome of one command on one task: a function of its arguments and of nothing else."""
-    if isinstance(command, Tick):
-        out = tick(case, now)
-    elif isinstance(command, Cancel):
-        out = cancel(case, command, now)
-    else:
+    if isinstance(command, Word):
         out = hold(case, command, now, draw)
+    elif isinstance(command, Tick):
+        out = tick(case, now)
+    else:
+        out = cancel(case, command, now)
     return held_to_table(case, out)
 
 

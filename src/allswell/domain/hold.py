@@ -40,6 +40,7 @@ from allswell.errors import LeaseLost, Refused
 
 NOTE_MAX = 16_384
 QUESTION_MAX = 16_384
+_DONE = State.DONE
 
 
 class Orders(msgspec.Struct, frozen=True, gc=False):
@@ -93,25 +94,38 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
 def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcome:
     """Decide a holder's word on its task."""
     out = Outcome(case, answer=case.task.id)
-    record = case.task.record
-    if isinstance(command, Ask) and record.asked_by == command.id:
-        out.answer = question_id(case.task.id, record.questions)
-        return out
-    if isinstance(command, Keep):
-        return _keep(out, command)
+    if not isinstance(command, Complete):  # most words are, and what something is, is told sooner than what it is not
+        record = case.task.record
+        if isinstance(command, Ask) and record.asked_by == command.id:
+            out.answer = question_id(case.task.id, record.questions)
+            return out
+        if isinstance(command, Keep):
+            return _keep(out, command)
     lease = case.lease
     if lease is not None and now >= ends_at(lease) and lease.agent == command.agent:
         out = tick(case, now)
         lease = out.case.lease
     if lease is None or lease.token != command.token or lease.agent != command.agent:
         return _too_late(out, command)
+    _carry_out(out, lease, command, now, draw)
+    return out
+
+
+def _carry_out(
+    out: Outcome,
+    lease: Lease,
+    command: Complete | Fail | Release | Recover | EndIdle | Ask | Delegate,
+    now: Millis,
+    draw: float,
+) -> None:
+    """What the holder of the task says, done."""
     match command:
         case Complete():
             check_text(command.result, "result")
             told = {"elapsed_ms": now - lease.granted_at}
-            end_task(out, State.DONE, "completed", now, command=command.id)
+            end_task(out, _DONE, "completed", now, command=command.id)
             out.result = command.result
-            task = case.task
+            task = out.case.task
             out.events.append(Event("task_completed", task.id, task.run, lease.agent, lease.token, told))
         case Fail():
             check_text(command.failure.message, "message", NOTE_MAX)
@@ -119,10 +133,10 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
         case Release():
             check_text(command.reason, "reason", NOTE_MAX)
             _give_back(out, command, now)
-            out.events.append(event(case.task, "task_returned", lease, reason=command.reason))
+            out.events.append(event(out.case.task, "task_returned", lease, reason=command.reason))
         case Recover() | EndIdle():
             _take_back(out, lease, command, now)
-            return out
+            return
         case Ask():
             _ask(out, lease, command, now)
         case Delegate():
@@ -131,7 +145,6 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             assert_never(command)
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
-    return out
 
 
 def _give_back(out: Outcome, command: Release, now: Millis) -> None:

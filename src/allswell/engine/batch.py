@@ -25,6 +25,7 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Complete,
     Delegate,
     EndRun,
     Fail,
@@ -48,9 +49,9 @@ from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
 from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
-from allswell.domain.task import Origin, Task, rank_of
+from allswell.domain.task import Origin, Task
 from allswell.engine.book import Book, News
-from allswell.engine.claims import Granted, grants, hand_out
+from allswell.engine.claims import Granted, given_before, grants, hand_out
 from allswell.engine.habit import Habit
 from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
@@ -74,7 +75,7 @@ async def perform(
     """Decide a batch; the answers, or the errors, in the order of the commands. `careful`: it may have been done."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
-    payloads = [id_ for tasks in claimed_before.values() for id_ in tasks]
+    payloads = [id_ for tasks in claimed_before.values() for id_ in tasks] if claimed_before else []
     now, rows = await plan.take(tx, payloads, lambda: habit.likely(commands), careful=careful)
     book = Book(rows, now)
     await _read_more(tx, commands, book)
@@ -84,16 +85,9 @@ async def perform(
     repeated: list[tuple[int, int]] = []  # claims that came twice in this batch: where, and where the first stands
     for place, command in enumerate(commands):
         try:
-            if isinstance(command, Claim):
+            if type(command) is Claim:
                 check_claim(command)
-                known = [book.cases[id_] for id_ in claimed_before.get(command.id, ()) if id_ in book.cases]
-                earlier = [
-                    case
-                    for case in known
-                    if case.lease is not None and case.lease.command == command.id and case.lease.agent == command.agent
-                ]
-                if earlier:
-                    earlier.sort(key=lambda case: (rank_of(case.task), case.task.id))
+                if claimed_before and (earlier := given_before(book, command, claimed_before.get(command.id, ()))):
                     answers[place] = grants(book, earlier)
                 elif command.id != NO_COMMAND and first.setdefault(command.id, place) != place:
                     repeated.append((place, first[command.id]))
@@ -121,7 +115,9 @@ async def _read_more(tx: Transaction, commands: Commands, book: Book) -> None:
     """
     past = []
     rows, cases = book.rows, book.cases
-    asked = [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
+    asked: list[QuestionId] = []
+    if rows.services:
+        asked += [id_ for row in rows.services.values() if (id_ := open_question(row)) is not None]
     for command in commands:
         if isinstance(command, Word):
             if (case := cases.get(command.task)) is None:
@@ -141,7 +137,7 @@ async def _read_more(tx: Transaction, commands: Commands, book: Book) -> None:
 
 async def _claimed_before(tx: Transaction, commands: Commands, plan: Plan) -> dict[str, Sequence[TaskId]]:
     found: dict[str, Sequence[TaskId]] = {}
-    named = [command.id for command in commands if isinstance(command, Claim) and command.id != NO_COMMAND]
+    named = [command.id for command in commands if type(command) is Claim and command.id != NO_COMMAND]
     for id_ in ordered(named):
         tasks = await tx.find_claimed(id_)
         if tasks:
@@ -181,7 +177,8 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
 
 def _decide_held(book: Book, command: HolderCommand, lanes: Lanes, draw: Callable[[], float]) -> object:
     task = command.task
-    if isinstance(command, Delegate) and (known := book.cases.get(command.request.id)) is not None:
+    done = isinstance(command, Complete)
+    if not done and isinstance(command, Delegate) and (known := book.cases.get(command.request.id)) is not None:
         return _delegated_before(known, command)
     case = book.cases.get(task)
     if case is None:
@@ -191,7 +188,7 @@ def _decide_held(book: Book, command: HolderCommand, lanes: Lanes, draw: Callabl
     past = None if lease is not None and lease.token == command.token else book.ended(task, command.token)
     if agent is not case.agent or past is not case.past:
         case = replace(case, agent=agent, past=past)
-    chance = draw() if isinstance(command, Fail) else 0.0
+    chance = draw() if not done and isinstance(command, Fail) else 0.0
     out = decide(case, command, book.now, chance)
     made = None
     if out.request is not None:

@@ -27,13 +27,13 @@ however fast the store is.
 from __future__ import annotations
 
 import asyncio
-from asyncio.tasks import _enter_task, _leave_task  # as "Extending asyncio" says
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from allswell.engine.batch import Performed
+from allswell.engine.begun import Begun, Resting
 from allswell.engine.book import News
 from allswell.engine.named import Named
 from allswell.engine.pace import Pace
@@ -131,7 +131,7 @@ class Batch(Generic[C]):
 
     def __init__(self, waiting: list[Waiting[C]]) -> None:
         self.waiting = waiting
-        self.weight = sum([one.weight for one in waiting])
+        self.weight = waiting[0].weight if len(waiting) == 1 else sum([one.weight for one in waiting])
         self._named: Named | None = None
 
     def meets(self, other: Batch[C]) -> bool:
@@ -143,54 +143,6 @@ class Batch(Generic[C]):
         if self._named is None:
             self._named = Named([command for one in self.waiting for command in one.commands])
         return self._named
-
-
-class Begun(Generic[C]):
-    """Work on a batch that was begun in its caller's step and waits for the store; to be awaited by another task."""
-
-    __slots__ = ("_awaited", "_work", "batch")
-
-    def __init__(self, batch: Batch[C], work: Coroutine[Any, Any, None], awaited: object) -> None:
-        self.batch = batch
-        self._work = work
-        self._awaited = awaited
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        """Go on with it, from what it waits for."""
-        awaited = self._awaited
-        try:
-            while True:
-                try:
-                    yield awaited
-                except BaseException as error:  # noqa: BLE001 - whatever it is, it is meant for the work
-                    awaited = self._work.throw(error)
-                else:
-                    awaited = self._work.send(None)
-        except StopIteration:
-            return
-
-
-class Resting(Generic[C]):
-    """A loop that has nothing to do, and by what it is called."""
-
-    __slots__ = ("called", "task")
-
-    def __init__(self, task: asyncio.Task[Any], called: asyncio.Future[Begun[C] | None]) -> None:
-        self.task = task
-        self.called = called
-
-    def begin(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> object:
-        """Begin on something as if the loop itself did; what it waits for, or `StopIteration` if it is over."""
-        caller = asyncio.current_task(loop)
-        if caller is not None:
-            _leave_task(loop, caller)
-        _enter_task(loop, self.task)
-        try:
-            return work.send(None)
-        finally:
-            _leave_task(loop, self.task)
-            if caller is not None:
-                _enter_task(loop, caller)
 
 
 class Batcher(Generic[C]):
@@ -218,7 +170,7 @@ class Batcher(Generic[C]):
         self._waiting = 0
         """What the queue weighs."""
         self._under_way: list[Batch[C]] = []
-        self._resting: deque[Resting[C]] = deque()
+        self._resting: deque[Resting[Batch[C]]] = deque()
         """Loops that have nothing to do."""
         self._refusal: str | None = "the watch is not open"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -270,7 +222,7 @@ class Batcher(Generic[C]):
         one = resting.popleft()
         self._under_way.append(batch)
         work = self._work_off(batch.waiting)
-        begun: Begun[C] | None = None
+        begun: Begun[Batch[C]] | None = None
         try:
             begun = Begun(batch, work, one.begin(loop, work))
         except StopIteration:
@@ -289,7 +241,7 @@ class Batcher(Generic[C]):
         try:
             while True:
                 batch = self._next_batch()
-                begun: Begun[C] | None = None
+                begun: Begun[Batch[C]] | None = None
                 if batch is not None:
                     self._under_way.append(batch)
                 elif (begun := await self._rest()) is None:
@@ -309,12 +261,12 @@ class Batcher(Generic[C]):
             _tell_that_it_is_closed(self._queue)
             self._queue.clear()
 
-    async def _rest(self) -> Begun[C] | None:
+    async def _rest(self) -> Begun[Batch[C]] | None:
         """Wait for something to do, or to go on with."""
         task = asyncio.current_task()
         if task is None:
             raise Bug("a batcher's loop is a task")
-        called: asyncio.Future[Begun[C] | None] = asyncio.get_running_loop().create_future()
+        called: asyncio.Future[Begun[Batch[C]] | None] = asyncio.get_running_loop().create_future()
         self._resting.append(Resting(task, called))
         try:
             return await called
@@ -374,7 +326,7 @@ class Batcher(Generic[C]):
 
         while batch := [waiting for waiting in batch if not waiting.future.done()]:
             try:
-                performed = await self._perform([command for waiting in batch for command in waiting.commands], wait)
+                performed = await self._perform(_commands_of(batch), wait)
             except Unavailable as error:
                 await wait(error)
                 continue
@@ -420,6 +372,12 @@ def _tell_that_it_is_closed(left: Iterable[Waiting[C]]) -> None:
     for waiting in left:
         if not waiting.future.done():
             waiting.future.set_exception(Unavailable("the watch was closed before the store answered"))
+
+
+def _commands_of(batch: list[Waiting[C]]) -> Sequence[C]:
+    if len(batch) == 1:
+        return batch[0].commands
+    return [command for waiting in batch for command in waiting.commands]
 
 
 async def _answer_of(single: asyncio.Future[list[object]]) -> object:

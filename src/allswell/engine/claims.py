@@ -13,7 +13,7 @@ from allswell.domain.decide import held_to_table
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.service import ServiceRow, lets_in
-from allswell.domain.task import OPEN, Lane, Task
+from allswell.domain.task import OPEN, Lane, Task, rank_of
 from allswell.engine.book import Book
 from allswell.engine.habit import Habit
 from allswell.errors import Refused
@@ -34,6 +34,16 @@ def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, Servi
     """The lanes a claimer may be served from: its roles fit, and every service they need lets it in."""
     closed = {name for name, row in services.items() if not lets_in(row, claim.agent, now)}
     return [lane.id for lane in lanes if fits(claim, lane.role) and closed.isdisjoint(lane.services)]
+
+
+def given_before(book: Book, claim: Claim, tasks: Sequence[TaskId]) -> list[Case]:
+    """What a claim that comes again has been given, and still has."""
+    earlier = [
+        case
+        for case in [book.cases[id_] for id_ in tasks if id_ in book.cases]
+        if case.lease is not None and case.lease.command == claim.id and case.lease.agent == claim.agent
+    ]
+    return sorted(earlier, key=lambda case: (rank_of(case.task), case.task.id))
 
 
 async def hand_out(

@@ -53,8 +53,8 @@ from allswell.timing.nursery import Nursery
 T = TypeVar("T")
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
-_MAKING = (Submit, Answer, TakeUp, Delegate)
-"""What makes tasks. Asked of every command: a union would be built anew each time."""
+_MAKING = frozenset((Submit, Answer, TakeUp, Delegate))
+"""What makes tasks."""
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
@@ -265,16 +265,8 @@ class Engine:
 
     async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
         lanes = self._lanes
-        wanted = {
-            lane: None
-            for command in commands
-            if isinstance(command, _MAKING)
-            for lane in _lanes_of(command)
-            if lane not in lanes and all(map(can_name, (lane[0], *lane[1])))
-        }
-        if wanted:
-            found = await self.store.intern_lanes(list(wanted))
-            self._lanes.update(zip(wanted, found, strict=True))
+        if not _MAKING.isdisjoint(map(type, commands)):
+            await self._learn_lanes(commands)
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
         tried = False
@@ -285,6 +277,18 @@ class Engine:
             return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
 
         return await commit(self.store, work, call=self._call, wait=wait)
+
+    async def _learn_lanes(self, commands: Sequence[Command | Claim]) -> None:
+        wanted = {
+            lane: None
+            for command in commands
+            if isinstance(command, Submit | Answer | TakeUp | Delegate)
+            for lane in _lanes_of(command)
+            if lane not in self._lanes and all(map(can_name, (lane[0], *lane[1])))
+        }
+        if wanted:
+            found = await self.store.intern_lanes(list(wanted))
+            self._lanes.update(zip(wanted, found, strict=True))
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
         if self.sweeper.jumped:

@@ -13,7 +13,6 @@ from allswell.domain.names import CommandId, RunId, TaskId
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_BITS, _CHANCE_BITS = 45, 35
 _LETTERS = (_TIME_BITS + _CHANCE_BITS) // 5
-_TIME_LETTERS = _TIME_BITS // 5
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
@@ -34,7 +33,8 @@ class Ids:
         self._chance = chance
         self._moment = -1
         self._low = 0
-        self._prefix = ""
+        self._stem = ""
+        self._stem_of = -1
         self._commands = 0
         self._caller = _spell(chance(_LETTERS * 5))
 
@@ -43,12 +43,14 @@ class Ids:
         moment = self._wall()
         if moment > self._moment:
             self._moment, self._low = moment, self._chance(_CHANCE_BITS - 1)
-            self._prefix = _spell(moment << _CHANCE_BITS)[:_TIME_LETTERS]
+            self._stem_of = -1
         else:
             self._low += 1 + self._chance(8)
-        low, pairs = self._low, _PAIRS
-        tail = f"{pairs[low >> 20 & 1023]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
-        return f"{self._prefix}{_ALPHABET[low >> 30]}{tail}"
+        low = self._low
+        if low >> 20 != self._stem_of:  # all but the last four letters: the same for thousands in a row
+            self._stem_of = low >> 20
+            self._stem = _spell((self._moment << _CHANCE_BITS) | low)[: _LETTERS - 4]
+        return f"{self._stem}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
 
     def task(self) -> TaskId:
         """A new task's id."""

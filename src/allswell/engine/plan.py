@@ -11,6 +11,7 @@ from allswell.domain.command import (
     Cancel,
     Claim,
     Command,
+    Complete,
     Delegate,
     EndRun,
     Fail,
@@ -36,6 +37,8 @@ from allswell.store.pick import Guess
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
+_ORDER = (Kind.RUN, Kind.SERVICE, Kind.AGENT, Kind.QUESTION, Kind.TASK, Kind.LEASE)
+"""The one order of locking: kind by kind, and within a kind by id."""
 
 
 def ordered(ids: Collection[Id]) -> list[Id]:
@@ -97,6 +100,8 @@ class Plan:
     def _add_word(self, command: Word) -> None:
         self.agents[command.agent] = None
         self.tasks[command.task] = self.held[command.task] = None
+        if isinstance(command, Complete):
+            return  # as most are
         if isinstance(command, Fail):
             self.services.update(dict.fromkeys(command.failure.services))
         elif isinstance(command, Delegate):
@@ -134,20 +139,12 @@ class Plan:
         If it is done with care, tasks that can only be new are looked for too.
         """
         runs, services, agents = ordered(self.runs), ordered(self.services), ordered(self.agents)
-        questions, tasks, held = ordered(self.questions), ordered(self.tasks), ordered(self.held)
+        questions, tasks = ordered(self.questions), ordered(self.tasks)
+        held = tasks if self.held == self.tasks else ordered(self.held)
         fresh = self.fresh and not careful and not runs and not held
-        locks = [
-            Lock(kind, ids, shared=kind is Kind.RUN and self.runs_shared, fresh=fresh)
-            for kind, ids in (
-                (Kind.RUN, runs),
-                (Kind.SERVICE, services),
-                (Kind.AGENT, agents),
-                (Kind.QUESTION, questions),
-                (Kind.TASK, tasks),
-                (Kind.LEASE, held),
-            )
-            if ids
-        ]
+        ids_of_all: tuple[Sequence[str], ...] = (runs, services, agents, questions, tasks, held)
+        named = zip(_ORDER, ids_of_all, strict=True)
+        locks = [Lock(kind, ids, shared=ids is runs and self.runs_shared, fresh=fresh) for kind, ids in named if ids]
         wanted = Wanted(
             runs=runs,
             services=services,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 
 from allswell.store.sqlite.rows import Row, text
 from allswell.store.sqlite.schema import SQL
@@ -26,6 +26,7 @@ FEW = 4
 _ABSENT = r"NULLIF\(\?, (?:-1|'')\)"
 _VALUES = re.compile(rf"VALUES (\((?:[?,\s]|{_ABSENT}|coalesce\({_ABSENT}, '[^']*'\))+\))")
 _TASK = re.compile(r"\b(task|id) = \?$")
+_values, _task = itemgetter(0), itemgetter(1)
 _TASK_VALUE = re.compile(r"VALUES \((.*), \?\)$", re.DOTALL)
 
 
@@ -47,6 +48,9 @@ def change(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row,
 
     Each is given as the values of all other parameters, and its task.
     """
+    if len(given) == 1:
+        ((values, task),) = given
+        return connection.execute(SQL[name], (*values, task)).rowcount
     if len(given) <= FEW:
         return connection.executemany(SQL[name], [(*values, task) for values, task in given]).rowcount
     singles, lists = _alike(given)
@@ -68,13 +72,11 @@ def insert_alike(connection: sqlite3.Connection, name: str, given: Sequence[tupl
 
 
 def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
-    """Rows that go one by one, and rows whose last value is a list of tasks."""
-    alike: dict[Row, list[str]] = defaultdict(list)
-    for values, task in given:
-        alike[values].append(task)
+    """Rows that go one by one, and rows whose last value is a list of tasks; what is alike was decided in a row."""
     singles: list[Row] = []
     lists: list[Row] = []
-    for values, tasks in alike.items():
+    for values, group in groupby(given, _values):
+        tasks = [*map(_task, group)]
         if len(tasks) <= FEW:
             singles += [(*values, task) for task in tasks]
         else:

@@ -233,6 +233,8 @@ def first_attempt(row: Row) -> Attempt:
 
 def new_events(events: Sequence[Event], at: Millis, last: int) -> list[Row]:
     """Events as `insert_events` takes them; `last` is the number of the event before them."""
+    if len(events) <= EVENTS_MOST:
+        return [(last + len(events), at, text(events))]
     return [
         (last + start + len(some), at, text(some))
         for start in range(0, len(events), EVENTS_MOST)

@@ -40,13 +40,16 @@ class Stage(Enum):
     """Before it began to commit: it never will."""
 
 
+_OPEN, _COMMITTING, _GIVEN_UP = Stage
+
+
 class Unit:
     """One unit of work, as seen by its caller and by the thread."""
 
     __slots__ = ("_committed", "_guard", "_settled", "_stage", "call")
 
     def __init__(self) -> None:
-        self._stage = Stage.OPEN
+        self._stage = _OPEN
         self._guard = threading.Lock()
         self._committed: bool | None = None
         """Known when the thread is done with it."""
@@ -58,14 +61,14 @@ class Unit:
     def give_up(self) -> bool:
         """Whether it is certain that nothing was or will be committed, now that nobody waits any more."""
         with self._guard:
-            if self._stage is Stage.OPEN:
-                self._stage = Stage.GIVEN_UP
-            return self._stage is Stage.GIVEN_UP or self._committed is False
+            if self._stage is _OPEN:
+                self._stage = _GIVEN_UP
+            return self._stage is _GIVEN_UP or self._committed is False
 
     def go_on(self, stage: Stage) -> None:
         """Enter a stage, unless the caller has given up."""
         with self._guard:
-            if self._stage is Stage.GIVEN_UP:
+            if self._stage is _GIVEN_UP:
                 raise Unavailable("its caller has given up")
             self._stage = stage
 
@@ -155,7 +158,7 @@ class Writer:
         """One unit of work, from its turn to its commit."""
         committed = False
         try:
-            unit.go_on(Stage.OPEN)
+            unit.go_on(_OPEN)
             self._turnstile.enter()
             try:
                 result, call = self._transact(unit, work, durable=durable)
@@ -186,7 +189,7 @@ class Writer:
             transaction = SqliteTransaction(connection, self._clock, self._lanes, self._cache)
             result = drive(_await(work, transaction))
             transaction.check()
-            unit.go_on(Stage.COMMITTING)
+            unit.go_on(_COMMITTING)
             # Whoever wants to claim waits for our turn's end, and can wake up while the disk works.
             call = self._announce_ahead(transaction.call)
             connection.execute("COMMIT")
