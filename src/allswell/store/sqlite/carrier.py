@@ -1,8 +1,9 @@
 """Calls by unix datagrams: every process that hears has a socket in a folder beside the database.
 
 Telling is a look into the folder and one datagram for each socket in it, sent without waiting. A socket whose queue is
-full belongs to somebody who has calls enough; one that nobody has open any more was left behind by a process that was
-killed, and is removed. Names are drawn at random and never used again, so nobody's living socket is removed by mistake.
+full belongs to somebody who has calls enough, and who then looks at everything; one that nobody has open any more was
+left behind by a process that was killed, and is removed. Names are drawn at random and never used again, so nobody's
+living socket is removed by mistake.
 
 The folder and its sockets are for the user alone (0700, 0600); processes of other users find work by polling. Where
 the path is longer than the 107 bytes that a socket's name may have, sockets are reached through the folder's
@@ -20,7 +21,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from allswell.store.call import NOTHING, Call, decode, encode
+from allswell.store.call import LOOK_AGAIN, NOTHING, Call, decode, encode
 from allswell.store.herald import CarrierLost
 
 _LONGEST_NAME = 107
@@ -32,6 +33,8 @@ _FEW = 8
 """Others that are told by whoever has something to tell; more are left to the herald."""
 _TICKS = 100_000_000
 """Nanoseconds in which a file system's clock has surely moved on."""
+_QUEUE = Path("/proc/sys/net/unix/max_dgram_qlen")
+_QUEUE_USUALLY = 10
 _ECHO = b"echo"
 _NAME = re.compile(r"[0-9]+-[0-9a-f]{12}")
 """Anything else in the folder is not ours, and is left alone."""
@@ -48,6 +51,8 @@ class DatagramCarrier:
         self._socket: socket.socket | None = None
         self._name: str | None = None
         self._folder: int | None = None
+        self._queue = _QUEUE_USUALLY
+        """One datagram more can wait than this."""
         self._known: list[tuple[str, bytes]] = []
         """The sockets of other processes, as they were last seen, and their addresses."""
         self._known_at: int | None = None
@@ -69,6 +74,7 @@ class DatagramCarrier:
         self._socket.setblocking(False)
         _inheritable.add(self)
         if hearing:
+            self._queue = _length_of_queues()
             try:
                 self._bind(self._socket)
             except OSError as error:
@@ -122,16 +128,18 @@ class DatagramCarrier:
         return self._known
 
     def receive(self) -> Call:
-        """All that waits in the queue, as one call."""
+        """All that waits in the queue, as one call; where it was full, others may have told in vain."""
         heard = NOTHING
         sock = self._open_socket()
+        count = 0
         while True:
             try:
                 data = sock.recv(4_096)
             except BlockingIOError:
-                return heard
+                return heard if count <= self._queue else LOOK_AGAIN.merged(heard)
             except OSError as error:
                 raise CarrierLost(str(error)) from None
+            count += 1
             if data != _ECHO:
                 heard = heard.merged(decode(data))
 
@@ -217,6 +225,13 @@ class DatagramCarrier:
         folder, self._folder = self._folder, None
         if folder is not None:
             os.close(folder)
+
+
+def _length_of_queues() -> int:
+    try:
+        return int(_QUEUE.read_text())
+    except (OSError, ValueError):
+        return _QUEUE_USUALLY
 
 
 _inheritable: weakref.WeakSet[DatagramCarrier] = weakref.WeakSet()
