@@ -279,11 +279,11 @@ def fail(
     from allswell.domain.command import Fail
     from allswell.domain.duration import parse
     from allswell.domain.retry import ErrorClass, Failure
-    from allswell.doors.cli.ids import nearest
+    from allswell.doors.cli.ids import did_you_mean
 
     frame = Frame(store, json=json)
     if error_class not in list(ErrorClass):
-        hint = nearest(error_class, ErrorClass) or f"; choose one of: {', '.join(ErrorClass)}"
+        hint = did_you_mean(error_class, ErrorClass) or f"; choose one of: {', '.join(ErrorClass)}"
         raise Refused("bad_class", f"--class: {error_class!r} is no error class{hint}", where="--class")
     after = None if retry_after is None else parse(retry_after, where="--retry-after")
     failure = Failure(ErrorClass(error_class), message, after, tuple(service or ()))

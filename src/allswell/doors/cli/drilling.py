@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allswell.doors.cli.ids import nearest
+from allswell.doors.cli.ids import did_you_mean
 from allswell.doors.cli.ink import prose
 from allswell.doors.cli.render import paint, plain
 from allswell.engine.explaining.words import length
@@ -42,7 +42,7 @@ def levels_of(faults: str) -> Levels | None:
 
 
 def _offer(name: str, known: tuple[str, ...]) -> str:
-    return nearest(name, known) or f"; there are: {', '.join(known)}, or {EVERYTHING}, or {NOTHING}"
+    return did_you_mean(name, known) or f"; there are: {', '.join(known)}, or {EVERYTHING}, or {NOTHING}"
 
 
 def drilled(seed: int, hours: float, levels: Levels | None, console: Console | None) -> Report:

@@ -133,12 +133,12 @@ def work(
 
 
 def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
-    from allswell.doors.cli.ids import nearest
+    from allswell.doors.cli.ids import did_you_mean
 
     known = sorted({spec.role for spec in fleet.agents.values() if spec.role})
     for role in roles:
         if role not in known and not any(spec.role is None for spec in fleet.agents.values()):
-            hint = nearest(role, known) or f"; there are: {', '.join(known)}"
+            hint = did_you_mean(role, known) or f"; there are: {', '.join(known)}"
             raise Refused("unknown_role", f"--role: no agent has the role {role!r}{hint}", where="--role")
     return {name: spec for name, spec in fleet.agents.items() if spec.role is None or spec.role in roles}
 

@@ -55,10 +55,10 @@ async def _nearest_tasks(views: Views, text: str) -> str:
     if text.startswith("t_") and can_name(text):
         stem = text[: max(4, len(text) // 2)]
         after = await views.view_tasks(TaskFilter(after=stem, limit=_LOOKED_AT))
-        return nearest(text, [row.task.id for row in after if row.task.id.startswith(stem)])
+        return did_you_mean(text, [row.task.id for row in after if row.task.id.startswith(stem)])
     unended = await views.view_tasks(TaskFilter(open=True, limit=_LOOKED_AT))
     ended = await views.view_tasks(TaskFilter(open=False, limit=_LOOKED_AT)) if len(unended) < _LOOKED_AT else []
-    return nearest(text, [row.task.name for row in (*unended, *ended)])
+    return did_you_mean(text, [row.task.name for row in (*unended, *ended)])
 
 
 async def find_run(views: Views, text: str, where: str = "run") -> RunId:
@@ -72,7 +72,7 @@ async def find_run(views: Views, text: str, where: str = "run") -> RunId:
         listed = ", ".join(found[:_LISTED])
         raise Refused("ambiguous", f"several runs are called {text!r}: {listed}; name one by its id", where=where)
     known = [name for run in runs for name in (run.id, run.name)]
-    raise Refused("unknown_run", f"there is no run {text!r}{nearest(text, known)}", where=where)
+    raise Refused("unknown_run", f"there is no run {text!r}{did_you_mean(text, known)}", where=where)
 
 
 async def find_question(views: Views, text: str) -> QuestionId:
@@ -92,11 +92,11 @@ async def find_question(views: Views, text: str) -> QuestionId:
             listed = ", ".join(about)
             raise Refused("ambiguous", f"several questions are open about {text!r}: {listed}", where="question")
         raise Refused("unknown_question", f"no question is open about {text!r}", where="question")
-    hint = nearest(text, [question.id for question in unanswered]) or "; `allswell questions` lists the open ones"
+    hint = did_you_mean(text, [question.id for question in unanswered]) or "; `allswell questions` lists the open ones"
     raise Refused("unknown_question", f"there is no question {text!r}{hint}", where="question")
 
 
-def nearest(text: str, known: Iterable[str]) -> str:
+def did_you_mean(text: str, known: Iterable[str]) -> str:
     """What may have been meant, as the end of a sentence; nothing where nothing is near."""
     names = list(map(str, known))
     inside = [name for name in names if text and text.casefold() in name.casefold()]

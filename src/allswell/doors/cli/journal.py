@@ -102,11 +102,11 @@ def events(
 
 def _kind(given: str) -> str:
     from allswell.domain.event import KINDS
-    from allswell.doors.cli.ids import nearest
+    from allswell.doors.cli.ids import did_you_mean
 
     if given in KINDS:
         return given
-    hint = nearest(given, KINDS) or f"; choose one of: {', '.join(KINDS)}"
+    hint = did_you_mean(given, KINDS) or f"; choose one of: {', '.join(KINDS)}"
     raise Refused("bad_kind", f"--kind: {given!r} is no kind of event{hint}", where="--kind")
 
 

@@ -165,11 +165,11 @@ def about(row: TaskRow, state: str, now: int, names: Mapping[str, str] = {}) -> 
 
 def _state(given: str) -> str:
     from allswell.domain.task import State
-    from allswell.doors.cli.ids import nearest
+    from allswell.doors.cli.ids import did_you_mean
 
     if given in list(State):
         return given
-    hint = nearest(given, State) or f"; choose one of: {', '.join(State)}"
+    hint = did_you_mean(given, State) or f"; choose one of: {', '.join(State)}"
     raise Refused("bad_state", f"--state: {given!r} is no state of a task{hint}", where="--state")
 
 

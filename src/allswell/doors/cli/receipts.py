@@ -195,10 +195,10 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot:
     every = kept.all()
     found = [one] if one is not None else [seen for seen in every if what in (seen.receipt.task, seen.receipt.name)]
     if not found:
-        from allswell.doors.cli.ids import nearest
+        from allswell.doors.cli.ids import did_you_mean
 
         known = [name for seen in every for name in (seen.receipt.task, seen.receipt.name)]
-        hint = nearest(what, known) or "; `allswell receipts` lists what there is"
+        hint = did_you_mean(what, known) or "; `allswell receipts` lists what there is"
         raise Refused("no_snapshot", f"no attempt at {what!r} has left a receipt here{hint}", where="TASK")
     tasks = {seen.receipt.task for seen in found}
     if len(tasks) > 1:
