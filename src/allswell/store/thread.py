@@ -5,7 +5,8 @@ really wait for the event loop, the whole unit can be run to its end inside the 
 and back for a whole batch, instead of one for every statement.
 
 Every call has a bound. When it passes, the caller gets `Unavailable` and goes on; the thread may still be stuck in the
-driver, so whoever owns it must treat it as lost (`abandoned`) and start another.
+driver, so whoever owns it must treat it as lost (`abandoned`) and start another. Where there can be no other, it is
+trusted again once it comes back (`trusted_again`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ own pipe costs half as much again as a commit. What takes longer is waited for b
 class Job(Generic[T]):
     """One call, on its way through the thread."""
 
-    __slots__ = ("_error", "_function", "_over", "_result", "tell")
+    __slots__ = ("_error", "_function", "_over", "_result", "_thread", "has_run", "tell")
 
-    def __init__(self, function: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], T], thread: WorkThread) -> None:
         self._function = function
+        self._thread = thread
+        self.has_run = False
         self._result: T | None = None
         self._error: BaseException | None = None
         self._over = threading.Lock()
@@ -46,6 +49,8 @@ class Job(Generic[T]):
             self._result = self._function()
         except BaseException as caught:  # noqa: BLE001 - it is raised again where the caller waits
             self._error = caught
+        self.has_run = True
+        self._thread.comes_back()
         self._over.release()
         if self.tell is not None:
             self.tell()
@@ -64,11 +69,12 @@ class Job(Generic[T]):
 class WorkThread:
     """One daemon thread and its queue of calls."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, trusted_again: bool = False) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
         self.abandoned = False
+        self._trusted_again = trusted_again
         self._bounds: dict[asyncio.Future[Any], tuple[float, str]] = {}
         """What each caller waits for, until when."""
         self._watch: asyncio.TimerHandle | None = None
@@ -77,9 +83,14 @@ class WorkThread:
         while (call := self._calls.get()) is not None:
             call()
 
+    def comes_back(self) -> None:
+        """It is not stuck now: a call has ended."""
+        if self.abandoned and self._trusted_again:
+            self.abandoned = False
+
     def post(self, function: Callable[[], object]) -> None:
         """Have a function called in the thread, whose end nobody waits for; what it raises is lost."""
-        self._calls.put(Job(function).run)
+        self._calls.put(Job(function, self).run)
 
     async def call(self, function: Callable[[], T], *, timeout: float, what: str, at_once: bool = True) -> T:
         """The function's result, computed in the thread; `what` names the bound in the error when it passes.
@@ -89,7 +100,7 @@ class WorkThread:
         if self.abandoned:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
-        job = Job(function)
+        job = Job(function, self)
         waits = at_once and not getattr(loop, "_ready", True)
         self._calls.put(job.run)  # whatever is done from here to the wait keeps the thread from Python's lock
         if waits and job.wait(AT_ONCE):
@@ -117,6 +128,8 @@ class WorkThread:
             await future
         finally:
             del self._bounds[future]
+            if job.has_run:  # perhaps in the very moment in which it was given up
+                self.comes_back()
         return job.result()
 
     def _set_watch(self, loop: asyncio.AbstractEventLoop, when: float) -> None:

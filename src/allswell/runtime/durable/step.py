@@ -30,24 +30,6 @@ _keys = msgspec.json.Encoder(order="deterministic")
 _results = msgspec.json.Encoder()
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
-    """One call as it is known: equal calls have equal names."""
-
-    step: Step
-    key: str
-    """JSON text."""
-
-    def id(self, run: RunId, number: int) -> TaskId:
-        """The task that stands for the n-th call of this name and key in a run."""
-        return task_for_key(f"{run}\0{self.step.name}\0{number}\0{self.key}")
-
-    def payload(self) -> str:
-        """What is kept of it, for people who look."""
-        if len(self.key) > ARGUMENTS_MOST:
-            return "null"
-        return self.key
-
-
 class Step:
     """A function that is a step wherever it is called inside a flow with a `run_id`."""
 
@@ -60,8 +42,12 @@ class Step:
         self._function = function
         self._key = key
 
-    def call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
-        """This call, told from the others."""
+    def id(self, run: RunId, key: str, number: int) -> TaskId:
+        """The task that stands for its n-th call with this key in a run."""
+        return task_for_key(f"{run}\0{self.name}\0{number}\0{key}")
+
+    def key(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """What tells this call from the others, as JSON text."""
         if self._key is not None:
             said: object = {"key": self._key(*args, **kwargs)}
         elif kwargs:
@@ -69,7 +55,7 @@ class Step:
         else:
             said = {"args": args}
         try:
-            return Call(self, _keys.encode(said).decode())
+            return _keys.encode(said).decode()
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = "what key= made of the arguments" if self._key is not None else "what it was called with"
             hint = "" if self._key is not None else "; name what tells its calls apart: key=lambda client, url: url"
@@ -87,6 +73,11 @@ class Step:
         except TypeError as error:
             text = f"step {self.name!r} returns {wanted}, which cannot be read back from JSON: {error}"
             raise Refused("not_json", f"{text}; annotate it with Any to get plain JSON", where=self.name) from None
+
+    @staticmethod
+    def payload(key: str) -> str:
+        """What is kept of what it was called with, for people who look."""
+        return key if len(key) <= ARGUMENTS_MOST else "null"
 
     def check(self) -> None:
         """Refuse a function whose results could not be read back, before it has done anything."""

@@ -18,7 +18,7 @@ from typing import Any
 from allswell.domain.names import TaskId
 from allswell.engine.flow import FlowHold
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.durable.step import Call, Step
+from allswell.runtime.durable.step import Step
 
 log = logging.getLogger("allswell.flow")
 
@@ -50,15 +50,16 @@ class Steps:
                 len(self._known),
             )
 
-    def _place(self, step: Step, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Call, TaskId]:
+    def _place(self, step: Step, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, TaskId]:
+        """What tells this call from the others, and the task that stands for it."""
         if self._over:
             text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
             raise Refused("flow_over", text, where=step.name)
-        call = step.call(args, kwargs)
-        place = (step.name, call.key)
+        key = step.key(args, kwargs)
+        place = (step.name, key)
         with self._counting:  # threads may call at once
             number = self._calls[place] = self._calls.get(place, 0) + 1
-        return call, call.id(self.hold.run, number)
+        return key, step.id(self.hold.run, key, number)
 
     def _begin(self, step: Step, id_: TaskId) -> str | None:
         """The result that is there already; without one, the step can be run."""
@@ -81,7 +82,7 @@ class Steps:
         kwargs: Mapping[str, object],
     ) -> Any:  # noqa: ANN401 - whatever the step returns
         """The step's result: what was recorded, or what it returns now."""
-        call, id_ = self._place(step, args, kwargs)
+        key, id_ = self._place(step, args, kwargs)
         known = self._begin(step, id_)
         if known is not None:
             return step.read(known)
@@ -90,7 +91,7 @@ class Steps:
         text = step.write(await work())
         result = step.read(text)
         elapsed = int((loop.time() - began) * 1_000)
-        said = self.hold.said(id_, step.name, call.payload(), text, elapsed)
+        said = self.hold.said(id_, step.name, step.payload(key), text, elapsed)
         if loop is self._loop:
             await self.hold.record(said)
         else:
@@ -107,7 +108,7 @@ class Steps:
             why = f"step {step.name!r} is sync and would block the event loop that its flow runs in"
             hint = "make it async, or call it as await asyncio.to_thread(step, …)"
             raise Refused("blocks_loop", f"{why}; {hint}", where=step.name)
-        call, id_ = self._place(step, args, kwargs)
+        key, id_ = self._place(step, args, kwargs)
         known = self._begin(step, id_)
         if known is not None:
             return step.read(known)
@@ -115,7 +116,7 @@ class Steps:
         text = step.write(work())
         result = step.read(text)
         elapsed = int((time.monotonic() - began) * 1_000)
-        said = self.hold.said(id_, step.name, call.payload(), text, elapsed)
+        said = self.hold.said(id_, step.name, step.payload(key), text, elapsed)
         if not self.hold.record_here(said):
             try:
                 asyncio.run_coroutine_threadsafe(self.hold.record(said), self._loop).result()

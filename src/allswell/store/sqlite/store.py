@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease
@@ -95,7 +95,10 @@ class SqliteStore:
         self._check_process()
         if self._threads is not None:
             return
-        self._threads = (WorkThread("allswell-sqlite-writer"), WorkThread("allswell-sqlite-reader"))
+        self._threads = (
+            WorkThread("allswell-sqlite-writer", trusted_again=True),
+            WorkThread("allswell-sqlite-reader", trusted_again=True),
+        )
         try:
             await self._call(self._threads[0], self._open_writer, "opening the store")
             await self._call(self._threads[1], self._open_reader, "opening the store")
@@ -176,11 +179,11 @@ class SqliteStore:
         self.announce(unit.call)
         return result
 
-    async def record(self, believed: Lease, decide: Decide) -> bool:
+    def record(self, believed: Lease, decide: Decide) -> Coroutine[Any, Any, bool]:
         """The short way to record a step: in the writer's thread, since a loop must not wait for a disk."""
         thread, recorder = self._running()[0], self._recorder
         patience = self._answer_timeout
-        return await self._call(thread, lambda: recorder.record(believed, decide, patience), "a step")
+        return self._call(thread, lambda: recorder.record(believed, decide, patience), "a step")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: it does the writing itself. A disk that hangs, hangs it."""
@@ -363,20 +366,5 @@ class SqliteStore:
                 where="store",
             )
 
-    async def _call(self, thread: WorkThread, function: Callable[[], T], what: str) -> T:
-        """Call in a thread. A thread that was given up for stuck is trusted again once it comes back."""
-        over = False
-
-        def run() -> T:
-            nonlocal over
-            try:
-                return function()
-            finally:
-                over = True
-                thread.abandoned = False
-
-        try:
-            return await thread.call(run, timeout=self._answer_timeout, what=f"{what} (answer_timeout)")
-        finally:
-            if over:
-                thread.abandoned = False
+    def _call(self, thread: WorkThread, function: Callable[[], T], what: str) -> Coroutine[Any, Any, T]:
+        return thread.call(function, timeout=self._answer_timeout, what=f"{what} (answer_timeout)")
