@@ -73,7 +73,7 @@ def test_what_changes_between_look_and_lock_is_seen_as_it_is(pg_url: str, name: 
         psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as picker,
         psycopg.connect(pg_url, autocommit=True) as other,
     ):
-        picker.execute(SQL["set_up"], ("10000", "10000", "10000", "on", True))
+        picker.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
         picker.execute(f"DECLARE look CURSOR FOR {SQL[name]}", values[name])
         other.execute("DELETE FROM allswell.ready WHERE task = ANY(%s)", (ids[:2],))
         other.execute("UPDATE allswell.task SET record = 'new' WHERE id = %s", (ids[3],))
@@ -126,7 +126,7 @@ def test_the_pick_stays_on_its_index_with_50_000_ready_rows(pg_url: str, name: s
         connection.execute("INSERT INTO allswell.ready SELECT 't_' || n, n % 5, n FROM generate_series(1, 50000) n")
         if analyzed:
             connection.execute("ANALYZE allswell.ready, allswell.task")
-        connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on", True))
+        connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
         lanes = integers([0, 1, 2])
         values = {
             "pick": (lanes, 200, 100),

@@ -34,7 +34,7 @@ async def nothing(store: PostgresStore) -> None:
 def plans(pg_url: str, mode: str) -> Iterator[tuple[str, list[str]]]:
     """How the server would go about every statement that must stay on its indexes."""
     with psycopg.connect(pg_url, cursor_factory=psycopg.RawCursor) as connection:
-        connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on", True))
+        connection.execute(SQL["set_up"], ("10000", "10000", "10000", "on"))
         connection.execute(f"SET plan_cache_mode = {mode}")
         locks = {f"lock_{kind}": locking(kind, ())[0] for kind in Kind}
         for name, query in (*SQL.items(), *locks.items()):

@@ -16,11 +16,10 @@ import pytest
 from allswell.app import make_watch
 from allswell.domain.command import Park
 from allswell.engine.watch import Watch
-from allswell.store.port import TaskFilter, Transaction
+from allswell.store.port import TaskFilter
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.connection import Line
 from allswell.store.postgres.talk import Answer, Statement
-from allswell.store.postgres.transaction import PostgresTransaction
 from tests.store.postgres.scene import wire
 
 
@@ -70,38 +69,6 @@ def test_a_submit_is_one_round_trip_and_a_claim_two(pg_url: str) -> None:
         assert (len(submitting), len(claiming)) == (1, 2)
 
     on(pg_url, test)
-
-
-def test_bounds_and_plans_are_set_once_for_a_session_and_outlive_what_is_rolled_back(pg_url: str) -> None:
-    wanted = {"statement_timeout": "15s", "lock_timeout": "5s", "synchronous_commit": "on", "enable_seqscan": "off"}
-
-    async def look(tx: Transaction) -> dict[str, str]:
-        assert isinstance(tx, PostgresTransaction)
-        asked = [(f"SELECT current_setting('{name}')", ()) for name in wanted]
-        answers = tx._session.ask(*asked)
-        return {name: answer.fetchall()[0][0] for name, answer in zip(wanted, answers, strict=True)}
-
-    async def fail(tx: Transaction) -> None:
-        await look(tx)
-        raise ZeroDivisionError
-
-    async def main() -> None:
-        store = PostgresStore(pg_url)
-        await store.open()
-        try:
-            with counted() as trips:
-                assert await store.transact(look) == wanted
-            assert trips == [1, 1 + len(wanted), 1], "what is set; begin and the questions; the commit"
-            with pytest.raises(ZeroDivisionError):
-                await store.transact(fail)
-            with counted() as trips:
-                assert await store.transact(look) == wanted
-            assert trips == [1 + len(wanted), 1]
-            assert (await store.transact(look, durable=False))["synchronous_commit"] == "off"
-        finally:
-            await store.close()
-
-    asyncio.run(main())
 
 
 def test_a_claim_beside_other_commands_picks_with_its_look_at_the_lanes(pg_url: str) -> None:

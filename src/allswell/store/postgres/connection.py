@@ -112,7 +112,6 @@ class Line:
         self._sent = True
         self._answer: pq.abc.PGresult | None = None
         """The last one so far to what was sent."""
-        self._settled: Statement | None = None
 
     def ask(
         self, statements: Sequence[Statement], *, prepare: bool = True, afterthought: Statement | None = None
@@ -125,12 +124,6 @@ class Line:
         except BaseException:
             self.connection.close()
             raise
-
-    def settle(self, how: Statement) -> None:
-        """Set what holds for the whole session, unless that was done; a failure closes the connection."""
-        if how != self._settled:
-            self.ask([how])
-            self._settled = how
 
     def send_once(self, query: bytes, values: Sequence[bytes | None]) -> None:
         """Send one statement that commits by itself, all in text, with as little around it as there can be.

@@ -21,7 +21,6 @@ from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.talk import Answer, Statement
 
 SQL = sql.load("allswell.store.postgres", "statements.sql")
-_BEGIN: Statement = (SQL["begin"], ())
 
 
 class Session:
@@ -83,24 +82,13 @@ class Session:
 
 def opening_of_work(settings: Settings, *, durable: bool) -> tuple[Statement, ...]:
     """What a unit of work begins with."""
-    return _BEGIN, _set_up(settings, durable=durable, local=True)
-
-
-def opening_on(line: Line, settings: Settings, *, durable: bool) -> tuple[Statement, ...]:
-    """What a unit of work begins with on a session that is ours alone: what is set there stays set."""
-    line.settle(_set_up(settings, durable=durable, local=False))
-    return (_BEGIN,)
-
-
-def _set_up(settings: Settings, *, durable: bool, local: bool) -> Statement:
     bounds = (
         _millis(settings.statement_timeout),
         _millis(settings.lock_timeout),
         _millis(settings.idle_timeout),
         "on" if durable else "off",
-        local,
     )
-    return SQL["set_up"], bounds
+    return (SQL["begin"], ()), (SQL["set_up"], bounds)
 
 
 def opening_of_view(settings: Settings) -> tuple[Statement, ...]:

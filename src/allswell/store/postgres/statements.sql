@@ -14,20 +14,19 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
 -- name: set_up
--- Bounds, durability and plans: of this transaction only ($5) behind a pooler, where a session's settings may be someone
--- else's; otherwise once for the whole session.
+-- Bounds, durability and plans of this transaction only: behind a pooler a session's settings may be someone else's.
 -- The plans must not hang on statistics: a table that was empty a second ago may hold a million rows. So they are also
 -- made once: left to itself the server plans most of these anew for every batch, which takes longer than a small batch.
-SELECT set_config('statement_timeout', $1::text, $5::boolean),
-       set_config('lock_timeout', $2::text, $5::boolean),
-       set_config('idle_in_transaction_session_timeout', $3::text, $5::boolean),
-       set_config('synchronous_commit', $4::text, $5::boolean),
-       set_config('plan_cache_mode', 'force_generic_plan', $5::boolean),
-       set_config('jit', 'off', $5::boolean),
-       set_config('enable_seqscan', 'off', $5::boolean),
-       set_config('enable_bitmapscan', 'off', $5::boolean),
-       set_config('enable_hashjoin', 'off', $5::boolean),
-       set_config('enable_mergejoin', 'off', $5::boolean)
+SELECT set_config('statement_timeout', $1::text, true),
+       set_config('lock_timeout', $2::text, true),
+       set_config('idle_in_transaction_session_timeout', $3::text, true),
+       set_config('synchronous_commit', $4::text, true),
+       set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('jit', 'off', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_hashjoin', 'off', true),
+       set_config('enable_mergejoin', 'off', true)
 
 -- name: set_up_vacuum
 -- For the whole session, which is thrown away after it: a vacuum runs in no transaction.

@@ -35,7 +35,7 @@ from allswell.store.postgres.desk import Desk, Guard
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.recorder import Recorder
 from allswell.store.postgres.schema import bring_up_to_date
-from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work, opening_on
+from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.talk import Connection, Statement
 from allswell.store.postgres.transaction import Clock, PostgresTransaction
@@ -145,7 +145,7 @@ class PostgresStore(PostgresViews):
 
         def job(line: Line) -> tuple[T, PostgresTransaction]:
             number = next(self._numbers)
-            opening = self._opening(line, durable=durable)
+            opening = opening_of_work(self._settings, durable=durable)
             session = Session(line, self._address.place, opening, guard)
             transaction = PostgresTransaction(session, self._clock)
             try:
@@ -179,14 +179,6 @@ class PostgresStore(PostgresViews):
         self._broom.count(done.left)
         self._herald.announce(done.call)
         return result
-
-    def _opening(self, line: Line, *, durable: bool) -> tuple[Statement, ...]:
-        if self._address.pooled:
-            return opening_of_work(self._settings, durable=durable)
-        try:
-            return opening_on(line, self._settings, durable=durable)
-        except psycopg.Error as error:
-            raise explain(error, self._address.place) from error
 
     def _afterthought(self, transaction: PostgresTransaction) -> Statement | None:
         """What others are told of a unit of work, to be sent along with its commit where that can be.
