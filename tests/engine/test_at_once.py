@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Self
 
 import pytest
@@ -165,5 +166,40 @@ def test_closing_right_after_it_was_begun_leaves_nobody_waiting(steps: int) -> N
             assert isinstance(end, asyncio.CancelledError), "the store was told that nobody waits"
             with pytest.raises(Unavailable, match="closed"):
                 await scene.batcher.ask("b")
+
+    run(main(), seed=None)
+
+
+def test_what_a_caller_begins_does_not_run_in_its_context() -> None:
+    """What is made there, a timer for instance, would keep the caller's things alive."""
+    whose: ContextVar[str] = ContextVar("whose", default="nobody's")
+    seen: list[str] = []
+
+    async def looks(_: Sequence[str]) -> None:
+        seen.append(whose.get())
+        await asyncio.sleep(1)
+        seen.append(whose.get())
+
+    async def main() -> None:
+        async with Scene(looks) as scene:
+            whose.set("the caller's")
+            await scene.batcher.ask("a")
+            assert seen == ["nobody's", "nobody's"]
+
+    run(main(), seed=None)
+
+
+def test_a_future_that_the_store_awaits_can_be_awaited_by_others_meanwhile() -> None:
+    async def main() -> None:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def shares(_: Sequence[str]) -> None:
+            await answer
+
+        async with Scene(shares) as scene:
+            asked = scene.batcher.ask("a")
+            asyncio.get_running_loop().call_later(1, answer.set_result, None)
+            await answer
+            assert await asked == "A"
 
     run(main(), seed=None)

@@ -136,6 +136,20 @@ def test_tasks_completed_together_are_completed_by_one_word_which_each_knows_aga
     play(scene)
 
 
+def test_a_task_completed_twice_at_once_keeps_what_came_second_as_late() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        await watch.submit("a")
+        lease = await watch.claim(agent="bob")
+        assert lease is not None
+        first, second = await watch.complete_many([(lease, "first"), (lease, "second")])
+        assert first is None
+        assert isinstance(second, LeaseLost)
+        assert [attempt.late for attempt in await watch.attempts(lease.task)] == ['"second"']
+
+    play(scene)
+
+
 def test_a_hundred_commands_at_once_go_in_few_transactions() -> None:
     async def scene(stage: Stage) -> None:
         await stage.watch.submit("first")

@@ -99,7 +99,7 @@ async def perform(
             answers[place] = error
         except Exception as error:  # noqa: BLE001 - a bug in one decision must not take its neighbours along
             answers[place] = Bug(f"deciding {type(command).__name__} failed: {error!r}")
-    if len(claims) < len(commands):
+    if len(claims) < len(commands):  # claims have decided nothing yet
         await book.write(tx)
     if claims:
         await hand_out(tx, book, claims, answers, habit)

@@ -40,6 +40,7 @@ from allswell.engine.pace import Pace
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
+from allswell.store.thread import has_nothing_else
 
 C = TypeVar("C")
 Work = Callable[[Transaction], Awaitable[Performed]]
@@ -179,7 +180,7 @@ class Batcher(Generic[C]):
     def idle(self) -> bool:
         """Whether nothing is under way or waits, here or in the event loop, that a new command could go along with."""
         quiet = self._refusal is None and not self._under_way and not self._queue
-        return quiet and not getattr(self._loop, "_ready", True)
+        return quiet and has_nothing_else(self._loop)
 
     def open(self) -> None:
         """Take commands from now on; `work` is about to begin."""
@@ -211,7 +212,7 @@ class Batcher(Generic[C]):
 
     def _begin_here(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Work off a command that comes alone, in its caller's step, as far as that goes; whether it was begun."""
-        if self._under_way or len(self._queue) > 1 or getattr(loop, "_ready", True):
+        if self._under_way or len(self._queue) > 1 or not has_nothing_else(loop):
             return False
         resting = self._resting
         while resting and resting[0].called.done():

@@ -291,8 +291,9 @@ class Watch:
 
     async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
-        command = self._ids.command()  # one word about many tasks: each knows it again by its own lease
-        commands = [lease.completion(result, command) for lease, result in done]
+        # One word about many tasks: each knows it again by its own lease. Of the same task twice it would be two words.
+        one = self._ids.command() if len({lease.task for lease, _ in done}) == len(done) else None
+        commands = [lease.completion(result, one or self._ids.command()) for lease, result in done]
         answers = await self.engine.do_many(commands)
         return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
 

@@ -144,9 +144,7 @@ class Herald:
             return call
         if self._carrier.send_here(ahead):
             return replace(call, ready=False)
-        with self._guard:  # it is announced when it is committed
-            self._to_send = self._to_send.merged(ahead)
-            self._sent_at = 0.0
+        self._leave_to_the_thread(ahead, again=True)
         return call
 
     def take_along(self, call: Call) -> Call:
@@ -188,10 +186,9 @@ class Herald:
             self._wake_at_last()
 
     def _wake_at_last(self) -> None:
-        alone = self._carrier.alone()
         with self._guard:
             self._deferred = False
-            if alone:
+            if self._carrier.alone():
                 self._to_send = NOTHING
             elif self._to_send and not self._closing:
                 self._wake()
@@ -287,7 +284,10 @@ class Herald:
         """Use the carrier; calls may have come with the answer to one of our own."""
         with self._in_use:
             step(*given)
-            heard = NOTHING if self._reader is None else self._carrier.receive()
+            reader = self._reader
+            heard = NOTHING if reader is None else self._carrier.receive()
+        if reader is not None:
+            reader.go_on()
         if heard:
             self._deliver(heard)
 
@@ -354,7 +354,7 @@ class Herald:
 
     def _read(self) -> None:
         """Something has come."""
-        if not self._in_use.acquire(blocking=False):
+        if not self._in_use.acquire(blocking=False) and not self._may_read_after_all():
             return  # what has come is read by the thread that has it, a moment from now
         heard = NOTHING
         try:
@@ -367,6 +367,20 @@ class Herald:
         if heard and self._hearer is not None:
             self._heard_at = time.monotonic()
             self._hearer(heard)
+
+    def _may_read_after_all(self) -> bool:
+        """Have the loop not be told again and again of what it may not read; whether it may, after all.
+
+        The thread looks for the pause after it has let the carrier go, so one of the two ends it.
+        """
+        reader = self._reader
+        if reader is None:
+            return False
+        reader.pause()
+        if not self._in_use.acquire(blocking=False):
+            return False
+        reader.go_on()
+        return True
 
     def _give_up_on(self, lost: CarrierLost) -> None:
         """Leave it to the thread, and read no more: the end of a line stays readable for ever."""

@@ -22,8 +22,21 @@ class LoopReader:
         self._loop = loop
         self._read = read
         self._file: int | None = os.dup(source)
+        self._paused = False
         _inheritable.add(self)
         self._soon(self._begin)
+
+    def pause(self) -> None:
+        """Do not call it for now; in the loop."""
+        self._paused = True
+        if self._file is not None:
+            self._loop.remove_reader(self._file)
+
+    def go_on(self) -> None:
+        """Call it again, if it was paused; from any thread."""
+        if self._paused:
+            self._paused = False
+            self._soon(self._begin)
 
     def end(self) -> None:
         """Stop; from any thread, also twice, and also when the loop is closed."""

@@ -27,6 +27,11 @@ AT_ONCE = 0.002
 own pipe costs half as much again as a commit. What takes longer is waited for by a future, as everything is."""
 
 
+def has_nothing_else(loop: asyncio.AbstractEventLoop | None) -> bool:
+    """Whether nothing else is to be done in this round of an event loop; never where that cannot be seen (uvloop)."""
+    return not getattr(loop, "_ready", True)
+
+
 class Job(Generic[T]):
     """One call, on its way through the thread."""
 
@@ -101,7 +106,7 @@ class WorkThread:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
         job = Job(function, self)
-        waits = at_once and not getattr(loop, "_ready", True)
+        waits = at_once and has_nothing_else(loop)
         self._calls.put(job.run)  # whatever is done from here to the wait keeps the thread from Python's lock
         if waits and job.wait(AT_ONCE):
             return job.result()

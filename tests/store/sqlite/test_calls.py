@@ -11,14 +11,15 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call
 from allswell.store.herald import CarrierLost, Herald
-from allswell.store.port import Transaction
-from allswell.store.sqlite import SqliteStore
+from allswell.store.port import TaskFilter, Transaction
+from allswell.store.sqlite import SqliteStore, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from tests.store.sqlite.scene import opened, plain
 
@@ -398,3 +399,84 @@ def test_one_who_hears_and_is_alone_soon_looks_for_nobody(tmp_path: Path) -> Non
     assert carrier.alone()
     carrier.close()
     assert not carrier.send_here(Call(ready=True)), "it has no socket any more"
+
+
+def test_who_is_told_ahead_of_a_commit_and_only_looks_sees_what_it_was_told_of(tmp_path: Path) -> None:
+    """A claim waits for its turn, and so for the commit; a view has to be made to."""
+    busy = threading.Event()
+
+    async def main() -> None:
+        async with opened(tmp_path / "x.db") as telling, opened(tmp_path / "x.db") as looking:
+            await heard_by(telling)
+            calls = await heard_by(looking)
+            ahead, passage, look = telling._writer._announce_ahead, looking._passage.pass_through, views.tasks
+
+            def slowly(call: Call) -> Call:
+                told = ahead(call)
+                busy.wait(20)  # until the other one looks, or waits until it may
+                return told
+
+            def passed() -> None:
+                busy.set()
+                passage()
+
+            def looked(*given: Any) -> Any:  # noqa: ANN401
+                busy.set()
+                return look(*given)
+
+            async def work(tx: Transaction) -> None:
+                changes = plain(["t_1"])
+                changes.at = await tx.now()
+                await tx.write(changes)
+                tx.tell(Call(ready=True))
+
+            with (
+                patch.object(telling._writer, "_announce_ahead", slowly),
+                patch.object(looking._passage, "pass_through", passed),
+                patch.object(views, "tasks", looked),
+            ):
+                writing = asyncio.ensure_future(telling.transact(work))
+                await until(lambda: Call(ready=True) in calls)
+                (seen,) = await looking.view_tasks(TaskFilter())
+                assert seen.task.id == "t_1"
+                await writing
+
+    asyncio.run(main())
+
+
+def test_a_loop_is_not_told_again_and_again_of_what_the_thread_has_to_read(tmp_path: Path) -> None:
+    stalls = threading.Event()
+
+    class Stalling(DatagramCarrier):
+        def send(self, call: Call) -> None:
+            stalls.wait(20)
+            super().send(call)
+
+    async def main() -> None:
+        herald, calls, reads = Herald(Stalling(tmp_path / "x.db"), "stalling"), list[Call](), list[None]()
+        read = herald._read
+
+        def counted() -> None:
+            reads.append(None)
+            read()
+
+        with patch.object(herald, "_read", counted):
+            herald.hear(calls.append)
+            await until(lambda: LOOK_AGAIN in calls)
+            other = open_carrier(tmp_path / "x.db")
+            herald._leave_to_the_thread(Call(ready=True))
+            await until(herald._in_use.locked)
+            other.send(Call(journal=True))
+            await until(lambda: bool(reads))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(reads) == 1
+            stalls.set()
+            await until(lambda: Call(journal=True) in calls)
+            calls.clear()
+            other.send(Call(spreads=True))
+            await until(lambda: Call(spreads=True) in calls)
+        other.close()
+        await herald.close(20)
+
+    asyncio.run(main())

@@ -53,10 +53,9 @@ class DatagramCarrier:
         self._folder: int | None = None
         self._queue = _QUEUE_USUALLY
         """One datagram more can wait than this."""
-        self._known: list[tuple[str, bytes]] = []
-        """The sockets of other processes, as they were last seen, and their addresses."""
-        self._known_at: int | None = None
-        """When the folder had last changed, as it was seen then."""
+        self._known: tuple[int | None, list[tuple[str, bytes]]] = (None, [])
+        """When the folder had last changed, and the sockets of other processes in it with their addresses, as it was
+        last seen. One thing, since several threads look."""
 
     def alone(self) -> bool:
         """Whether the folder is missing, or is as it was when nobody else was there."""
@@ -66,7 +65,8 @@ class DatagramCarrier:
             return True  # nobody has ever listened here
         except OSError:
             return False
-        return changed == self._known_at and not self._known
+        known_at, known = self._known
+        return changed == known_at and not known
 
     def open(self, *, hearing: bool) -> None:
         """Make a socket and, with `hearing`, give it a name."""
@@ -117,15 +117,18 @@ class DatagramCarrier:
     def _others(self) -> list[tuple[str, bytes]]:
         """The sockets of other processes and their addresses; the folder is read only if it has changed."""
         # By plain strings, and by the folder's descriptor if we have it: whoever waits elsewhere waits for this too.
-        folder = os.stat(self._path if self._folder is None else self._folder)  # noqa: PTH116
+        held = self._folder
+        folder = os.stat(self._path if held is None else held)  # noqa: PTH116
         changed = folder.st_mtime_ns
-        if changed != self._known_at or not folder.st_nlink:  # without links it was removed, and there is a new one
-            names = os.listdir(self._path)  # noqa: PTH208
-            others = [name for name in names if name != self._name and _NAME.fullmatch(name)]
-            self._known = [(name, self._address(name)) for name in others]
-            # The file system's clock ticks: who comes within the same tick would not show.
-            self._known_at = None if time.time_ns() - changed < _TICKS else changed
-        return self._known
+        known_at, known = self._known
+        if changed == known_at and folder.st_nlink:  # without links it was removed, and there is a new one
+            return known
+        names = os.listdir(self._path)  # noqa: PTH208
+        others = [name for name in names if name != self._name and _NAME.fullmatch(name)]
+        known = [(name, self._address(name)) for name in others]
+        # The file system's clock ticks: who comes within the same tick would not show.
+        self._known = (None if time.time_ns() - changed < _TICKS else changed, known)
+        return known
 
     def receive(self) -> Call:
         """All that waits in the queue, as one call; where it was full, others may have told in vain."""

@@ -28,6 +28,7 @@ from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
+from allswell.store.sqlite.turnstile import Turnstile
 from allswell.store.sqlite.writer import Unit, Writer
 from allswell.store.thread import WorkThread
 from allswell.timing.clock import Clock, SystemClock
@@ -83,6 +84,10 @@ class SqliteStore:
         )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
         self._reader: sqlite3.Connection | None = None
+        self._passage = Turnstile(self.path, turn_timeout)
+        """For the reader's thread: what it was told of may still be on its way to the disk."""
+        self._told_ahead = False
+        """Whether the next view must wait for whoever writes now."""
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
         self._unknown: dict[str, Unit] = {}
@@ -130,11 +135,13 @@ class SqliteStore:
         self._writer.open()
 
     def _open_reader(self) -> None:
+        self._passage.open()
         with translated(self.path, self._busy_timeout):
             self._reader = connect_reader(self.path, self._busy_timeout)
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
+        self._passage.close()
         if reader is not None:
             reader.close()
 
@@ -153,8 +160,13 @@ class SqliteStore:
     def hear(self, hearer: Hearer) -> None:
         """Hear the other processes on this machine."""
         self._check_process()
+
+        def heard(call: Call) -> None:
+            self._told_ahead = self._told_ahead or call.ready
+            hearer(call)
+
         if self._herald is not None:
-            self._herald.hear(hearer)
+            self._herald.hear(heard)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -343,9 +355,13 @@ class SqliteStore:
     # --- threads ------------------------------------------------------------------------------------------------------
 
     async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        told_ahead, self._told_ahead = self._told_ahead, False
+
         def run() -> T:
             if self._reader is None:
                 raise Unavailable("the store is not open")
+            if told_ahead:
+                self._passage.pass_through()
             with translated(self.path, self._busy_timeout):
                 return look(self._reader)
 
