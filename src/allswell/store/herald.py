@@ -6,7 +6,7 @@ trip that a silent line is quiet and not dead. All that may wait for somebody is
 begins with the first thing to tell or the first hearer.
 
 What others tell is read by the hearer's event loop itself: to wake a thread that then wakes the loop takes longer than
-all the reading (docs/adr/0033). The carrier is used by one of the two at a time. A loop that finds it in use leaves it
+all the reading (docs/adr/0032). The carrier is used by one of the two at a time. A loop that finds it in use leaves it
 alone: the thread reads what has come when it is done, and hands it over.
 """
 
