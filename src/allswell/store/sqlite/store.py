@@ -37,6 +37,8 @@ T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
 _LAST_CALL = 0.5
 """How long closing waits for a call that is still to be told, in seconds; it is only a hint."""
+_PASSAGE_MOST = 1_000
+"""Milliseconds that a view waits at most for a commit it was told of: a writer that was stopped must not stop it."""
 
 
 class SqliteStore:
@@ -84,7 +86,7 @@ class SqliteStore:
         )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
         self._reader: sqlite3.Connection | None = None
-        self._passage = Turnstile(self.path, turn_timeout)
+        self._passage = Turnstile(self.path, min(turn_timeout, _PASSAGE_MOST))
         """For the reader's thread: what it was told of may still be on its way to the disk."""
         self._told_ahead = False
         """Whether the next view must wait for whoever writes now."""
