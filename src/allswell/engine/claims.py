@@ -40,8 +40,10 @@ def given_before(book: Book, claim: Claim, tasks: Sequence[TaskId]) -> list[Case
     """What a claim that comes again has been given, and still has."""
     earlier = [
         case
-        for case in [book.cases[id_] for id_ in tasks if id_ in book.cases]
-        if case.lease is not None and case.lease.command == claim.id and case.lease.agent == claim.agent
+        for id_ in tasks
+        if (case := book.cases.get(id_)) is not None
+        and case.lease is not None
+        and (case.lease.command, case.lease.agent) == (claim.id, claim.agent)
     ]
     return sorted(earlier, key=lambda case: (rank_of(case.task), case.task.id))
 

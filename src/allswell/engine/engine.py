@@ -53,7 +53,7 @@ from allswell.timing.nursery import Nursery
 T = TypeVar("T")
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
-_MAKING = frozenset((Submit, Answer, TakeUp, Delegate))
+_MAKING = (Submit, Answer, TakeUp, Delegate)
 """What makes tasks."""
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
@@ -265,7 +265,7 @@ class Engine:
 
     async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
         lanes = self._lanes
-        if not _MAKING.isdisjoint(map(type, commands)):
+        if not {*map(type, commands)}.isdisjoint(_MAKING):  # sooner than to ask each of them
             await self._learn_lanes(commands)
         if self.sweeper.jumped:
             await self.sweeper.mind_the_clock()
@@ -282,7 +282,7 @@ class Engine:
         wanted = {
             lane: None
             for command in commands
-            if isinstance(command, Submit | Answer | TakeUp | Delegate)
+            if isinstance(command, _MAKING)
             for lane in _lanes_of(command)
             if lane not in self._lanes and all(map(can_name, (lane[0], *lane[1])))
         }

@@ -26,8 +26,8 @@ FEW = 4
 _ABSENT = r"NULLIF\(\?, (?:-1|'')\)"
 _VALUES = re.compile(rf"VALUES (\((?:[?,\s]|{_ABSENT}|coalesce\({_ABSENT}, '[^']*'\))+\))")
 _TASK = re.compile(r"\b(task|id) = \?$")
-_values, _task = itemgetter(0), itemgetter(1)
 _TASK_VALUE = re.compile(r"VALUES \((.*), \?\)$", re.DOTALL)
+_values_of, _task_of = itemgetter(0), itemgetter(1)
 
 
 def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
@@ -75,8 +75,8 @@ def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
     """Rows that go one by one, and rows whose last value is a list of tasks; what is alike was decided in a row."""
     singles: list[Row] = []
     lists: list[Row] = []
-    for values, group in groupby(given, _values):
-        tasks = [*map(_task, group)]
+    for values, group in groupby(given, _values_of):
+        tasks = [*map(_task_of, group)]
         if len(tasks) <= FEW:
             singles += [(*values, task) for task in tasks]
         else:
