@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.runtime.warden.stage import DOUBLE, KINDS, Scene, setting, state, unt
 GRACE_MS = 300
 TREES = setting("ALLSWELL_PROCESS_TREES", 50)
 AT_ONCE = 50
+STANDING = {"T", "D"}
+"""The kernel's letters for who is stopped, and for who waits in the kernel for a child that is."""
 
 
 @pytest.mark.row("F2", "O8")
@@ -113,12 +116,51 @@ def test_a_tree_stands_still_and_goes_on(stage: Scene) -> None:
     assert handle.wait_frozen()
     living = stage.living()
     assert handle.frozen == len(living) >= 3
-    until(lambda: {state(pid) for pid in living} == {"T"})
+    assert {state(pid) for pid in living} <= STANDING
     assert stage.stdout.read() == b"before\n"
     handle.thaw()
     until(lambda: "T" not in {state(pid) for pid in living})
     handle.freeze()
     handle.stop(GRACE_MS)  # and from there it can be ended
+    assert handle.wait() is not None
+    assert stage.living() == []
+
+
+def test_who_is_in_the_middle_of_a_write_ends_it_before_the_tree_stands(stage: Scene) -> None:
+    """A stop takes effect when a call of the kernel ends, and a big write takes its time."""
+    script = (
+        "import os; f = os.open('big', os.O_CREAT | os.O_WRONLY); os.write(f, bytes(1 << 26)); os.write(f, b'more')"
+    )
+    handle = stage.start(sys.executable, "-c", script)
+    big = stage.folder / "big"
+    until(lambda: big.exists() and big.stat().st_size > 0)
+    handle.freeze()
+    assert handle.wait_frozen()
+    size = big.stat().st_size
+    assert {state(pid) for pid in stage.living()} <= STANDING
+    assert big.stat().st_size == size
+
+
+def test_who_waits_for_a_child_that_has_not_yet_become_its_program_stands_too(stage: Scene) -> None:
+    """After `vfork` the kernel lets nobody but SIGKILL wake the parent: it never comes to be stopped, nor to write."""
+    script = (
+        "import ctypes, os, platform, signal\n"
+        "number = {'x86_64': 56, 'aarch64': 220}[platform.machine()]\n"
+        "if ctypes.CDLL(None).syscall(number, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:\n"  # CLONE_VFORK
+        "    open('ready', 'w').close()\n"
+        "    signal.pause()\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    handle = stage.start(sys.executable, "-c", script)
+    until((stage.folder / "ready").exists)
+    began = time.monotonic()
+    handle.freeze()
+    assert handle.wait_frozen()
+    assert time.monotonic() - began < 10
+    assert handle.frozen == 2
+    assert sorted(state(pid) for pid in stage.living()) == ["D", "T"]
+    handle.stop(0)
     assert handle.wait() is not None
     assert stage.living() == []
 

@@ -33,7 +33,7 @@ from types import FrameType
 from typing import cast
 
 from .output import Stream
-from .tree import below, freeze, signal_all, thaw
+from .tree import below, come_to_rest, freeze, signal_all, thaw
 from .wire import Message, Unpacker, frame, pack, receive_one
 
 NUMBERS = 16
@@ -41,6 +41,8 @@ NUMBERS = 16
 LINGER = 0.1
 SURVIVED = 5.0
 """Seconds of killing after which those who still live are reported."""
+REST = 1.0
+"""Seconds for those who were told to stand still to end what they do in the kernel."""
 DRAIN = 0.5
 """Seconds for a watcher to take what is left of the output, once the command was told to stop."""
 _SWEEP = 0.01
@@ -228,7 +230,7 @@ class Reaper:
         if message["do"] == "stop":
             self._stop(cast("float", message["grace"]))
         elif message["do"] == "freeze":
-            found = freeze(os.getpid())
+            found = come_to_rest(freeze(os.getpid()), REST)
             for stream in self._streams:
                 while stream.waiting() and stream.interest() is not None:
                     before = stream.total

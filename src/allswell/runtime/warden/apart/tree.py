@@ -5,16 +5,21 @@ read from the kernel's own lists of children. A list is old when it has been rea
 are stopped, again and again until a look finds nobody new. A process with a stop on its way forks no more (the kernel
 breaks the fork off), so the last look saw everybody. What is signalled is checked by its start time, behind a pidfd:
 never a stranger who has got the number.
+
+To be told is not to stand: a stop takes effect when a call of the kernel ends, and a big write takes its time. Who must
+not write any more is waited for (`come_to_rest`).
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import NamedTuple
 
 _FREEZES = 40
 """Looks at a tree that keeps forking before the signal goes to those who were found; the caller comes again."""
+_LOOK_AGAIN = 0.002
 _SHORT = 2_048
 """Bytes. A piece ends where the next entry would not fit; none is so long that a shorter piece was not the last."""
 _HAS_LISTS = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - pathlib is as big as all of this
@@ -155,6 +160,21 @@ def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, Seen]:
             send(pid, found[pid].start, signal.SIGSTOP)
         told.update(new)
     return found
+
+
+def come_to_rest(found: dict[int, Seen], seconds: float) -> dict[int, Seen]:
+    """Wait until those who were told to stop are stopped; who has not ended meanwhile.
+
+    Not for longer than some seconds: who waits in the kernel for a disk that hangs, or for a child that was stopped
+    between `vfork` and its program, is stopped only after that wait, and does nothing until then.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        living = {pid: now for pid, seen in found.items() if (now := look(pid)) is not None and now.start == seen.start}
+        living = {pid: now for pid, now in living.items() if now.state not in "ZX"}
+        if all(now.state in "Tt" for now in living.values()) or time.monotonic() >= end:
+            return living
+        time.sleep(_LOOK_AGAIN)
 
 
 def signal_all(root: int, number: int, spared: frozenset[int] = frozenset()) -> int:
