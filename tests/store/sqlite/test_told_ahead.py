@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from allswell.store import herald
 from allswell.store.call import NOTHING, Call
 from allswell.store.herald import Herald
 from allswell.store.port import TaskFilter, Transaction
@@ -76,17 +77,17 @@ def test_whoever_hears_of_work_finds_it_although_it_is_told_before_the_commit(tm
                     await tx.write(changes)
                     tx.tell(Call(ready=True))
 
-                await asyncio.sleep(0.006)  # what is told sooner is left to the herald
                 await store.transact(work)
                 await until(lambda number=number: len(looks) > number + 1)  # type: ignore[misc]
                 await asyncio.gather(*looks)
 
-    with patch.object(DatagramCarrier, "send_here", note):
+    with patch.object(DatagramCarrier, "send_here", note), patch.object(herald, "_URGENT_GAP", 0.0):
         asyncio.run(main())
     assert told == [Call(ready=True)] * 20
     assert found == [(number, number) for number in range(21)]
 
 
+@patch.object(herald, "_URGENT_GAP", 3_600.0)
 def test_what_others_would_look_for_too_soon_is_told_when_it_is_committed(tmp_path: Path) -> None:
     telling, hearing = Herald(open_carrier(tmp_path / "x.db"), "telling"), open_carrier(tmp_path / "x.db")
     assert telling.announce_ahead(Call(ready=True, journal=True, due=7)) == Call(journal=True, due=7)
