@@ -6,7 +6,7 @@ The names are those that agents give: long, in several scripts, with what a term
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -69,9 +69,7 @@ def _flows(allswell: Terminal) -> None:
     assert "exit code" in allswell("resume", run, code=1).out
 
 
-@pytest.mark.parametrize("columns", [80, 200])
-def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
-    allswell = Terminal(tmp_path, columns)
+def _tasks_and_questions(allswell: Terminal) -> None:
     assert "no watch here yet" in allswell().out
     assert "allswell submit NAME" in allswell("tasks", code=75).out
     run = ("--run", "the long night in which everything is done", "--run-timeout", "8h")
@@ -131,21 +129,6 @@ def test_every_command_at_a_terminal(tmp_path: Path, columns: int) -> None:
     allswell("check")
     allswell("doctor")
     allswell("drill", "--hours", "0.1")
-    _with_commands_of_its_own(allswell)
-    assert allswell.typed - {""} == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"
-
-
-@pytest.mark.parametrize("columns", [80, 200])
-def test_help_fits(cli: Console, columns: int) -> None:
-    cli.patch.setenv("COLUMNS", str(columns))
-    for name in ("", *app.commands().named):
-        for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
-            assert width_of(line) <= columns, (name, line)
-
-
-def _with_commands_of_its_own(allswell: Terminal) -> None:
-    _run_and_recover(allswell)
-    _watch_over_a_fleet(allswell)
 
 
 def _run_and_recover(allswell: Terminal) -> None:
@@ -185,3 +168,33 @@ def _watch_over_a_fleet(allswell: Terminal) -> None:
 def _id(said: Ran) -> str:
     """The id on the first line."""
     return said.out.splitlines()[0]
+
+
+SCENES: dict[Callable[[Terminal], None], str] = {
+    _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
+    "fail cancel config check doctor drill",
+    _run_and_recover: "receipts recover run show graph resume",
+    _watch_over_a_fleet: "up submit agents claim request tracking work",
+}
+"""What is played at a terminal, and the commands that are typed in it."""
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_command_at_a_terminal(tmp_path: Path, columns: int, scene: Callable[[Terminal], None]) -> None:
+    allswell = Terminal(tmp_path, columns)
+    scene(allswell)
+    assert allswell.typed - {""} == set(SCENES[scene].split())
+
+
+def test_no_command_is_left_out() -> None:
+    typed = {command for commands in SCENES.values() for command in commands.split()}
+    assert typed == set(app.commands().named) - set(SHOWN_ELSEWHERE), "a command nobody has looked at"
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_help_fits(cli: Console, columns: int) -> None:
+    cli.patch.setenv("COLUMNS", str(columns))
+    for name in ("", *app.commands().named):
+        for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
+            assert width_of(line) <= columns, (name, line)
