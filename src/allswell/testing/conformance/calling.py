@@ -90,6 +90,7 @@ async def a_flood_of_calls_is_heard_and_does_no_harm(place: Place) -> None:
             first.announce(Call(ready=True))
         first.announce(Call(spreads=True))
         await _until(second, lambda: heard.all.ready and heard.all.spreads)
+        assert heard.all in (Call(ready=True, spreads=True), LOOK_AGAIN)
 
 
 async def telling_is_never_in_the_way(place: Place) -> None:
