@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from signal import SIGCONT, SIGSTOP
 from unittest.mock import patch
 
@@ -17,6 +16,7 @@ from allswell.store.call import LOOK_AGAIN, Call, decode
 from allswell.store.port import Changes, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.session import SQL
+from tests.store.hearing import heard_by, until
 from tests.store.postgres.scene import AT, opened, put_tasks, run, task
 
 _LISTENERS = """
@@ -29,21 +29,6 @@ def listeners(url: str) -> list[int]:
     """The server's processes behind listening connections."""
     with psycopg.connect(url, autocommit=True) as connection:
         return [pid for (pid,) in connection.execute(_LISTENERS).fetchall()]
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """What another thread does can only be waited for."""
-    async with asyncio.timeout(20):
-        while not happened():
-            await asyncio.sleep(0.005)
-
-
-async def heard_by(store: PostgresStore) -> list[Call]:
-    calls: list[Call] = []
-    store.hear(calls.append)
-    await until(lambda: LOOK_AGAIN in calls)
-    calls.clear()
-    return calls
 
 
 def test_a_unit_of_work_never_notifies(pg_url: str) -> None:

@@ -17,7 +17,8 @@ import pytest
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call
 from allswell.store.herald import CarrierLost
 from allswell.store.sqlite.carrier import DatagramCarrier
-from tests.store.sqlite.hearing import heard_by, open_carrier, until, until_told
+from tests.store.hearing import heard_by, until
+from tests.store.sqlite.hearing import open_carrier, until_told
 from tests.store.sqlite.scene import opened
 
 HEARING = """

@@ -11,7 +11,8 @@ from unittest.mock import patch
 from allswell.store.call import LOOK_AGAIN, Call
 from allswell.store.herald import Herald
 from allswell.store.sqlite.carrier import DatagramCarrier
-from tests.store.sqlite.hearing import heard_by, open_carrier, until
+from tests.store.hearing import heard_by, until
+from tests.store.sqlite.hearing import open_carrier
 from tests.store.sqlite.scene import opened
 
 

@@ -18,7 +18,8 @@ from allswell.store.sqlite import SqliteStore, views
 from allswell.store.sqlite import store as store_module
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.turnstile import Turnstile
-from tests.store.sqlite.hearing import heard_by, open_carrier, until
+from tests.store.hearing import heard_by, until
+from tests.store.sqlite.hearing import open_carrier
 from tests.store.sqlite.scene import opened, plain
 
 
