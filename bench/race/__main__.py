@@ -43,13 +43,22 @@ class Size(msgspec.Struct, frozen=True):
     scale: float
     pickup_rounds: int
     samples: int
+    """Tasks to be picked up in a round, within so many `seconds`."""
     seconds: float
     finished: tuple[int, ...]
     growth_rounds: int
 
 
-FULL = Size(5, 1.0, 4, 50, 8.0, (0, 100_000, 1_000_000), 3)
-QUICK = Size(2, 0.2, 2, 15, 4.0, (0, 50_000), 1)
+FULL = Size(
+    rounds=5,
+    scale=1.0,
+    pickup_rounds=4,
+    samples=50,
+    seconds=8.0,
+    finished=(0, 100_000, 1_000_000),
+    growth_rounds=3,
+)
+QUICK = Size(rounds=2, scale=0.2, pickup_rounds=2, samples=15, seconds=4.0, finished=(0, 50_000), growth_rounds=1)
 
 
 class Course:

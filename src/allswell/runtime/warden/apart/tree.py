@@ -165,13 +165,16 @@ def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, Seen]:
 def come_to_rest(found: dict[int, Seen], seconds: float) -> dict[int, Seen]:
     """Wait until those who were told to stop are stopped; who has not ended meanwhile.
 
-    Not for longer than some seconds: who waits in the kernel for a disk that hangs, or for a child that was stopped
-    between `vfork` and its program, is stopped only after that wait, and does nothing until then.
+    Not for longer than some seconds: who waits in the kernel is stopped only after that wait. A child that was stopped
+    between `vfork` and its program is waited for until it goes on, and a disk that hangs for as long as it does.
     """
     end = time.monotonic() + seconds
     while True:
-        living = {pid: now for pid, seen in found.items() if (now := look(pid)) is not None and now.start == seen.start}
-        living = {pid: now for pid, now in living.items() if now.state not in "ZX"}
+        living = {
+            pid: now
+            for pid, seen in found.items()
+            if (now := look(pid)) is not None and now.start == seen.start and now.state not in "ZX"
+        }
         if all(now.state in "Tt" for now in living.values()) or time.monotonic() >= end:
             return living
         time.sleep(_LOOK_AGAIN)
