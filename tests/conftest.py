@@ -12,7 +12,22 @@ from allswell.testing.postgres import Cluster
 _ROW = re.compile(r"[OFMWC][0-9]+")
 _OF_AN_ATTEMPT = {
     f"ALLSWELL_{name}"
-    for name in "AGENT ATTEMPT AUDIT DEADLINE DEBUG MARKER ORDERS PROMPT SOCKET STEP STORE TASK TOKEN WORK".split()
+    for name in [
+        "AGENT",
+        "ATTEMPT",
+        "AUDIT",
+        "DEADLINE",
+        "DEBUG",
+        "MARKER",
+        "ORDERS",
+        "PROMPT",
+        "SOCKET",
+        "STEP",
+        "STORE",
+        "TASK",
+        "TOKEN",
+        "WORK",
+    ]
 }
 _LONGEST = ("test_every_promise_holds", "test_every_command_at_a_terminal")
 
