@@ -54,21 +54,23 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test sees its caller's home, git settings, our own settings, or a store in a folder above its own.
+    """No test sees its caller's home, folder, git settings, our own settings, or a store in a folder above its own.
 
     Whoever looks upward for a store stops at a sticky folder, as /tmp is; so the tests' temporary folder is one too,
     wherever TMPDIR lies. Variables that say how long the proofs run (ALLSWELL_KILLS, …) are the tests' own and stay.
     """
     base = tmp_path_factory.getbasetemp()
     base.chmod(0o1700)
-    home = base / "home"
+    home, here = base / "home", base / "here"
     home.mkdir()
+    here.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         ours = {setting.env() for setting in SETTINGS.values()} | _OF_AN_ATTEMPT
         for name in list(os.environ):
             if name.startswith(("GIT_", "XDG_")) or name in ours:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
+        patch.chdir(here)
         yield
 
 
