@@ -2,9 +2,9 @@
 
 The store knows which steps are done; those are never run again. If its run is still open and the flow's file is as it
 was, the run simply goes on: what a dead runner held is given back. Its tasks are not submitted again: they came all
-together, and made anew they might differ (in how often a step was tried, in a setting) from those that are there. Only a
-run that was cut off before it had any gets them now. Otherwise a new run is opened for the steps that are left, in the
-same folder and with a full budget of time.
+together, and made anew they might differ (in how often a step was tried, in a setting) from those that are there. Only
+a run that was cut off before it had any gets them now. Otherwise a new run is opened for the steps that are left, in
+the same folder and with a full budget of time.
 
 Whoever runs a flow holds the lock of its folder, and the kernel lets go of that when a process dies. So the holder of
 the lock knows that earlier runners on this machine are gone, and need not wait for their leases to lapse.
