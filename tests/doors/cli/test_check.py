@@ -163,3 +163,32 @@ def test_it_fits_the_terminal(tmp_path: Path, columns: int) -> None:
 def test_the_real_command_needs_nothing_but_a_file(tmp_path: Path) -> None:
     ran = run("check", flow(tmp_path, SEED), "--json", cwd=tmp_path)
     assert (ran.code, json.loads(ran.out)["errors"]) == (1, 2)
+
+
+def test_agents_that_share_a_folder_are_warned_of_and_those_with_one_of_their_own_are_not(cli: Console) -> None:
+    (cli.folder / "own").mkdir()
+    (cli.folder / "allswell.toml").write_text(
+        """
+[agents.crowd]
+command = ["true", "{prompt}"]
+concurrency = 3
+[agents.deeper]
+command = ["true", "{prompt}"]
+cwd = "own"
+[agents.apart]
+command = ["true", "{prompt}"]
+worktree = true
+concurrency = 3
+[agents.far]
+remote = true
+"""
+    )
+    found = cli.ok("check", "--json").json["findings"]
+    assert [(one["rule"], one["severity"], one["place"]["line"]) for one in found] == [
+        ("shared_folder", "warning", 2),
+        ("shared_folder", "warning", 5),
+    ]
+    assert "with up to 3 of itself, deeper" in found[0]["says"]
+    assert "own) with crowd" in found[1]["says"]
+    (cli.folder / "allswell.toml").write_text('[agents.one]\ncommand = ["true", "{prompt}"]\n')
+    assert cli.ok("check").out == "All's well: everything fits.\n"
