@@ -1,7 +1,8 @@
 """A baseline as it is written down, beside the store: one small file for each attempt, and the bytes apart.
 
-    baselines/<task>.<attempt>.json   what was noted
-    baselines/contents/<sha256>       the bytes of what was noted; the same bytes once, for however many attempts
+    baselines/<task>.<attempt>.json       what was noted when it began
+    baselines/<task>.<attempt>.end.json   the same of its end, to tell the two apart
+    baselines/contents/<sha256>           the bytes of what was noted; the same bytes once, for however many attempts
 
 Nothing is flushed to the disk: a baseline must outlive a killed supervisor, not a power cut, and is asked for at the
 beginning of every attempt. What is torn is as good as missing: a record is read whole or not at all, and bytes that are
@@ -52,6 +53,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The top of the working tree, or the folder itself without git; spelled."""
     kind: Literal["git", "folder"]
     taken_at: int
+    repository: str | None = None
+    """The git folder that holds its objects, spelled; it outlives a worktree that is removed."""
     head: str | None = None
     """The commit that it stood on; None: there was none."""
     noted: tuple[Noted, ...] = ()
@@ -66,14 +69,20 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.cut and all(one.whole for one in self.inside)
 
 
-def _name(task: str, attempt: int) -> str:
+def _name(task: str, attempt: int, *, end: bool) -> str:
     ref_name(task, attempt)  # what cannot be a ref is no good as a file either
-    return f"{task}.{attempt}.json"
+    return f"{task}.{attempt}{'.end' if end else ''}.json"
 
 
-def read_baseline(place: Path, task: str, attempt: int) -> Baseline | None:
-    """What was noted when an attempt began; None if nothing that can be read was."""
-    path = place / _name(task, attempt)
+def attempts_noted(place: Path, task: str) -> list[int]:
+    """The attempts at a task of which something was noted when they began."""
+    names = (path.name.removeprefix(f"{task}.").removesuffix(".json") for path in place.glob(f"{task}.*.json"))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def read_baseline(place: Path, task: str, attempt: int, *, end: bool = False) -> Baseline | None:
+    """What was noted when an attempt began, or at its end; None if nothing that can be read was."""
+    path = place / _name(task, attempt, end=end)
     try:
         if path.stat().st_size > _BIGGEST:
             return None
@@ -82,10 +91,10 @@ def read_baseline(place: Path, task: str, attempt: int) -> Baseline | None:
         return None
 
 
-def write_baseline(place: Path, made: Baseline) -> None:
+def write_baseline(place: Path, made: Baseline, *, end: bool) -> None:
     """Write a baseline down, in the place of an earlier one of the same attempt; `OSError` if that cannot be."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _put(place, _name(made.task, made.attempt), msgspec.json.encode(made))
+    _put(place, _name(made.task, made.attempt, end=end), msgspec.json.encode(made))
 
 
 def keep_content(place: Path, data: bytes) -> str:
