@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
+from allswell.domain.checkin import check_progress
 from allswell.domain.checkpoint import progress_in
 from allswell.domain.command import (
     Ask,
@@ -71,8 +72,7 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
         return CheckedIn(renewed, Orders(lease.deadline - now, is_asked(lease, now)), None, answered=False)
     if said.note:
         check_text(said.note, "note", NOTE_MAX)
-    if said.progress is not None and not 0 <= said.progress <= 1:
-        raise Refused("bad_progress", f"progress is a share from 0 to 1, not {said.progress}", where="progress")
+    check_progress(said.progress)
     progress = said.progress
     if progress is None and said.note:
         progress = progress_in(said.note)

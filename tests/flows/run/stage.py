@@ -192,6 +192,11 @@ async def unspeakable() -> object:
     return object()
 
 
+async def not_a_number() -> object:
+    """Return what JSON would make nothing of."""
+    return {"score": float("nan")}
+
+
 async def leave(by: str) -> None:
     """Leave without returning or raising an error of one's own."""
     seen.append(by)

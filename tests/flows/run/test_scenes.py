@@ -134,12 +134,19 @@ def test_gates_stand_between_a_step_and_too_many_others(tmp_path: Path, monkeypa
 
 
 def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) -> None:
-    text = "steps:\n" + step("a", "unspeakable") + step("b", "note", ", needs: a") + step("c", "note")
+    text = (
+        "steps:\n"
+        + step("a", "unspeakable")
+        + step("b", "note", ", needs: a")
+        + step("c", "note")
+        + step("d", "not_a_number")
+    )
 
     async def scene(played: Play) -> None:
         summary = await run(played)
         assert summary.verdict is Verdict.FAILED
-        assert summary.states == {"a": "failed", "b": "skipped", "c": "done"}
+        assert summary.states == {"a": "failed", "b": "skipped", "c": "done", "d": "failed"}
+        assert "JSON has no nan (at score)" in summary.reasons["d"]
         assert "cannot be written as JSON" in summary.reasons["a"]
         assert summary.reasons["b"] == "a was failed"
 

@@ -235,7 +235,7 @@ def done(
 ) -> None:
     """The task is done; RESULT is what it came to."""
     from allswell.domain.command import Complete
-    from allswell.engine.handle import to_json
+    from allswell.domain.plain_data import to_json
 
     frame = Frame(store, json=json)
     text = to_json(json_of(result, "RESULT"), "RESULT")

@@ -116,7 +116,7 @@ async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int
 
     from allswell.domain.command import Delegate, NewTask
     from allswell.domain.names import Millis
-    from allswell.engine.handle import to_json
+    from allswell.domain.plain_data import to_json
 
     role, text, payload, limit = asked
     policy = watch.policy_for(role)

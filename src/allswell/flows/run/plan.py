@@ -15,10 +15,10 @@ from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import NewTask
 from allswell.domain.meant import nearest
 from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.plain_data import to_json
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.submit import NEEDS_MAX
-from allswell.engine.handle import to_json
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
 from allswell.flows.loading import Scalar

@@ -6,8 +6,9 @@ import socket
 
 import msgspec
 
+from allswell.domain.checkin import check_progress
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
-from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_reply
+from allswell.runtime.speaking.words import LONGEST, AnyWord, CheckIn, Reply, read_reply
 
 VARIABLE = "ALLSWELL_SOCKET"
 _PATIENCE = 60.0
@@ -16,6 +17,8 @@ _PATIENCE = 60.0
 
 def say(path: str, word: AnyWord) -> Reply:
     """Say a word to the supervisor whose socket this is; raises what it refuses."""
+    if isinstance(word, CheckIn):
+        check_progress(word.progress)  # before JSON makes nothing of what is no number
     message = msgspec.json.encode(word) + b"\n"
     if len(message) > LONGEST:
         raise Refused("too_large", f"this is larger than {LONGEST} bytes", where="message")
