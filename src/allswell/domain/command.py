@@ -161,6 +161,8 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False):
     run: RunId
     name: str
     timeout: Millis | None = None
+    after: RunId | None = None
+    """A run that has ended and goes on in this one."""
 
 
 class EndRun(msgspec.Struct, frozen=True, gc=False):

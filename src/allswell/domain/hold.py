@@ -221,7 +221,9 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
         end_attempt(out, f"failed:{failure.error}", now, command=command.id, detail=failure.message)
         leave(out, failure.message or failure.error.value, now)
         return
-    verdict = judge(task.spec.policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw)
+    timed_out = task.record.timeouts
+    policy = task.spec.policy.retry
+    verdict = judge(policy, failure, earlier=earlier, remaining=remaining, draw=draw, timed_out=timed_out)
     counted = {**earlier, failure.error.value: earlier.get(failure.error, 0) + 1}
     outcome = f"failed:{failure.error}"
     if isinstance(verdict, Weather):

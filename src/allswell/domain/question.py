@@ -110,7 +110,7 @@ def repeated(task: TaskId, name: str, what: str, count: int) -> str:
     """The text of the question about a task that keeps ending the same bad way."""
     label = task if name == task else f"{task} ({name})"
     return (
-        f"Task {label} has {_WHAT_HAPPENED[what]} {count} times. Possible causes: "
+        f"Task {label} has {_WHAT_HAPPENED[what]} {count} time{'' if count == 1 else 's'}. Possible causes: "
         "task too large, unclear requirements, or infrastructure issue. How should we proceed?"
     )
 

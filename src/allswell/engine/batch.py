@@ -330,6 +330,7 @@ def _open_run(book: Book, command: OpenRun) -> RunId:
     book.changes.events += events
     if run.deadline is not None:
         book.changes.timers.append((run.id, run.deadline))
+    book.go_on(command.after, run.id)
     return run.id
 
 

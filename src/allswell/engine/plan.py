@@ -91,6 +91,8 @@ class Plan:
             self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
+            if isinstance(command, OpenRun) and command.after is not None:
+                self.runs[command.after] = None
             self.runs_shared = False
         elif isinstance(command, Admit | Park):
             self.services[command.service] = None
