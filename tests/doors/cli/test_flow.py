@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import patience
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import base_of, git, repository, start, until, write
 from tests.doors.cli.upkeep import at_terminal, run
@@ -335,7 +336,7 @@ def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str
 
 def _until_two(folder: Path) -> None:
     """Wait until two steps have begun in a folder."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience.SECONDS
     while len(list(folder.glob("begun-*"))) < 2:
         assert time.monotonic() < end, f"nobody works in {folder}"
         time.sleep(0.02)
