@@ -190,16 +190,11 @@ class Attempt:
             socket=str(self._desk.folder),
             resume=order.resume,
         )
-        keeping = Keeping(flight, self._home.receipts, order.snapshot, self._clock)
+        keeping = Keeping(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
-        try:
-            if self._file is None:
-                self._file = take_off(self._home.attempts, flight)
-            else:
-                self._file.write(flight)
-        except OSError as error:
-            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        self._note(keeping)
+        await _in_thread(keeping.note_beginning)
         try:
             await self._desk.open()
         except OSError as error:
@@ -250,13 +245,16 @@ class Attempt:
         }
         return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
 
-    def _note(self, keeping: Keeping, handle: Handle) -> None:
-        keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
-        if self._file is not None:
-            try:
+    def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
+        if handle is not None:
+            keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
+        try:
+            if self._file is None:
+                self._file = take_off(self._home.attempts, keeping.flight)
+            else:
                 self._file.write(keeping.flight)
-            except OSError as error:
-                keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        except OSError as error:
+            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
 
     async def _not_started(self, keeping: Keeping, error: AllswellError) -> Outcome:
         ended = self._judge.so(End.NOT_STARTED, str(error))

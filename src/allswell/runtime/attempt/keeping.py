@@ -27,7 +27,8 @@ from allswell.domain.receipt import (
 from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.receipts import Receipts
+from allswell.runtime.baseline import take_baseline
+from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
 from allswell.timing.clock import Clock
@@ -49,13 +50,13 @@ class Ended(msgspec.Struct, frozen=True):
 class Keeping:
     """Keeps what one attempt leaves behind."""
 
-    def __init__(self, flight: Flight, receipts: Receipts, limits: Limits, clock: Clock) -> None:
+    def __init__(self, flight: Flight, home: Home, limits: Limits, clock: Clock) -> None:
         self.flight = flight
         self.snapshot: Snapshot | None = None
         self.receipt: Receipt | None = None
         self.path: Path | None = None
         """Where the receipt is; None if it could not be written."""
-        self._receipts = receipts
+        self._home = home
         self._limits = limits
         self._clock = clock
         self._changed: list[Change] = []
@@ -70,6 +71,16 @@ class Keeping:
     def warn(self, about: str, text: str) -> None:
         """Note something that could not be done; `about` tells it from other complaints."""
         self._warnings[about] = text
+
+    def note_beginning(self) -> None:
+        """Note what is in the folder before the command runs, so that it can be told later what it changed."""
+        flight = self.flight
+        if flight.folder is None:
+            return
+        try:
+            take_baseline(self._home.baselines, flight.folder, flight.task, flight.attempt, clock=self._clock)
+        except (AllswellError, OSError) as error:
+            self.warn("baseline", f"what was in {flight.folder} at the beginning could not be noted: {error}")
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
@@ -100,10 +111,10 @@ class Keeping:
         made = self._receipt(ended, partial=partial)
         self._warnings.pop("receipt", None)
         try:
-            self.path = self._receipts.write(made)
+            self.path = self._home.receipts.write(made)
         except OSError as error:
             self.path = None
-            self.warn("receipt", f"the receipt could not be written to {self._receipts.folder}: {error.strerror}")
+            self.warn("receipt", f"the receipt could not be written to {self._home.receipts.folder}: {error.strerror}")
             made = msgspec.structs.replace(made, warnings=self.warnings)
         self.receipt = made
         return made

@@ -4,6 +4,7 @@
   receipts/      one file for each attempt that did not end well
   transcripts/   what attempts printed
   attempts/      one file for each attempt in flight, locked by its supervisor
+  baselines/     what was in their folders when attempts began
   worktrees/     those that were made for an attempt
 """
 
@@ -31,6 +32,11 @@ class Home:
     def attempts(self) -> Path:
         """Where attempts in flight are noted."""
         return self.folder / "attempts"
+
+    @property
+    def baselines(self) -> Path:
+        """Where it is noted what was in a folder when an attempt began there."""
+        return self.folder / "baselines"
 
     @property
     def worktrees(self) -> Path:
