@@ -57,7 +57,9 @@ KINDS: Mapping[str, Kind] = {
     "lease_lapsed": Kind("A holder did not renew its lease in time.", ("elapsed_ms",)),
     "task_repeated_timeout": Kind("A task keeps timing out; a human is asked.", ("count", "action")),
     "late_result": Kind("A holder brought a result after its lease had ended; refused and kept.", ("verb",)),
-    "receipt_written": Kind("An attempt that did not end well has left a receipt.", ("receipt", "status", "path")),
+    "receipt_written": Kind(
+        "An attempt has left a receipt: it did not end well, or its work is on a branch.", ("receipt", "status", "path")
+    ),
     "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),

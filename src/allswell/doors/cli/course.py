@@ -186,8 +186,8 @@ class Course:
             await self._try(watch, task, replace(order, resume=resume), note, ran)
             if ran.untold is None:
                 await watch.engine.sweeper.sweep()  # what follows for others shall not wait for the next visitor
-        if ran.worktree is not None and _is_over(ran) and ran.worktree.remove_if_unused():
-            ran.worktree = None
+            if (tree := ran.worktree) is not None and _is_over(ran):
+                ran.worktree = None if await tree.remove_if_unused(tree.errands(order.env)) else tree
         return ran
 
     async def _submit(self, watch: Watch) -> tuple[TaskId, Order, FlightFile | None]:
@@ -215,7 +215,8 @@ class Course:
         from allswell.runtime.worktree import make_worktree
 
         place = Path(order.cwd)
-        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees, task)
+        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees.absolute(), task)
+        await self._tree.check_out(self._tree.errands(order.env))
         return self._order(self._asked, self._tree.inside(place))
 
     def _limits(self, asked: Asked) -> Policy:

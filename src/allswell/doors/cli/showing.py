@@ -60,7 +60,8 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
     import msgspec
 
     from allswell.domain.names import question_id
-    from allswell.doors.cli import shapes
+    from allswell.doors.cli import branches, shapes
+    from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
 
     row = await views.view_task(id_)
@@ -103,6 +104,10 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
         ]
         parts.append(table(columns, rows))
     told["receipts"] = left = left_by(frame, id_, [ended.token for ended in attempts])
+    work = brought_home(frame, id_)
+    told["work"] = branches.shape(work)
+    if work is not None:
+        parts.append(branches.words(work))
     if left:
         parts.append(f"{paint('receipts', 'dim')}\n" + "\n".join(f"  allswell show {receipt}" for receipt in left))
     from allswell.doors.cli.people import told_question
