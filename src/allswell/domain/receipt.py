@@ -159,6 +159,8 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
+_NOTES = 3
+"""How many of a snapshot's remarks are told; the receipt has them all."""
 _HOW = {
     End.DONE: "ended well",
     End.FAILED: "failed",
@@ -191,6 +193,7 @@ def told(receipt: Receipt) -> str:
         whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
         count = "no file differs" if not files else f"{files} file{'' if files == 1 else 's'} changed"
         said.append(f"The work is kept in {kept.name}: {count}{whole}.")
+        said += [f"{note[:1].upper()}{note[1:]}." for note in kept.notes[:_NOTES]]
     if receipt.survivors:
         said.append(f"The kernel did not let us end {', '.join(map(str, receipt.survivors))}.")
     said += [f"Warning: {warning}." for warning in receipt.warnings]

@@ -62,7 +62,7 @@ def open_tmp(tmp_path: Path) -> Path:
 
 @needs_root
 def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
-    repo = make(open_tmp / "repo", a="a", shut="was readable")
+    repo = make(open_tmp / "repo", a="a", shut="was readable", **{"locked/tracked": "as it was"})
     write(repo, "new", "n")
     write(repo, "secret", "s", 0o000)
     write(repo, "shut", "changed", 0o000)
@@ -74,17 +74,35 @@ def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
     def work() -> None:
         snapshot = take(repo, "t_1", 1, reason="a test")
         assert [(one.path, one.why) for one in snapshot.left_out] == [
+            ("locked/", Why.UNREADABLE),
+            ("locked/tracked", Why.UNREADABLE),
             ("secret", Why.UNREADABLE),
             ("shut", Why.UNREADABLE),
         ]
-        assert any("locked" in note for note in snapshot.notes)
         assert not snapshot.whole
 
     as_nobody(work)
     (snapshot,) = list_snapshots(repo)
     recovered = recover(snapshot, into=open_tmp / "back")
     assert set(files_in(open_tmp / "back")) == {b"a", b"new"}
-    assert {one.path for one in recovered.missing} == {"secret", "shut"}
+    assert {one.path for one in recovered.missing} == {"locked/", "locked/tracked", "secret", "shut"}
+    assert recovered.deleted == (), "what nobody may look at is not gone"
+
+
+@needs_root
+def test_outside_git_an_unreadable_folder_is_named_too(open_tmp: Path) -> None:
+    folder = open_tmp / "plain"
+    write(folder, "a", "a")
+    write(folder, "in/locked/file", "l")
+    give_to_nobody(folder)
+    (folder / "in" / "locked").chmod(0o000)
+    os.chown(folder / "in" / "locked", 0, 0)
+
+    def work() -> None:
+        snapshot = take(folder, "t_1", 1, reason="a test")
+        assert [(one.path, one.why) for one in snapshot.left_out] == [("in/locked/", Why.UNREADABLE)]
+
+    as_nobody(work)
 
 
 def test_every_file_that_we_have_open_is_known_however_scattered(tmp_path: Path) -> None:

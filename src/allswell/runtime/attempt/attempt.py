@@ -190,7 +190,7 @@ class Attempt:
             socket=str(self._desk.folder),
             resume=order.resume,
         )
-        keeping = Keeping(flight, self._home.receipts, order.snapshot, self._clock)
+        keeping = Keeping(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
         try:

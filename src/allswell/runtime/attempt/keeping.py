@@ -27,7 +27,7 @@ from allswell.domain.receipt import (
 from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.receipts import Receipts
+from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
 from allswell.timing.clock import Clock
@@ -49,13 +49,14 @@ class Ended(msgspec.Struct, frozen=True):
 class Keeping:
     """Keeps what one attempt leaves behind."""
 
-    def __init__(self, flight: Flight, receipts: Receipts, limits: Limits, clock: Clock) -> None:
+    def __init__(self, flight: Flight, home: Home, limits: Limits, clock: Clock) -> None:
         self.flight = flight
         self.snapshot: Snapshot | None = None
         self.receipt: Receipt | None = None
         self.path: Path | None = None
         """Where the receipt is; None if it could not be written."""
-        self._receipts = receipts
+        self._home = home
+        self._receipts = home.receipts
         self._limits = limits
         self._clock = clock
         self._changed: list[Change] = []
@@ -79,6 +80,7 @@ class Keeping:
         if flight.folder is None:
             return
         self._warnings.pop("snapshot", None)
+        self._warnings.pop("changes", None)
         try:
             kept = take(
                 flight.folder,
@@ -88,12 +90,18 @@ class Keeping:
                 limits=self._limits,
                 clock=self._clock,
                 since=flight.began_at,
+                home=self._home.folder,
             )
-            if self.snapshot is None or kept.id != self.snapshot.id:
-                self._changed = changed_files(kept, flight.head if kept.kind == "git" else None)
-            self.snapshot = kept
         except (AllswellError, OSError) as error:
             self.warn("snapshot", f"the work in {flight.folder} could not be kept: {error}")
+            return
+        before, self.snapshot = self.snapshot, kept
+        if before is None or kept.id != before.id:
+            try:
+                self._changed = changed_files(kept, flight.head if kept.kind == "git" else None)
+            except (AllswellError, OSError) as error:  # that the work is kept does not hang on what it is compared with
+                self._changed = []
+                self.warn("changes", f"which files have changed cannot be told: {error}")
 
     def write(self, ended: Ended, *, partial: bool) -> Receipt:
         """Write the receipt, in the place of an earlier one; a disk that is full costs the file and nothing else."""

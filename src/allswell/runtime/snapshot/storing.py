@@ -48,6 +48,7 @@ class Stored:
 def store_files(git: Git, top: int, found: Survey, limits: Limits, late: Callable[[], bool]) -> Stored:
     """Put every file that has to be read into the repository, as far as the limits allow."""
     stored = Stored(left_out=[LeftOut(spell(path) + "/", Why.OUT_OF_TIME) for path in found.unseen])
+    stored.left_out += found.left_out
     ours = open_here()
     wanted = {}
     for path, status in found.to_read.items():

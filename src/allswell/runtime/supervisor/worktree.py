@@ -29,6 +29,7 @@ def put_away(task: str, attempt: int, home: Home) -> None:
     folder = home.worktrees.absolute() / task
     if not (folder / ".git").exists():
         return
-    kept = take(folder, task, attempt, reason="its task is done, and its worktree is put away")
+    reason = "its task is done, and its worktree is put away"
+    kept = take(folder, task, attempt, reason=reason, home=home.folder)
     if kept.whole:  # else something in it is nowhere else: it stays
         remove_worktree(folder)
