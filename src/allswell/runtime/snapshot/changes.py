@@ -7,7 +7,7 @@ from pathlib import Path
 
 from allswell.domain.receipt import Change
 from allswell.domain.snapshot import Snapshot, can_be_kept, spell, unspell
-from allswell.runtime.snapshot.git import Git, scratch_folder
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.snapshot.manifest import load, load_baseline
 from allswell.runtime.snapshot.take import LIMITS
 

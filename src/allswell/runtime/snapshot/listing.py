@@ -7,9 +7,9 @@ from pathlib import Path
 
 from allswell.domain.snapshot import REFS, Snapshot, spell
 from allswell.errors import Unavailable
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.own_files import OURS
 from allswell.runtime.repository import find_top
-from allswell.runtime.snapshot.git import Git, scratch_folder
 from allswell.runtime.snapshot.manifest import SNAPSHOTS, home_of, latest, load, names_in
 from allswell.runtime.snapshot.manifest import to_snapshot as of_folder
 from allswell.runtime.snapshot.record import read_header, read_particulars, to_snapshot

@@ -11,8 +11,8 @@ from typing import IO, Protocol
 
 from allswell.domain.snapshot import LeftOut, Snapshot, State, Why, can_be_kept, unspell
 from allswell.errors import Refused
+from allswell.runtime.git import Git, GitFailed
 from allswell.runtime.own_files import open_folder, open_there, parent_of
-from allswell.runtime.snapshot.git import Git, GitFailed
 from allswell.runtime.snapshot.manifest import load, load_baseline
 from allswell.runtime.snapshot.reading import CHUNK, EXECUTABLE, LINK
 from allswell.runtime.snapshot.record import read_header, read_particulars

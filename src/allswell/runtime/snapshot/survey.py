@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.snapshot import LeftOut, Why, can_be_kept, is_ours, spell
-from allswell.runtime.snapshot.git import Git, GitFailed
+from allswell.runtime.git import Git, GitFailed
 from allswell.runtime.snapshot.reading import refused
 
 GITLINK = b"160000"
