@@ -17,6 +17,12 @@ from allswell.domain.evidence import Evidence
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.snapshot import Snapshot
 
+_NO_FILES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The tree without files, which git knows in every repository, by the length of its ids: what to compare with where
+there is no commit yet."""
 CHANGES_LISTED = 1_000
 """How many changed files a receipt names; the snapshot has all of them."""
 
@@ -151,8 +157,9 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
     kept = receipt.snapshot
     if kept is not None:
         if kept.kind == "git":
-            base = kept.base or "HEAD"
-            look.append(f"git -C {shlex.quote(kept.folder)} diff {base[:12]} {kept.name}")
+            base = kept.base[:12] if kept.base else _NO_FILES[len(kept.id)]
+            # Nothing that the repository's configuration names is run by what we have people type.
+            look.append(f"git -C {shlex.quote(kept.folder)} diff --no-ext-diff --no-textconv {base} {kept.name}")
         recover = [f"allswell recover {receipt.task} --into DIR", f"allswell recover {receipt.task} --apply"]
     return msgspec.structs.replace(receipt, advice=Advice(tuple(look), tuple(recover), resume))
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from allswell.doors.cli.advice import STORELESS, typed_here, use_store
+from allswell.doors.cli.app import commands
+from tests.doors.cli.console import Console
 from tests.doors.cli.shell import Shell
 from tests.runtime.attempt.stage import git
 
@@ -73,3 +78,84 @@ def test_names_that_differ_only_in_case_are_two_files(shell: Shell) -> None:
     git("config", "core.ignoreCase", "true", cwd=shell.folder)
     shell("run", "--name", "night", "--", "sh", "-c", "echo other > KEPT; exit 7", code=7)
     assert recovered(shell, "night") == {"kept": "as it was\n", "KEPT": "other\n"}
+
+
+# --- what it prints can be typed --------------------------------------------------------------------------------------
+
+
+def commands_in(text: str) -> list[str]:
+    """Every command that a text has people type."""
+    lines = [line.strip().removeprefix("→ ").rpartition(": allswell")[-1].strip() for line in text.splitlines()]
+    bare = [line for line in lines if line.startswith("allswell ") and ": " not in line]
+    return [*bare, *re.findall(r"`(allswell[^`]*)`", text), *re.findall(r": (allswell .*)", text)]
+
+
+def test_a_store_that_was_named_is_named_in_every_command_that_is_printed(shell: Shell) -> None:
+    beside = shell.folder.parent / "elsewhere" / "watch.db"
+    given = ("--store", "sqlite:///../elsewhere/watch.db")
+    shell("submit", "first")  # what the folder gives is another one
+    done = shell("run", *given, "--name", "night", *FAILS, code=7)
+    shell("submit", "held up", *given)
+    shell("claim", "--agent", "ada", *given)
+    shell("ask", "which?", "--task", "held up", "--token", "1", "--agent", "ada", *given)
+    (receipt,) = shell.json("receipts", *given)["receipts"]
+    told = [
+        done.stderr,
+        shell("show", receipt["id"], *given).stdout,
+        shell("show", "night", *given).stdout,
+        shell("why", "held up", *given).stdout,
+        shell("questions", *given).stdout,
+        shell("agents", *given).stdout,
+        shell("recover", "night", *given).stdout,
+        shell("recover", "zzzzzz", *given, code=2).stderr,
+        shell("runs", *given).stdout,
+        shell(*given, code=3).stdout,
+        "\n".join(receipt["advice"]["look"] + receipt["advice"]["recover"] + receipt["advice"]["resume"]),
+        "\n".join(need["command"] for need in shell.json(*given, code=3)["needs"]),
+        shell.json("show", "rc_nothing", *given, code=2)["message"],
+    ]
+    found = [commands_in(text) for text in told]
+    assert all(found), [text for text, commands in zip(told, found, strict=True) if not commands]
+    named = f"--store sqlite:///{beside}"
+    assert [one for commands in found for one in commands if named not in one] == []
+    elsewhere = Shell(shell.folder.parent, shell.tag)
+    for command in {one.replace("DIR", "back") for one in (*found[0], *found[6]) if "run" not in one}:
+        assert elsewhere.sh(command).returncode == 0, command
+
+
+def test_a_store_of_the_environment_is_named_and_its_password_is_not(
+    cli: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLSWELL_STORE", f"sqlite:///{cli.folder}/other.db")
+    assert f'allswell submit "write the changelog" --store sqlite:///{cli.folder}/other.db' in cli().out
+    monkeypatch.setenv("ALLSWELL_STORE", "postgresql://me:s3cret@nowhere.invalid/x")
+    use_store(None)
+    assert typed_here("allswell why t_1") == 'allswell why t_1 --store "$ALLSWELL_STORE"'
+    use_store("postgresql://me:s3cret@elsewhere.invalid/x")
+    hidden = "--store 'postgresql://me:***@elsewhere.invalid/x'"
+    assert typed_here("allswell run -- x --y") == f"allswell run {hidden} -- x --y"
+    use_store(None)
+
+
+def test_the_commands_without_a_store_are_known() -> None:
+    without = {name for name, one in commands().named.items() if "store" not in one.function.__code__.co_varnames}
+    assert without == set(STORELESS)
+
+
+def test_before_the_first_commit_the_printed_diff_shows_the_work(shell: Shell) -> None:
+    fresh = Shell(shell.folder.parent / "fresh", shell.tag)
+    fresh.folder.mkdir()
+    git("init", "-q", "-b", "main", cwd=fresh.folder)
+    done = fresh("run", "--name", "night", *FAILS, code=7)
+    (diff,) = re.findall(r"look: (git .*)", done.stderr)
+    shown = fresh.sh(diff)
+    assert (shown.returncode, "+new" in shown.stdout) == (0, True), shown
+    assert "--no-ext-diff --no-textconv" in diff
+
+
+def test_where_no_work_was_kept_that_is_said_plainly(shell: Shell) -> None:
+    (shell.folder / "bad").write_bytes(b"\x7fELF, and nothing else")
+    (shell.folder / "bad").chmod(0o755)
+    shell("run", "--name", "night", "--", "./bad", code=2)
+    assert "no work has been kept of any attempt at 'night'" in shell("recover", "night", code=2).stderr
+    assert "attempt 5 at 'night' has kept no work" in shell("recover", "night", "--attempt", "5", code=2).stderr

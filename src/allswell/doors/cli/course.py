@@ -28,6 +28,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.receipt import End, told
 from allswell.domain.submit import NAME_MAX
 from allswell.domain.task import OPEN
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
@@ -366,7 +367,7 @@ class Course:
             advice = receipt.advice
             for what, lines in (("look", advice.look), ("recover", advice.recover), ("resume", advice.resume)):
                 for line in lines:
-                    remark(f"  {what}: {plain(line)}")
+                    remark(f"  {what}: {plain(typed_here(line))}")
         if ran.untold is not None:
             remark(f"allswell: the store could not be told how it ended: {plain(str(ran.untold))}")
         if ran.worktree is not None:
