@@ -8,6 +8,7 @@ blocks, so it is called from a thread.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +33,9 @@ from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
 from allswell.timing.clock import Clock
 
+if TYPE_CHECKING:
+    from allswell.runtime.snapshot import Progress
+
 
 class Ended(msgspec.Struct, frozen=True):
     """How the attempt is ending, as far as it is known."""
@@ -55,6 +59,9 @@ class Keeping:
         self.receipt: Receipt | None = None
         self.path: Path | None = None
         """Where the receipt is; None if it could not be written."""
+        self.busy: Progress | None = None
+        """How far the work has been kept, while that is being done."""
+        self._progress: Progress | None = None
         self._home = home
         self._receipts = home.receipts
         self._limits = limits
@@ -74,13 +81,14 @@ class Keeping:
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
-        from allswell.runtime.snapshot import changed_files, take  # most attempts end well and never need it
+        from allswell.runtime.snapshot import Progress, changed_files, take  # most attempts end well, and need none
 
         flight = self.flight
         if flight.folder is None:
             return
         self._warnings.pop("snapshot", None)
         self._warnings.pop("changes", None)
+        self.busy = self._progress = self._progress or Progress()
         try:
             kept = take(
                 flight.folder,
@@ -91,10 +99,13 @@ class Keeping:
                 clock=self._clock,
                 since=flight.began_at,
                 home=self._home.folder,
+                progress=self._progress,
             )
         except (AllswellError, OSError) as error:
             self.warn("snapshot", f"the work in {flight.folder} could not be kept: {error}")
             return
+        finally:
+            self.busy = None
         before, self.snapshot = self.snapshot, kept
         if before is None or kept.id != before.id:
             try:

@@ -35,6 +35,7 @@ from allswell.runtime.snapshot.manifest import (
     place_of,
     to_snapshot,
 )
+from allswell.runtime.snapshot.progress import Progress
 from allswell.runtime.snapshot.reading import LINK, in_use, open_file, open_here, refused
 from allswell.runtime.snapshot.survey import walk
 
@@ -57,6 +58,7 @@ class Order(msgspec.Struct, frozen=True):
     """Where there is no baseline: files that were last touched before this moment are listed and not copied."""
     everything: bool = False
     """Copy those too, after the others."""
+    progress: Progress = msgspec.field(default_factory=Progress)
 
     @property
     def place(self) -> Path:
@@ -92,6 +94,11 @@ def take_folder(
     """A snapshot of a folder as a folder; with `only`, of these files, and `left_out` is what else was there."""
     place = order.place
     baseline, doubt = load_baseline(place)
+    earlier = latest(place)
+    before = None if earlier is None else _readable(place / str(earlier))
+    listed = None if only is None else list(only)
+    if earlier is not None and before is not None and _still_so(folder, before, listed, (*left_out, *notes)):
+        return to_snapshot(place, earlier, before, folder)
     try:
         hide_from_git(order.home)
         ours = open_folder(place, make=True)
@@ -102,15 +109,13 @@ def take_folder(
             try:
                 top = _open(folder)
                 try:
-                    seen = _Scan(top, baseline, files, order).run(only)
+                    seen = _Scan(top, baseline, files, order).run(listed)
                 finally:
                     os.close(top)
             finally:
                 os.close(files)
             seen.left_out += left_out
             made = seen.manifest(folder, order, (*notes, *doubt), baseline)
-            earlier = latest(place)
-            before = None if earlier is None else _readable(place / str(earlier))
             if earlier is not None and before is not None and before.digest() == made.digest():
                 shutil.rmtree(draft, dir_fd=ours)
                 return to_snapshot(place, earlier, before, folder)
@@ -123,6 +128,28 @@ def take_folder(
     except OSError as error:
         raise Unavailable(f"no snapshot could be kept in {place}: {error}", hint="is the disk full?") from error
     return to_snapshot(place, number, made, folder)
+
+
+def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tuple[LeftOut | str, ...]) -> bool:
+    """Whether every file is as the last snapshot of this attempt has it, by its inode and times, and nothing is new."""
+    if before.left_out or before.torn or any(isinstance(one, LeftOut) or one not in before.notes for one in said):
+        return False
+    since = (before.taken_at - _RACY) * _NS_PER_MS
+    known = {unspell(one.path): one for one in before.files}
+    top = _open(folder)
+    try:
+        shut: list[LeftOut] = []
+        for path in walk(top, shut) if only is None else only:
+            one = known.pop(path, None)
+            try:
+                status = os.stat(path, dir_fd=top, follow_symlinks=False)
+            except OSError:
+                return False
+            if one is None or not _untouched(one, status, since):
+                return False
+    finally:
+        os.close(top)
+    return not known and not shut
 
 
 def _readable(place: Path) -> Manifest | None:
@@ -193,6 +220,7 @@ class _Scan:
             Candidate(path, one.st_size, tracked=one.st_ctime_ns >= self._began) for path, one in self._to_read.items()
         )
         chosen, over = ration(candidates, bounds)
+        self._order.progress.begin(sum(one.size for one in chosen))
         seen.left_out += over
         seen.entries += [_unread(path, self._to_read[path]) for path in map(_path_of, over)]
         for one in chosen:
@@ -202,6 +230,7 @@ class _Scan:
                 seen.entries.append(_unread(one.path, status))
                 continue
             read = _read(one.path, self._top, status, self._known.get(spell(one.path)), self._files)
+            self._order.progress.done += one.size
             if isinstance(read, LeftOut):
                 seen.left_out.append(read)
                 continue
@@ -256,7 +285,8 @@ def _untouched(before: Entry, status: os.stat_result, since: int) -> bool:
 
 def _unread(path: bytes, status: os.stat_result) -> Entry:
     kind = "100755" if status.st_mode & stat.S_IXUSR else "100644"
-    return Entry(spell(path), kind, status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+    about = (status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+    return Entry(spell(path), kind, *about, ctime=status.st_ctime_ns, inode=status.st_ino)
 
 
 def _read(

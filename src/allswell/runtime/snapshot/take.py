@@ -19,6 +19,7 @@ from allswell.runtime.git import Git, GitFailed, scratch_folder
 from allswell.runtime.repository import find_top
 from allswell.runtime.snapshot import folder as folders
 from allswell.runtime.snapshot.manifest import home_of
+from allswell.runtime.snapshot.progress import Progress
 from allswell.runtime.snapshot.record import Header
 from allswell.runtime.snapshot.storing import particulars, store_files, write_commit, write_staged, write_tree
 from allswell.runtime.snapshot.survey import Survey, survey
@@ -37,6 +38,7 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
     clock: Clock | None = None,
     since: int | None = None,
     home: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Snapshot:
     """Keep everything in `folder` that git does not ignore, untracked files too, without changing anything there.
 
@@ -52,6 +54,7 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
     reason = reason.encode("utf-8", "backslashreplace").decode()
     late = _deadline(clock, limits.timeout)
     order = folders.Order(task, attempt, reason, clock.wall(), limits, late, _home(place, home), since)
+    order = msgspec.structs.replace(order, progress=progress or Progress())
     top = find_top(place)
     if top is None:
         return folders.take_folder(place, order)
@@ -95,7 +98,7 @@ def _into_git(top: Path, order: folders.Order, found: Survey) -> Snapshot:
             git = Git(os.fsencode(top), timeout=limits.git_timeout, scratch=scratch)
             survey(git, opened, found, late)
             staged = write_staged(git, found)
-            stored = store_files(git, opened, found, limits, late)
+            stored = store_files(git, opened, found, limits, late, order.progress)
             tree = write_tree(git, found, stored)
             return write_commit(git, tree, particulars(found, stored), staged, found, header)
     finally:
