@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from allswell.domain.evidence import Standing
 from allswell.doors.cli.advice import STORELESS, typed_here, use_store
 from allswell.doors.cli.app import commands
+from allswell.doors.cli.screen import Screen
+from allswell.runtime.snapshot import Progress
 from tests.doors.cli.console import Console
 from tests.doors.cli.shell import Shell
 from tests.runtime.attempt.stage import git
+from tests.runtime.warden.stage import until
+
+if TYPE_CHECKING:
+    from allswell.runtime.attempt import Attempt
 
 FAILS = ("--", "sh", "-c", "echo new > new; exit 7")
 
@@ -159,3 +171,28 @@ def test_where_no_work_was_kept_that_is_said_plainly(shell: Shell) -> None:
     shell("run", "--name", "night", "--", "./bad", code=2)
     assert "no work has been kept of any attempt at 'night'" in shell("recover", "night", code=2).stderr
     assert "attempt 5 at 'night' has kept no work" in shell("recover", "night", "--attempt", "5", code=2).stderr
+
+
+def test_a_killed_reaper_ends_in_a_code_that_the_page_lists(shell: Shell) -> None:
+    script = "echo new > new; echo $PPID > pid; mv pid reaper; exec sleep 600"
+    running = shell.start("--name", "night", "--", "sh", "-c", script)
+    until((shell.folder / "reaper").exists)
+    os.kill(int((shell.folder / "reaper").read_text()), signal.SIGKILL)
+    _, said = running.communicate(timeout=60)
+    assert "its reaper was killed, and the tree with it" in said
+    assert running.returncode == 128 + signal.SIGKILL
+    page = (Path(__file__).parents[3] / "docs" / "run.md").read_text()
+    assert "137\nalso when its reaper was killed" in page
+    assert recovered(shell, "night")["new"] == "new\n"
+
+
+def test_while_much_is_kept_a_line_says_how_far_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(silent=False)
+    keeping = SimpleNamespace(busy=Progress(150_000_000, 450_000_000))
+    attempt = cast("Attempt", SimpleNamespace(keeping=keeping, standing=Standing(0), remaining=0))
+    for second in range(10):
+        screen.show(attempt, second * 1_000)
+    assert capfd.readouterr().err == "allswell: keeping its work: 150 of 450 MB; the command stands still meanwhile\n"
+    keeping.busy = None
+    screen.show(attempt, 11_000)
+    assert capfd.readouterr().err == ""

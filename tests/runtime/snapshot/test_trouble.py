@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,9 @@ import pytest
 
 from allswell.domain.snapshot import Why
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.snapshot import Limits, list_snapshots, reading, recover, take
+from allswell.runtime.snapshot import Limits, Progress, list_snapshots, reading, recover, take
 from tests.runtime.snapshot.repository import files_in, git, git_files, make, picture, write
+from tests.runtime.warden.stage import until
 
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -401,3 +403,24 @@ def test_no_room_at_all_is_said_in_one_sentence(tmp_path: Path, monkeypatch: pyt
     write(folder, ".allswell", "a file where our folder should be")
     with pytest.raises(Unavailable, match="no snapshot could be kept"):
         take(folder, "t_1", 1, reason="a test")
+
+
+@pytest.mark.parametrize("kind", ["git", "folder"])
+def test_what_the_first_snapshot_has_read_the_second_does_not_read_again(tmp_path: Path, kind: str) -> None:
+    place = make(tmp_path / "work", tracked="t") if kind == "git" else tmp_path / "work"
+    for name in ("big", "small", "other"):
+        write(place, name, name * 1_000)
+        os.utime(place / name, (1, 1))
+    until(lambda: time.time_ns() > (place / "other").stat().st_ctime_ns + 200_000_000)  # times can tell by then
+    progress = Progress()
+    first = take(place, "t_1", 1, reason="before the kill", progress=progress)
+    assert (progress.done, progress.total) == (13_000, 13_000)
+    progress.begin(0)
+    again = take(place, "t_1", 1, reason="after the kill", progress=progress)
+    assert (again.id, progress.total) == (first.id, 0)
+    write(place, "small", "changed")
+    third = take(place, "t_1", 1, reason="after the kill", progress=progress)
+    assert progress.total == (7 if kind == "git" else 8_007)
+    recover(third, into=tmp_path / "back")
+    assert (tmp_path / "back" / "small").read_text() == "changed"
+    assert (tmp_path / "back" / "big").read_text() == "big" * 1_000

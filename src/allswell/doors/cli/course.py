@@ -299,7 +299,7 @@ class Course:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupted, tries, number)
-        painting = asyncio.ensure_future(self._paint(tries)) if self._screen.live else None
+        painting = None if self._frame.json else asyncio.ensure_future(self._paint(tries))
         try:
             ran.outcome = await tries.run(task, order, note)
         finally:
@@ -334,10 +334,9 @@ class Course:
             return Exit.NEEDS_HUMAN
         if outcome.end is End.SIGNALLED and outcome.result is not None and outcome.result.signal is not None:
             return 128 + outcome.result.signal
-        own = outcome.exit_code
-        if outcome.end is End.DONE:
-            return own or Exit.FINE
-        return own or Exit.FAILED
+        if outcome.end is End.LOST:  # its own is not known; what was left of it was killed
+            return 128 + signal.SIGKILL
+        return outcome.exit_code or (Exit.FINE if outcome.end is End.DONE else Exit.FAILED)
 
     # --- what a dead one left -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How far a snapshot has come, and what it has read: for whoever waits for it, and for the next one of the same attempt.
+"""How far a snapshot has come, and what it has read: for whoever waits for it, and for the attempt's next one.
 
 An attempt that is ended is kept twice, before anything is killed and after. The second time nothing has changed as a
 rule, so what the first has read is not read again: a file with the same inode, size and times has the same bytes,
