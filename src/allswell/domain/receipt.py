@@ -17,6 +17,12 @@ from allswell.domain.evidence import Evidence
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.snapshot import Snapshot
 
+_NO_FILES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The tree without files, which git knows in every repository, by the length of its ids: what to compare with where
+there is no commit yet."""
 CHANGES_LISTED = 1_000
 """How many changed files a receipt names; the snapshot has all of them."""
 
@@ -171,7 +177,7 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
     kept, branch = receipt.snapshot, receipt.branch
     if kept is not None:
         if kept.kind == "git":
-            look.append(_diff(kept.folder, kept.base, kept.name))
+            look.append(_diff(kept.folder, kept.base or _NO_FILES[len(kept.id)], kept.name))
         recover = [f"allswell recover {receipt.task} --into DIR", f"allswell recover {receipt.task} --apply"]
     if branch is not None:
         look.append(f"allswell diff {receipt.task} --attempt {receipt.attempt}")
@@ -184,15 +190,15 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
     return msgspec.structs.replace(receipt, advice=advice)
 
 
-def _diff(folder: str, base: str | None, name: str) -> str:
-    """A `git diff` that runs no program which the repository names; without a first commit, against nothing."""
-    place = shlex.quote(folder)
-    since = base[:12] if base is not None else f'"$(git -C {place} hash-object -t tree /dev/null)"'
-    return f"git -C {place} diff --no-ext-diff --no-textconv {since} {shlex.quote(name)}"
+def _diff(folder: str, base: str, name: str) -> str:
+    """A `git diff` that runs no program which the repository's configuration names."""
+    return f"git -C {shlex.quote(folder)} diff --no-ext-diff --no-textconv {base[:12]} {shlex.quote(name)}"
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
+_NOTES = 3
+"""How many of a snapshot's remarks are told; the receipt has them all."""
 _HOW = {
     End.DONE: "ended well",
     End.FAILED: "failed",
@@ -225,6 +231,7 @@ def told(receipt: Receipt) -> str:
         whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
         count = "no file differs" if not files else f"{files} file{'' if files == 1 else 's'} changed"
         said.append(f"The work is kept in {kept.name}: {count}{whole}.")
+        said += [f"{note[:1].upper()}{note[1:]}." for note in kept.notes[:_NOTES]]
     said += where_it_is(receipt)
     if receipt.survivors:
         said.append(f"The kernel did not let us end {', '.join(map(str, receipt.survivors))}.")

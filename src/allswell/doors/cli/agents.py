@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import asking, requesting, submitting, supervised
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
@@ -128,9 +129,9 @@ def _told_claim(granted: Granted) -> str:
 
     nexts = (
         *_exports(f"ALLSWELL_TASK={task.id}", f"ALLSWELL_TOKEN={lease.token}", f"ALLSWELL_AGENT={quote(lease.agent)}"),
-        'allswell checkin "what you did" --progress 0.5',
-        "allswell done '\"result\"'",
-        'allswell fail "why"',
+        typed_here('allswell checkin "what you did" --progress 0.5'),
+        typed_here("allswell done '\"result\"'"),
+        typed_here('allswell fail "why"'),
     )
     return shown + "\n" + paint("next:", "dim") + "\n" + "\n".join(f"  {line}" for line in nexts)
 

@@ -28,6 +28,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.receipt import End, told
 from allswell.domain.submit import NAME_MAX
 from allswell.domain.task import OPEN
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
@@ -299,7 +300,7 @@ class Course:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupted, tries, number)
-        painting = asyncio.ensure_future(self._paint(tries)) if self._screen.live else None
+        painting = None if self._frame.json else asyncio.ensure_future(self._paint(tries))
         try:
             ran.outcome = await tries.run(task, order, note)
         finally:
@@ -334,10 +335,9 @@ class Course:
             return Exit.NEEDS_HUMAN
         if outcome.end is End.SIGNALLED and outcome.result is not None and outcome.result.signal is not None:
             return 128 + outcome.result.signal
-        own = outcome.exit_code
-        if outcome.end is End.DONE:
-            return own or Exit.FINE
-        return own or Exit.FAILED
+        if outcome.end is End.LOST:  # its own is not known; what was left of it was killed
+            return 128 + signal.SIGKILL
+        return outcome.exit_code or (Exit.FINE if outcome.end is End.DONE else Exit.FAILED)
 
     # --- what a dead one left -----------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Course:
             advice = receipt.advice
             for what, lines in (("look", advice.look), ("recover", advice.recover), ("resume", advice.resume)):
                 for line in lines:
-                    remark(f"  {what}: {plain(line)}")
+                    remark(f"  {what}: {plain(typed_here(line))}")
         if ran.untold is not None:
             remark(f"allswell: the store could not be told how it ended: {plain(str(ran.untold))}")
         if ran.worktree is not None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from allswell.doors.cli.advice import in_words, use_store
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Frame:
     def __init__(self, store: str | None, *, json: bool) -> None:
         self._store = store
         self.json = json
+        use_store(store)
 
     @property
     def url(self) -> str:
@@ -109,11 +111,13 @@ class Frame:
 
     @property
     def home(self) -> Path:
-        """The folder of ours beside the store: receipts, transcripts, attempts in flight."""
-        from pathlib import Path
+        """The folder of ours beside the store: receipts, transcripts, attempts in flight.
 
-        database = self.database
-        beside = Path.cwd() if database is None else database.parent
+        A store on a server has nothing beside it: there it is the nearest one upward, or a new one here.
+        """
+        from allswell.store.sqlite.place import locate
+
+        beside = (self.database or locate(self.settings.default_store)).parent
         return beside if beside.name == ".allswell" else beside / ".allswell"
 
     @property
@@ -232,9 +236,10 @@ class Frame:
 
 
 def remark(text: str) -> None:
-    """A sentence on standard error; at a terminal, broken to its width."""
+    """A sentence on standard error, its commands as they are to be typed; at a terminal, broken to its width."""
     from allswell.doors.cli.width import columns, wrapped
 
+    text = in_words(text)
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
@@ -254,7 +259,7 @@ def told(error: AllswellError, *, json: bool) -> Exit:
     """Tell the user what went wrong, in the way asked for; the exit code that goes with it."""
     code = code_of(error)
     if json:
-        said: dict[str, object] = {"error": type(error).__name__, "message": str(error), "exit": int(code)}
+        said: dict[str, object] = {"error": type(error).__name__, "message": in_words(str(error)), "exit": int(code)}
         if isinstance(error, Refused):
             said |= {"code": error.code, "where": error.where}
         write(encoded(said) + "\n")

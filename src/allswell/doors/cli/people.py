@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import journal, showing
+from allswell.doors.cli.advice import in_words, typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
 from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
@@ -188,7 +189,7 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
     if filtered:
         return "No tasks like that."
     ended = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    return f"No open tasks ({ended}). `allswell tasks --all` lists them."
+    return in_words(f"No open tasks ({ended}). `allswell tasks --all` lists them.")
 
 
 # --- runs and questions -----------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         Column("ENDED", 12),
         Column("FLOW", 8, spare=True),
     )
-    none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
+    none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
     told = [{**shapes.run(run), "flow": None if run.id not in flows else flows[run.id].run} for run in found]
     frame.say({"runs": told}, table(heads, rows) if rows else none)
 
@@ -263,7 +264,7 @@ def told_question(question: Question, name: str, now: int) -> str:
         return "\n".join(lines)
     width = max((len(option.key) for option in question.options), default=0)
     lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
-    lines.append(paint(f"  {typed('answer', question.id)} OPTION [TEXT]", "dim"))
+    lines.append(paint("  " + typed_here(f"{typed('answer', question.id)} OPTION [TEXT]"), "dim"))
     return "\n".join(lines)
 
 

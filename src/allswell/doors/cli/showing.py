@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store, examples
 from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
@@ -109,7 +110,8 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
     if work is not None:
         parts.append(branches.words(work))
     if left:
-        parts.append(f"{paint('receipts', 'dim')}\n" + "\n".join(f"  allswell show {receipt}" for receipt in left))
+        nexts = (f"  {typed_here(f'allswell show {one}')}" for one in left)
+        parts.append("\n".join([paint("receipts", "dim"), *nexts]))
     from allswell.doors.cli.people import told_question
 
     parts += [told_question(question, row.task.name, now) for question in asked if question is not None]

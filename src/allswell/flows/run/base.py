@@ -32,6 +32,7 @@ from allswell.domain.capture import Capture, TimeoutLine
 from allswell.domain.step_receipt import StepReceipt
 from allswell.errors import Refused, Unavailable
 from allswell.flows.run.files import Files, read, read_lines
+from allswell.runtime.own_files import hide_from_git, open_folder, open_there, own_folder
 
 RUNS = "runs"
 _RECORD = "run.json"
@@ -99,10 +100,8 @@ class RunBase:
         """Make the folder of a new run, the record last: a folder without one is no run."""
         try:
             for folder in (self.receipts, self.llm):
-                folder.mkdir(parents=True, exist_ok=True)
-            ignore = self.home / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n", encoding="utf-8")
+                os.close(open_folder(folder, make=True))
+            hide_from_git(self.home)
         except OSError as error:
             raise Unavailable(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
         self.files.replace(self.source, source)
@@ -185,7 +184,8 @@ class RunBase:
         """
         path = self.path / "lock"
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with own_folder(self.path) as inside:
+                handle = open_there(path.name, inside, flags=os.O_RDWR, make=True)
         except OSError as error:
             raise Unavailable(f"the run's folder {self.path} cannot be used: {error.strerror}") from error
         try:

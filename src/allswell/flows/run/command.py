@@ -19,6 +19,7 @@ from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.runtime.attempt import Attempt, Home, Order, Outcome, Receipts
+from allswell.runtime.own_files import open_there, own_folder
 
 _STATUS = {
     End.DONE: StepStatus.DONE,
@@ -149,7 +150,8 @@ class CommandWork:
 def _text(path: Path) -> str:
     """What a command printed, without its last line break, and a little more than may be used of it."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with own_folder(path.parent) as inside:
+            handle = open_there(path.name, inside)
     except OSError:
         return ""
     try:

@@ -80,6 +80,8 @@ class Attempt:
         """How it ended, once it has."""
         self.on_start: Callable[[], None] | None = None
         """Called when the command runs."""
+        self.keeping: Keeping | None = None
+        """Keeps what it leaves behind, once it is prepared."""
         self._home = home
         self._clock = clock or SystemClock()
         self._on_evidence = on_evidence
@@ -190,7 +192,7 @@ class Attempt:
             socket=str(self._desk.folder),
             resume=order.resume,
         )
-        keeping = Keeping(flight, self._home, order.snapshot, self._clock)
+        keeping = self.keeping = Keeping(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
         self._note(keeping)

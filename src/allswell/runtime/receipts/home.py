@@ -5,6 +5,7 @@
   transcripts/   what attempts printed
   attempts/      one file for each attempt in flight, locked by its supervisor
   baselines/     what was in their folders when attempts began
+  snapshots/     work that was kept without git
   worktrees/     those that were made for an attempt
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from allswell.runtime.own_files import hide_from_git
 from allswell.runtime.receipts.folder import Receipts
 
 
@@ -45,8 +47,4 @@ class Home:
 
     def make(self) -> None:
         """Make the folder if it is missing, invisible to git; `OSError` if that cannot be."""
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-        ignore = self.folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        hide_from_git(self.folder)
