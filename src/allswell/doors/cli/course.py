@@ -309,7 +309,8 @@ class Course:
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
-        ran.code = self._code(ran.outcome)
+        asked = row is not None and any(wait.kind == "question" for wait in row.waits)
+        ran.code = self._code(ran.outcome, asked=asked)
         ran.error = None if ran.outcome is None else ran.outcome.error
 
     def _interrupted(self, tries: Tries, number: int) -> None:
@@ -322,21 +323,18 @@ class Course:
             if tries.attempt is not None:
                 self._screen.show(tries.attempt, self._clock.monotonic())
 
-    def _code(self, outcome: Outcome | None) -> int:
+    def _code(self, outcome: Outcome | None, *, asked: bool) -> int:
         if outcome is None or outcome.end is End.INTERRUPTED:
             return 128 + (self._signal or signal.SIGTERM)
         if outcome.end in (End.TIMEOUT, End.IDLE):
             return Exit.TIMED_OUT
         if outcome.end is End.LEASE_LOST:
             return Exit.LEASE_LOST
-        if outcome.end is End.ASKED:
+        if outcome.end is End.ASKED or (asked and outcome.exit_code == 0):  # else it has a code of its own
             return Exit.NEEDS_HUMAN
         if outcome.end is End.SIGNALLED and outcome.result is not None and outcome.result.signal is not None:
             return 128 + outcome.result.signal
-        own = outcome.exit_code
-        if outcome.end is End.DONE:
-            return own or Exit.FINE
-        return own or Exit.FAILED
+        return outcome.exit_code or (Exit.FINE if outcome.end is End.DONE else Exit.FAILED)
 
     # --- what a dead one left -----------------------------------------------------------------------------------------
 
@@ -367,6 +365,8 @@ class Course:
             for what, lines in (("look", advice.look), ("recover", advice.recover), ("resume", advice.resume)):
                 for line in lines:
                     remark(f"  {what}: {plain(line)}")
+        if ran.code == Exit.NEEDS_HUMAN:
+            remark("  answer: allswell questions")
         if ran.untold is not None:
             remark(f"allswell: the store could not be told how it ended: {plain(str(ran.untold))}")
         if ran.worktree is not None:

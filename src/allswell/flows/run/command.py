@@ -114,7 +114,9 @@ class CommandWork:
         streams = self._named()
         stdout = dict(streams).get("stdout")
         text = "" if stdout is None else _text(stdout)
-        failure = Failure(ErrorClass.TRANSIENT, outcome.reason) if status is StepStatus.FAILED else None
+        failure = None
+        if status is StepStatus.FAILED:
+            failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
         if outcome.end is End.NOT_STARTED:
             failure = Failure(ErrorClass.VALIDATION, outcome.reason)
         kept = outcome.receipt

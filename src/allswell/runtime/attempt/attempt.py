@@ -285,7 +285,7 @@ class Attempt:
                 news = self._news.listen()
                 if ending.done():
                     await streams.heard_out(_TAKEN)
-                    return self._judge.by_itself(ending.result())
+                    return self._judge.by_itself(ending.result(), streams.last_line())
                 verdict = self._judge.verdict()
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
@@ -347,6 +347,7 @@ class Attempt:
             receipt,
             keeping.path,
             self._holder.last_word,
+            failure=ended.failure,
             warnings=keeping.warnings,
             transcript=self._transcript(ended),
         )

@@ -36,7 +36,7 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
         case End.DONE:
             await lease.complete({"exit_code": outcome.exit_code})
         case End.FAILED | End.SIGNALLED | End.LOST | End.ORPHANED:
-            await lease.fail(Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
+            await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
         case End.NOT_STARTED:
             await lease.fail(Failure(ErrorClass.VALIDATION, outcome.reason[:_MESSAGE]))
         case End.TIMEOUT:

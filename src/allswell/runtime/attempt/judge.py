@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
+
 from allswell.domain.duration import show
+from allswell.domain.final_line import not_done
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
 from allswell.runtime.attempt.gathering import Gathering
@@ -87,14 +90,19 @@ class Judge:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result) -> Ended:
-        """How it ended, if nobody ended it."""
+    def by_itself(self, result: Result, last_line: bytes = b"") -> Ended:
+        """How it ended, if nobody ended it; its last line may say what its exit code does not."""
         said = self._holder.last_word
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if result.ending is Ending.EXITED:
-            end = End.DONE if result.exit_code == 0 else End.FAILED
-            return self.so(end, f"exit code {result.exit_code}", result=result)
+            failure = not_done(last_line)
+            code = f"exit code {result.exit_code}"
+            if failure is not None:
+                but = ", but it was not done" if result.exit_code == 0 else ""
+                ended = self.so(End.FAILED, f"{code}{but}: {failure.message}", result=result)
+                return msgspec.structs.replace(ended, failure=failure)
+            return self.so(End.DONE if result.exit_code == 0 else End.FAILED, code, result=result)
         if result.ending is Ending.SIGNALLED and result.signal is not None:
             return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}", result=result)
         if result.ending is Ending.STOPPED:
