@@ -17,6 +17,7 @@ from allswell.settings.settings import Settings
 
 BAD_SETTING = Rule("bad_setting", Severity.ERROR, "Settings can be read, and none contradicts another at once.")
 RETRY_FIGURES = ("retries", "max_attempts", "backoff", "jitter", "retry_after_default", "retry_after_cap")
+BREAKER_FIGURES = ("breaker.pause", "breaker.open_after")
 CALL, TOOL = "a call of a model", "a tool"
 
 
@@ -86,5 +87,6 @@ def _role(settings: Settings, role: str) -> Iterator[Finding]:
 
 def calls(settings: Settings, call: Figure) -> Retrying:
     """How calls of a model are retried."""
-    figures = [settings.figure(f"retry.{key}") for key in RETRY_FIGURES]
-    return Retrying(CALL, call, settings.policy_for("").retry, tuple(one for one in figures if one.written))
+    figures = [settings.figure(name) for name in (*(f"retry.{key}" for key in RETRY_FIGURES), *BREAKER_FIGURES)]
+    written = tuple(one for one in figures if one.written)
+    return Retrying(CALL, call, settings.policy_for("").retry, written, breaker=settings.breaker())

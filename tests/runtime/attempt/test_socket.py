@@ -16,6 +16,7 @@ from allswell.runtime.attempt import Attempt, End
 from allswell.runtime.speaking import words as said
 from allswell.runtime.speaking.client import say
 from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply
+from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
 
 WAITING = "echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket; while [ ! -e go ]; do sleep 0.02; done"
@@ -231,7 +232,7 @@ def test_what_an_agent_says_while_it_is_being_started_is_told_to_the_store_too(t
             attempt.stop("enough", grace=0)
             await running
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), patience.SECONDS))
 
 
 def test_the_environment_says_what_an_agent_needs_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
