@@ -328,7 +328,7 @@ class Course:
             return 128 + (self._signal or signal.SIGTERM)
         if outcome.end in (End.TIMEOUT, End.IDLE):
             return Exit.TIMED_OUT
-        if outcome.end is End.LEASE_LOST:
+        if outcome.end in (End.LEASE_LOST, End.CANCELLED):
             return Exit.LEASE_LOST
         if outcome.end is End.ASKED or (asked and outcome.exit_code == 0):  # else it has a code of its own
             return Exit.NEEDS_HUMAN

@@ -25,6 +25,7 @@ _STATUS = {
     End.TIMEOUT: StepStatus.TIMEOUT,
     End.INTERRUPTED: StepStatus.INTERRUPTED,
     End.LEASE_LOST: StepStatus.LOST,
+    End.CANCELLED: StepStatus.LOST,
     End.ASKED: StepStatus.ASKED,
     End.RELEASED: StepStatus.RELEASED,
 }

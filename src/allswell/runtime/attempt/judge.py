@@ -68,8 +68,11 @@ class Judge:
         if said is not None:
             return self._outstayed(said, now)
         lost = self._lease.lost
-        if now >= self._hard_at or (lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT):
-            return self.so(End.TIMEOUT, f"its limit of {show(self._limit)} was reached", self._limit)
+        near = lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT
+        if now >= self._hard_at or near or self._lease.until_limit == 0:
+            by_run = self._limit == self._lease.limit < self._lease.own_limit
+            reason = "the deadline of its run has passed" if by_run else f"its limit of {show(self._limit)} was reached"
+            return self.so(End.TIMEOUT, reason, self._limit)
         if lost is not None:
             return self.so(End.LEASE_LOST, lost.reason)
         if self._lease.remaining == 0:

@@ -12,7 +12,7 @@ from allswell.domain.receipt import End, Receipt
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits as SnapshotLimits
 from allswell.errors import AllswellError, Refused
-from allswell.runtime.warden import Result, allowed_environment, checked_argv, checked_cwd, find_program
+from allswell.runtime.warden import Ending, Result, allowed_environment, checked_argv, checked_cwd, find_program
 from allswell.runtime.warden.command import DEFAULT_CAP
 
 Echo = Callable[[int, bytes], None]
@@ -114,6 +114,11 @@ class Outcome:
     def ok(self) -> bool:
         """Whether it ended well."""
         return self.end is End.DONE
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether the command ended without anybody's order."""
+        return self.result is not None and self.result.ending in (Ending.EXITED, Ending.SIGNALLED)
 
     @property
     def exit_code(self) -> int | None:
