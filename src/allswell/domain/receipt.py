@@ -44,6 +44,8 @@ class End(StrEnum):
     """It did not answer when it was asked for check-ins, and was ended for that."""
     INTERRUPTED = "interrupted"
     """Somebody ordered the stop: a signal to us, a shutdown, the caller."""
+    CANCELLED = "cancelled"
+    """The task was called off, skipped or split while it was being worked on."""
     LEASE_LOST = "lease_lost"
     """The task is not its holder's any more."""
     ASKED = "asked"
@@ -56,6 +58,28 @@ class End(StrEnum):
     """Nobody knows: its reaper was killed, and what was left of the tree with it."""
     ORPHANED = "orphaned"
     """Its supervisor died; the tree was ended, and this was written afterwards."""
+
+
+_TAKEN_AWAY = {
+    "delegation_timeout": (End.TIMEOUT, "the time of the request was up"),
+    "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
+    "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
+    "agent_stalled": (End.STALLED, "it missed too many check-ins"),
+    "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
+    "cancelled": (End.CANCELLED, "the task was cancelled"),
+    "skipped": (End.CANCELLED, "the task was skipped"),
+    "split": (End.CANCELLED, "the task was split"),
+}
+
+
+def taken_away(outcome: str, detail: str, limit: int) -> tuple[End, str]:
+    """How an attempt ended whose lease the store has ended: by what is on record, and the limit that it had."""
+    if outcome == "agent_timeout":
+        return End.TIMEOUT, f"its limit of {show(limit)} was reached"
+    if outcome == "failed" and detail in _TAKEN_AWAY:  # with its run
+        outcome, detail = detail, ""
+    end, reason = _TAKEN_AWAY.get(outcome, (End.LEASE_LOST, f"it ended as {outcome}"))
+    return end, f"{reason}: {detail}" if detail else reason
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -207,6 +231,7 @@ _HOW = {
     End.IDLE: "was stopped",
     End.STALLED: "was stopped",
     End.INTERRUPTED: "was interrupted",
+    End.CANCELLED: "was stopped",
     End.LEASE_LOST: "lost its lease",
     End.ASKED: "asked a human",
     End.RELEASED: "gave the task back",

@@ -22,7 +22,7 @@ from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, DELEGATION_TIMEOUT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import OPEN, Handover
+from allswell.domain.task import OPEN, Attempt, Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
@@ -292,6 +292,11 @@ class Lease:
         if row.task.state == "done":
             return "done", (await self._engine.store.view_payload(request))[1]
         return row.task.state, None if row.task.state == OPEN else to_json(row.task.record.reason, "reason")
+
+    async def past(self) -> Attempt | None:
+        """How the store has ended this attempt; None while it has not."""
+        ended = await self._engine.store.view_attempts(self.task)
+        return next((one for one in ended if one.token == self.token), None)
 
     async def recover(self) -> None:
         """The agent was marked as stalled and has been ended for real: take its task back (O8)."""

@@ -41,6 +41,7 @@ from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
 from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
 from allswell.runtime.attempt.telling import Telling
 from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.boot import boot_id
@@ -285,13 +286,14 @@ class Attempt:
                 news = self._news.listen()
                 if ending.done():
                     await streams.heard_out(_TAKEN)
-                    return self._judge.by_itself(ending.result())
+                    ended = self._judge.by_itself(ending.result(), streams.last_line())
+                    return await as_the_store_has_it(self.lease, ended)
                 verdict = self._judge.verdict()
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
                     verdict = self._judge.verdict()
                 if verdict is not None:
-                    return verdict
+                    return await as_the_store_has_it(self.lease, verdict)
                 await either(news, self._judge.pause())
         finally:
             self._telling.end()
@@ -331,7 +333,7 @@ class Attempt:
                 result = await handle.ended()
         except TimeoutError:  # a machine that hangs; the tree is still its reaper's to end
             result = Result(Ending.STOPPED, None, None, killed=True, survivors=(handle.pid,))
-        return msgspec.structs.replace(ended, result=result)
+        return overtaken(ended, result)
 
     async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
         receipt = None
@@ -347,6 +349,7 @@ class Attempt:
             receipt,
             keeping.path,
             self._holder.last_word,
+            failure=ended.failure,
             warnings=keeping.warnings,
             transcript=self._transcript(ended),
         )

@@ -25,6 +25,7 @@ from allswell.domain.receipt import (
     advise,
     receipt_id,
 )
+from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
@@ -49,6 +50,8 @@ class Ended(msgspec.Struct, frozen=True):
     standing: Standing | None = None
     session: tuple[str, str] | None = None
     """The agent's own session: dialect and id."""
+    failure: Failure | None = None
+    """What the agent itself says went wrong, where its last line does."""
 
 
 class Keeping:
