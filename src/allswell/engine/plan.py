@@ -8,6 +8,7 @@ from typing import TypeVar
 from allswell.domain.command import (
     Admit,
     Answer,
+    AskForHelp,
     Cancel,
     Claim,
     Command,
@@ -92,7 +93,7 @@ class Plan:
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
             self.runs_shared = False
-        elif isinstance(command, Admit | Park):
+        elif isinstance(command, Admit | Park | AskForHelp):
             self.services[command.service] = None
         elif isinstance(command, Report):
             self.services[command.permit.service] = None
