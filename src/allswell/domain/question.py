@@ -35,9 +35,11 @@ class Act(StrEnum):
     """The service is tried again now."""
     WAIT = "wait"
     """The service is tried once per pause, and nobody is asked again before it has recovered."""
+    QUIET = "quiet"
+    """Nobody is asked again for a while."""
 
 
-SERVICE_ACTS = (Act.PROBE, Act.WAIT)
+SERVICE_ACTS = (Act.PROBE, Act.WAIT, Act.QUIET)
 """What only a question about a service can offer."""
 
 

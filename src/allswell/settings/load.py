@@ -18,7 +18,7 @@ from allswell.engine.pace import broken_rules as broken_pace
 from allswell.errors import Refused
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
 from allswell.settings.settings import Given, Settings
-from allswell.settings.sources import Path_, Problem, Source, files, leaves
+from allswell.settings.sources import Part, Path_, Problem, Source, files, leaves
 from allswell.settings.values import Unfit, read
 
 FOLDER = ".allswell"
@@ -31,13 +31,8 @@ FLEET = ("agents", "usage", "compaction")
 def load(
     start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings that hold here; `Refused` with everything that is wrong with them."""
-    settings = look(start, environ=environ, flags=flags)
-    if settings.problems:
-        first = settings.problems[0]
-        listed = "; ".join(map(str, settings.problems))
-        raise Refused("bad_setting", f"the settings are wrong: {listed}", where=first.where or None)
-    return settings
+    """The settings that hold here; `Refused` with what is wrong with them. Agents are not checked before `fleet`."""
+    return look(start, environ=environ, flags=flags).without("all", "figures")
 
 
 def look(
@@ -105,16 +100,18 @@ class _Reading:
         if role is not None and not name:
             if isinstance(raw, dict) and role:
                 return  # an empty table of a role sets nothing
-            self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source)
+            self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source, "figures")
         elif role == "":
-            self._wrong("a role needs a name; what holds for every task stands outside [roles]", source)
+            said = "a role needs a name; what holds for every task stands outside [roles]"
+            self._wrong(said, source, "figures")
         elif name not in (SETTINGS if role is None else PER_ROLE):
-            self._wrong(_unknown(name, role), source)
+            # What is no setting at all may have been meant to name the store.
+            self._wrong(_unknown(name, role), source, "all" if len(path) == 1 else "figures")
         else:
             try:
                 value = read(SETTINGS[name], raw)
             except Unfit as error:
-                self._wrong(str(error), source)
+                self._wrong(str(error), source, "all" if name == "store" else "figures")
                 return
             if name == "store" and source.folder is not None:
                 value = _anchored(str(value), source.folder)
@@ -137,8 +134,8 @@ class _Reading:
                 strangers.append(variable)
         return strangers
 
-    def _wrong(self, says: str, source: Source) -> None:
-        self.problems.append(Problem(says, source.where, source.place))
+    def _wrong(self, says: str, source: Source, part: Part = "all") -> None:
+        self.problems.append(Problem(says, source.where, source.place, part))
 
 
 _VARIABLES: Mapping[str, Path_] = {setting.env(): (setting.name,) for setting in SETTINGS.values()}
@@ -218,4 +215,4 @@ def _problem(settings: Settings, says: str, rule: str, role: str) -> Problem:
     given = [settings.roles.get(role, {}).get(name) or settings.given.get(name) for name in named]
     sources = [one.source for one in given if one is not None]
     where = ", ".join(dict.fromkeys(source.where for source in sources))
-    return Problem(says, where, sources[0].place if sources else None)
+    return Problem(says, where, sources[0].place if sources else None, "figures")

@@ -14,12 +14,13 @@ from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
+from allswell.errors import Refused
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
-from allswell.settings.sources import Problem, Source
+from allswell.settings.sources import Part, Problem, Source
 from allswell.settings.values import hide, show
 
 if TYPE_CHECKING:
-    from allswell.domain.fleet import Fleet
+    from allswell.domain.fleet import AgentSpec, Fleet
     from allswell.domain.question import Pause
 
 BY_DEFAULT = Source("default")
@@ -65,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
     """The files that were read, the weaker first."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong; empty for settings that `load` returned."""
+    """What is wrong; of settings that `load` returned, at most with agents."""
     strangers: tuple[str, ...] = ()
     """Variables of the environment that look like settings and are none."""
     agents: Fleet | None = None
@@ -73,10 +74,23 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def fleet(self) -> Fleet:
-        """The agents that are set up here."""
+        """The agents that are set up here; `Refused` if anything is wrong with them."""
         from allswell.domain.fleet import Fleet
 
-        return self.agents or Fleet()
+        return self.without("agents").agents or Fleet()
+
+    @property
+    def known_agents(self) -> Mapping[str, AgentSpec]:
+        """The agents as far as they can be read: for those who only look."""
+        return {} if self.agents is None else self.agents.agents
+
+    def without(self, *parts: Part) -> Settings:
+        """The same settings, if there is nothing wrong with these parts of them; else `Refused` with all of it."""
+        wrong = [problem for problem in self.problems if problem.part in parts]
+        if wrong:
+            listed = "; ".join(map(str, wrong))
+            raise Refused("bad_setting", f"the settings are wrong: {listed}", where=wrong[0].where or None)
+        return self
 
     def value(self, name: str, role: str = "") -> Value:
         """A setting's value, for a role: its own, or what everybody has."""

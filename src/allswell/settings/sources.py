@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,6 +36,10 @@ class Source(msgspec.Struct, frozen=True):
     """The same as data, with the column too; None for a default."""
 
 
+Part = Literal["all", "figures", "agents"]
+"""What a mistake spoils: everything (which store is meant cannot be known), the figures, or the agents."""
+
+
 class Problem(msgspec.Struct, frozen=True):
     """Something wrong with the settings, and where."""
 
@@ -43,6 +47,8 @@ class Problem(msgspec.Struct, frozen=True):
     where: str = ""
     place: Place | None = None
     """The first of the places that `where` names."""
+    part: Part = "all"
+    """Who needs another part is not stopped by it."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.says}" if self.where else self.says

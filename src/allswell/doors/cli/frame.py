@@ -107,7 +107,7 @@ class Frame:
     @property
     def url(self) -> str:
         """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
-        return self._store or self.settings.store
+        return self._store or self._seen.without("all").store
 
     @property
     def home(self) -> Path:
@@ -129,12 +129,17 @@ class Frame:
 
         return locate(self.url)
 
-    @cached_property
+    @property
     def settings(self) -> Settings:
-        """The settings that hold here; read once, and only if they are asked for."""
-        from allswell.settings import load
+        """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
+        return self._seen.without("all", "figures")
 
-        return load()
+    @cached_property
+    def _seen(self) -> Settings:
+        """The settings as far as they can be read: once, and only if they are asked for."""
+        from allswell.settings import look
+
+        return look()
 
     @property
     def console(self) -> Console:
