@@ -31,6 +31,7 @@ from allswell.errors import Unavailable
 from allswell.runtime.atomic import flush_folder, replace_file
 from allswell.runtime.snapshot.reading import LINK, in_use, open_file, open_here, refused
 from allswell.runtime.snapshot.survey import walk
+from allswell.store import state_folder
 
 PLACE = Path(".allswell") / "snapshots"
 _RACY = 50  # milliseconds; coarser than any local file system's clock
@@ -328,8 +329,6 @@ def _open(folder: Path) -> int:
 
 
 def _make_own(folder: Path, place: Path) -> None:
-    """Make the folder of ours, invisible to git."""
+    """Make the folder of ours, for its user alone."""
+    state_folder.make(folder / ".allswell")
     place.mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".allswell" / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
