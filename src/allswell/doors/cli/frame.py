@@ -113,7 +113,11 @@ class Frame:
         from pathlib import Path
 
         database = self.database
-        beside = Path.cwd() if database is None else database.parent
+        if database is None:
+            from allswell.settings.nearby import own_folder
+
+            return own_folder(Path.cwd())
+        beside = database.parent
         return beside if beside.name == ".allswell" else beside / ".allswell"
 
     @property
