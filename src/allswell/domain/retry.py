@@ -1,8 +1,9 @@
 """What follows a failure: try again after a pause, give up, ask a human, or wait out a limit (F4 to F7).
 
 Retries exclude the first attempt. A pause is the class's backoff, or the provider's Retry-After, with up to half of it
-on top as jitter. A pause that does not fit into the time that is left is not waited for. A Retry-After beyond the
-cap is weather, not failure: the service is parked for everybody and no attempt is spent.
+on top as jitter; a Retry-After with its jitter never exceeds the cap. A pause that does not fit into the time that is
+left is not waited for. A Retry-After beyond the cap is weather, not failure: the service is parked for everybody and no
+attempt is spent.
 """
 
 from __future__ import annotations
@@ -175,9 +176,11 @@ def judge(
         return Escalate(reason) if rule.then == "escalate" else GiveUp(reason)
     if failure.error is ErrorClass.RATE_LIMIT or (limited and asked is not None):
         base = min(max(policy.retry_after_default if asked is None else asked, 0), policy.retry_after_cap)
+        most = policy.retry_after_cap
     else:
         base = policy.backoff * 2**before
-    delay = Millis(base + int(base * policy.jitter * draw))
+        most = LONGEST
+    delay = Millis(min(base + int(base * policy.jitter * draw), most))
     if remaining is not None and delay >= remaining:
         return GiveUp(f"{failure.error}: the next try in {delay} ms would not fit into the {max(remaining, 0)} ms left")
     return Again(delay)

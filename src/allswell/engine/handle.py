@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from allswell.domain.checkin import tells_every
 from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, Fail, Keep, NewTask, Recover, Release
 from allswell.domain.duration import parse
@@ -167,6 +168,11 @@ class Lease:
     def asks(self) -> tuple[int, int]:
         """How often the holder is asked for a check-in, and how long it has to answer, in milliseconds."""
         return self._granted.lease.ask_every, self._granted.lease.ask_wait
+
+    @property
+    def tells_every(self) -> int:
+        """How often a watcher tells the store that the holder's protocol shows progress, in milliseconds."""
+        return tells_every(self._granted.lease)
 
     @property
     def run(self) -> RunId | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from allswell.domain.arithmetic.checkins import CheckIns, busy_is_not_stalled, checkins_work
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_telling
+from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.arithmetic.scopes import never_fires
 from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
@@ -15,6 +17,7 @@ from allswell.settings.settings import Settings
 
 BAD_SETTING = Rule("bad_setting", Severity.ERROR, "Settings can be read, and none contradicts another at once.")
 RETRY_FIGURES = ("retries", "max_attempts", "backoff", "jitter", "retry_after_default", "retry_after_cap")
+BREAKER_FIGURES = ("breaker.pause", "breaker.open_after")
 CALL, TOOL = "a call of a model", "a tool"
 
 
@@ -34,6 +37,7 @@ def refusals(settings: Settings) -> list[Finding]:
 def findings(settings: Settings) -> list[Finding]:
     """What the settings' figures say about each other."""
     told = [*_scopes(settings), *_worker(settings), *_role(settings, "")]
+    told += folders_apart(settings.fleet, str(Path.cwd()))
     common = {one.rule for one in told if worth_telling(one)}
     for role in settings.known_roles():
         own = _role(settings, role)
@@ -83,5 +87,6 @@ def _role(settings: Settings, role: str) -> Iterator[Finding]:
 
 def calls(settings: Settings, call: Figure) -> Retrying:
     """How calls of a model are retried."""
-    figures = [settings.figure(f"retry.{key}") for key in RETRY_FIGURES]
-    return Retrying(CALL, call, settings.policy_for("").retry, tuple(one for one in figures if one.written))
+    figures = [settings.figure(name) for name in (*(f"retry.{key}" for key in RETRY_FIGURES), *BREAKER_FIGURES)]
+    written = tuple(one for one in figures if one.written)
+    return Retrying(CALL, call, settings.policy_for("").retry, written, breaker=settings.breaker())

@@ -156,8 +156,14 @@ class Settings(msgspec.Struct, frozen=True):
 
     def breaker(self) -> BreakerPolicy:
         """When a service is left alone."""
-        figures: dict[str, Any] = {name: int(value or 0) for name, value in self._table(_BREAKER)}
+        figures: dict[str, Any] = dict(self._table(_BREAKER))
+        del figures["first_call"]  # of calls, not of the breaker
         return BreakerPolicy(**figures)
+
+    @property
+    def patient(self) -> bool:
+        """Whether a first attempt, too, waits out an open breaker's pause."""
+        return self.value("breaker.first_call") == "wait"
 
     def pace(self) -> Pace:
         """How patient the engine is."""

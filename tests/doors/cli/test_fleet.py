@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from allswell import Policy, make_watch
+from allswell.flows.run.base import stamp
 from allswell.store.sqlite import SqliteStore
 from tests.doors.cli.console import Console
 from tests.doors.cli.scene import SetClock
@@ -112,11 +113,51 @@ def test_tracking_has_the_original_shape_and_is_what_decisions_use(cli: Console)
     id_ = asyncio.run(story())
     said = cli.ok("tracking", "--json").json
     assert said == {
-        "timeout_tracking": {"checkpoint_misses": {"bob": 3}, "stalled_agents": ["bob"], "task_timeouts": {id_: 1}}
+        "timeout_tracking": {"checkpoint_misses": {"bob": 3}, "stalled_agents": ["bob"], "task_timeouts": {id_: 1}},
+        "pending_divine_questions": [],
     }
     assert "stalled" in cli.ok("tracking").out
     told = {member["agent"]: member for member in cli.ok("agents", "--json").json["agents"]}
     assert (told["bob"]["health"], told["bob"]["misses"]) == ("stalled", 3)
+
+
+@pytest.mark.row("O9")
+def test_open_questions_have_the_original_shape_too(cli: Console) -> None:
+    async def story() -> str:
+        clock = SetClock()
+        store = SqliteStore(cli.database, clock=clock)
+        async with make_watch(store, clock=clock, sweeping=False) as watch:
+            id_ = await watch.submit("slow", policy=Policy(timeout=60_000))
+            for _ in range(3):
+                assert await watch.claim(agent="bob") is not None
+                clock.at += 60_000
+                while await watch.engine.sweeper.sweep() == 0.0:
+                    pass
+            return id_
+
+    cli.database.parent.mkdir()
+    id_ = asyncio.run(story())
+    (asked,) = cli.ok("questions", "--json").json["questions"]
+    said = cli.ok("tracking", "--json").json
+    assert set(said) == {"timeout_tracking", "pending_divine_questions"}
+    assert said["timeout_tracking"]["task_timeouts"] == {id_: 3}
+    assert said["pending_divine_questions"] == [
+        {
+            "task_id": id_,
+            "question": f"Task {id_} (slow) has timed out 3 times. Possible causes: "
+            "task too large, unclear requirements, or infrastructure issue. How should we proceed?",
+            "options": [
+                "Split task into smaller subtasks",
+                "Clarify requirements",
+                "Increase timeout for this task",
+                "Skip task and continue",
+            ],
+            "asked_at": stamp(asked["asked_at"]),
+        }
+    ]
+    assert "asks you" in cli.ok("tracking").out
+    cli.ok("answer", asked["id"], "skip")
+    assert cli.ok("tracking", "--json").json["pending_divine_questions"] == []
 
 
 @pytest.mark.row("O5")

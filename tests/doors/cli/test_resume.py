@@ -144,6 +144,30 @@ def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(t
     assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
 
 
+@pytest.mark.row("F11", "F13")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_failed_and_was_cut_off_as_it_went_on_goes_on_again(tmp_path: Path, number: signal.Signals) -> None:
+    """Twice: the second time what is carried along comes from a run that carried something along itself."""
+    script = "echo try >> tries; test -e ok || exit 1; touch begun; test -e go || sleep 60"
+    write(tmp_path, f"steps:\n- {{id: ship, run: [sh, -c, '{script}']}}\n- {{id: last, needs: ship, run: 'true'}}\n")
+    assert run("run", "flow.yaml", cwd=tmp_path).code == 1
+    name = base_of(tmp_path).name
+    (tmp_path / "ok").touch()
+    for _ in range(2):
+        resumed = start("resume", name, "--choose", "retry_step", cwd=tmp_path)
+        until(tmp_path / "begun")
+        resumed.send_signal(number)
+        assert resumed.wait(30) == (130 if number is signal.SIGINT else -number)
+        (tmp_path / "begun").unlink()
+    (tmp_path / "go").touch()
+    (tmp_path / "allswell.toml").write_text('agent_timeout = "20m"\n')  # a setting that steps are made with
+    ran = run("resume", name, "--choose", "retry_step", "--json", cwd=tmp_path)
+    assert (ran.code, json.loads(ran.out)["verdict"]) == (0, "done"), ran.err
+    assert (tmp_path / "tries").read_text().split() == ["try"] * 4
+    receipts = {path.name for path in (base_of(tmp_path) / "flow" / "receipts").glob("ship-*.json")}
+    assert receipts == {f"ship-run-{attempt}.json" for attempt in (1, 2, 3, 4)}
+
+
 def test_a_run_that_is_done_has_nothing_left_to_do(cli: Console) -> None:
     cli.ok("run", write(cli.folder, "steps: [{id: a, python: 'os:getcwd'}]"))
     name = base_of(cli.folder).name

@@ -158,6 +158,25 @@ def test_a_failure_of_the_network_is_tried_again_after_pauses(tmp_path: Path) ->
     flow(tmp_path, "steps:\n" + step("a", "fail", times=2), scene)
 
 
+@pytest.mark.row("F7")
+def test_a_step_that_leaves_by_itself_has_failed_and_is_repeated_within_bounds(tmp_path: Path) -> None:
+    """`sys.exit` is its own verdict; what was cancelled or interrupted inside it may go better the next time."""
+    ways = {"a": ("0", 1), "b": ("3", 1), "c": ("cancel", 4), "d": ("interrupt", 4)}
+    text = "steps:\n" + "".join(step(name, "leave", by=way) for name, (way, _) in ways.items())
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert (summary.verdict, set(summary.states.values())) == (Verdict.FAILED, {"failed"})
+        for name, (way, times) in ways.items():
+            assert seen.count(way) == times, name
+            assert sum(one.step_id == name for one in played.base.all_receipts()) == times
+        assert "sys.exit(3)" in summary.reasons["b"]
+        assert "CancelledError of its own" in summary.reasons["c"]
+        assert played.stage.seconds >= 7, "1 s, 2 s, 4 s between two tries"
+
+    flow(tmp_path, text, scene)
+
+
 # --- timeouts ---------------------------------------------------------------------------------------------------------
 
 

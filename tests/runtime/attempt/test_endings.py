@@ -126,6 +126,42 @@ def test_a_silent_compiler_at_full_speed_is_not_idle(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
+def test_a_neighbour_s_files_keep_nobody_alive_and_one_s_own_do_again_when_it_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            # Both on one store, and not watched by the same process, as far as either knows.
+            writer = await here.shell("while [ ! -e stop ]; do echo more >> theirs; sleep 0.1; done")
+            writing = asyncio.ensure_future(writer.run())
+            await here.until((here.folder / "theirs").exists)
+            slept = await (await here.shell("exec sleep 600", idle=800, timeout=20_000)).run()
+            assert (slept.end, writing.done()) == (End.IDLE, False)
+            assert f"attempt {writer.lease.task}.1 works in the same folder" in slept.reason
+            assert slept.receipt is not None
+            assert slept.receipt.last_evidence is None
+            (here.folder / "stop").touch()
+            await writing
+            here.seen.clear()
+            alone = await here.shell("for n in 1 2 3 4 5 6; do sleep 0.3; echo $n > own; done", idle=6_000)
+            assert (await alone.run()).end is End.DONE
+            assert Sign.WORK in {seen.sign for seen in here.seen}
+
+    asyncio.run(main())
+
+
+def test_what_is_written_in_the_first_moment_counts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            outcome = await (await here.shell("echo x > first; echo x > second; exec sleep 600", timeout=400)).run()
+            assert outcome.receipt is not None
+            last = outcome.receipt.last_evidence
+            assert last is not None
+            assert (last.sign, last.what) in ((Sign.WORK, "first changed"), (Sign.WORK, "second changed"))
+            assert "The last proof of progress was" in told(outcome.receipt)
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
 def test_a_change_in_the_work_is_progress_and_silence_is_none(tmp_path: Path) -> None:
     async def main() -> None:
         async with stage(tmp_path) as here:

@@ -2,11 +2,13 @@
 
 import codecs
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,11 @@ NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
-def as_nobody(work: Callable[[], None]) -> None:
-    """Do something without root's rights, in a process of its own."""
+def as_nobody(folder: Path, work: Callable[[], None]) -> None:
+    """Do something without root's rights, in a process of its own; temporary files go into a folder given to it."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    os.chown(temporary, NOBODY, NOBODY)
     codecs.lookup("ascii")  # now: nobody may not be able to read where this Python lies
     child = os.fork()
     if child == 0:
@@ -31,6 +36,7 @@ def as_nobody(work: Callable[[], None]) -> None:
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
             os.environ["HOME"] = "/nonexistent"
+            tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
             os.environ.pop("XDG_CONFIG_HOME", None)
             work()
             status = 0
@@ -49,12 +55,16 @@ def give_to_nobody(*tops: Path) -> None:
 
 
 @pytest.fixture
-def open_tmp(tmp_path: Path) -> Path:
-    """A folder that nobody can reach, in both senses."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder != Path("/") and folder.stat().st_uid == os.geteuid():
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
+def open_tmp() -> Iterator[Path]:
+    """A folder that nobody can reach, in both senses: pytest's own are closed to others."""
+    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 (mkdtemp makes it safe)
+        if all(folder.stat().st_mode & 0o001 for folder in (Path(parent), *Path(parent).parents)):
+            folder = Path(tempfile.mkdtemp(prefix="allswell-test-", dir=parent))
+            folder.chmod(0o755)
+            yield folder
+            shutil.rmtree(folder)
+            return
+    pytest.fail("no temporary folder can be reached by everybody: neither TMPDIR nor /tmp nor /var/tmp")
 
 
 # --- single files -----------------------------------------------------------------------------------------------------
@@ -80,7 +90,7 @@ def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
         assert any("locked" in note for note in snapshot.notes)
         assert not snapshot.whole
 
-    as_nobody(work)
+    as_nobody(open_tmp, work)
     (snapshot,) = list_snapshots(repo)
     recovered = recover(snapshot, into=open_tmp / "back")
     assert set(files_in(open_tmp / "back")) == {b"a", b"new"}
@@ -285,7 +295,7 @@ def test_a_repository_that_may_not_be_written_is_copied_elsewhere(open_tmp: Path
         assert snapshot.kind == "folder"
         assert [one.path for one in snapshot.left_out] == []
 
-    as_nobody(work)
+    as_nobody(open_tmp, work)
     (snapshot,) = list_snapshots(repo)
     recover(snapshot, into=open_tmp / "back")
     assert set(files_in(open_tmp / "back")) == {b"new"}
@@ -309,7 +319,7 @@ def test_root_leaves_nothing_of_its_own_in_somebody_elses_repository(open_tmp: P
     def go_on_working() -> None:
         git(repo, "add", "-A")
 
-    as_nobody(go_on_working)
+    as_nobody(open_tmp, go_on_working)
 
 
 def test_a_ref_that_is_locked_costs_no_work(tmp_path: Path) -> None:

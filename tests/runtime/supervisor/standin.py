@@ -66,6 +66,17 @@ def plain(*words: str) -> None:
     out(":".join(words).replace("|", "\n"))
 
 
+def talk(seconds: str = "60") -> None:
+    """Reports one step after the other, as an agent at work does, and writes a file with each."""
+    end, number = time.monotonic() + float(seconds), 0
+    while time.monotonic() < end:
+        number += 1
+        use = {"type": "tool_use", "name": "Bash", "id": f"toolu_{number}", "input": {}}
+        out({"type": "assistant", "session_id": ME, "message": {"content": [use]}})
+        Path("talked.txt").write_text(str(number))
+        time.sleep(0.1)
+
+
 def sleep(seconds: str = "0.1") -> None:
     time.sleep(float(seconds))
 
@@ -182,7 +193,7 @@ def request(role: str) -> None:
 PARTS = {
     function.__name__: function
     for function in (
-        *(claude, codex, plain, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
+        *(claude, codex, plain, talk, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
         *(checkin, listen, read, obey, ask, request),
     )
 }

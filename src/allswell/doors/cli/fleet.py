@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from allswell.domain.fleet import AgentSpec, Fleet
     from allswell.engine.explaining.crew import Crew, Member
-    from allswell.engine.explaining.tracking import Tracking
+    from allswell.engine.explaining.tracking import PendingQuestion, Tracking
     from allswell.engine.watch import Watch
     from allswell.runtime.supervisor import Plan
     from allswell.store.port import Views
@@ -293,17 +293,19 @@ def _row(one: Member, now: int) -> list[str]:
 
 
 def tracking(store: Store = None, json: Json = False) -> None:
-    """Missed check-ins, stalled agents and timeouts, as the original protocol tracks them."""
-    from allswell.engine.explaining.tracking import track
+    """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
+    from allswell.engine.explaining.tracking import pending_questions, track
 
     frame = Frame(store, json=json)
 
-    async def work(views: Views) -> Tracking:
-        return await track(views)
+    async def work(views: Views) -> tuple[Tracking, list[PendingQuestion]]:
+        return await track(views), await pending_questions(views)
 
-    found = frame.look(work)
+    found, pending = frame.look(work)
     rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
     rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
+    rows += [[asked.task_id, "", "asks you"] for asked in pending]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    frame.say({"timeout_tracking": found}, table(heads, rows) if rows else "Nothing is held against anybody.")
+    told = {"timeout_tracking": found, "pending_divine_questions": pending}
+    frame.say(told, table(heads, rows) if rows else "Nothing is held against anybody.")

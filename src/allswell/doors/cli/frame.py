@@ -148,9 +148,8 @@ class Frame:
 
         Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
         """
-        import asyncio
-
         from allswell.app import make_watch, store_for
+        from allswell.runtime.contained import run_through
 
         if not making:
             self._check_there()
@@ -173,7 +172,7 @@ class Frame:
 
         answer: list[T] = []
         try:
-            return asyncio.run(live())
+            return run_through(live())
         except Unavailable:
             if not answer:
                 raise

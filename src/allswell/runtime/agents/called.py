@@ -17,6 +17,7 @@ from allswell.domain.classify import failure_of
 from allswell.errors import AllswellError
 from allswell.runtime.agents.function import load_function
 from allswell.runtime.agents.work import SyncWork, Told
+from allswell.runtime.contained import contained
 from allswell.runtime.speaking import words
 from allswell.runtime.speaking.client import VARIABLE, say
 
@@ -29,7 +30,7 @@ def main() -> int:
     socket = os.environ[VARIABLE]
     told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=Told)
     try:
-        function = load_function(sys.argv[1])
+        function = contained(load_function(sys.argv[1]))
         result = function(SyncWork(told, socket))
         answer: words.AnyWord = words.Done(result=msgspec.Raw(msgspec.json.encode(result)))
         code = 0

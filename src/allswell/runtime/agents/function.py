@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -29,6 +28,7 @@ from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.work import Told, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.contained import contained
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock
 
@@ -55,7 +55,7 @@ def load_function(path: str) -> Callable[..., Any]:
         raise Refused("no_function", f"there is no module {error.name!r} for {path}", where="function") from None
     except AttributeError:
         raise Refused("no_function", f"{module} has no {name!r}", where="function") from None
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise Refused("no_function", f"{module} cannot be imported: {error!r}", where="function") from error
     if not callable(found):
         raise Refused("no_function", f"{path} is {type(found).__name__}, and cannot be called", where="function")
@@ -67,11 +67,6 @@ def find_function(spec: AgentSpec) -> Callable[..., Any]:
     if spec.cwd not in sys.path:
         sys.path.insert(0, spec.cwd)
     return load_function(spec.function)
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def told_of(brief: Brief, lease: Lease) -> Told:
@@ -138,7 +133,7 @@ class FunctionRun:
 
     async def run(self) -> Outcome:
         """From the call to the outcome."""
-        work = asyncio.ensure_future(find_function(self._spec)(self._work))
+        work = asyncio.ensure_future(contained(find_function(self._spec))(self._work))
         self._heard.started()
         try:
             end, reason, limit = await self._watch(work)

@@ -38,8 +38,10 @@ from allswell.runtime.attempt.gathering import Gathering
 from allswell.runtime.attempt.holder import Holder, More
 from allswell.runtime.attempt.judge import Judge
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
+from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.attempt.telling import Telling
 from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.boot import boot_id
 from allswell.runtime.receipts import Home
@@ -49,8 +51,6 @@ from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, beg
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
-_TELL_EVERY = 15_000
-"""Milliseconds between two tellings to the store that the agent's protocol shows progress."""
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _TAKEN = 0.5
@@ -85,7 +85,9 @@ class Attempt:
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
-        self._gathering = Gathering(order, self._clock, self._heard, tower or Tower())
+        name = f"{lease.task}.{lease.attempt}"
+        place = None if order.folder is None else Place(name, str(order.folder), home.attempts)
+        self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
         self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
         self._desk = Desk(self._holder.hear)
         self._streams: Streams | None = None
@@ -96,9 +98,7 @@ class Attempt:
         self._news = Signal()
         """Something happened that the judge should know of."""
         self._grace = order.limits.grace
-        self._watching = False
-        self._told_at = 0
-        self._telling: asyncio.Task[None] | None = None
+        self._telling = Telling(lease, lambda: self.standing, self._clock)
         self._judge = Judge(order.limits, lease, self._holder, self._gathering, self._clock)
 
     # --- from outside -------------------------------------------------------------------------------------------------
@@ -223,6 +223,7 @@ class Attempt:
             cap=order.cap,
             grace_ms=order.limits.grace,
         )
+        self._gathering.begin()
         handle = begin(command)
         try:
             self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
@@ -278,8 +279,7 @@ class Attempt:
         ending.add_done_callback(lambda _: self._news.fire())
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
         self.lease.on_end = self._news.fire
-        self._watching = True
-        self._tell_soon()  # it may have spoken while it was being started
+        self._telling.begin()
         try:
             while True:
                 news = self._news.listen()
@@ -294,7 +294,7 @@ class Attempt:
                     return verdict
                 await either(news, self._judge.pause())
         finally:
-            self._watching = False
+            self._telling.end()
             self.lease.on_end = None
             for waiting in (ending, looking):
                 waiting.cancel()
@@ -304,21 +304,9 @@ class Attempt:
         if self._on_evidence is not None:
             self._on_evidence(seen)
         if seen.sign is Sign.PROTOCOL:
-            self._tell_soon()
+            self._telling.soon()
         elif seen.sign is Sign.CHECKIN:  # it may have been its last word
             self._news.fire()
-
-    def _tell_soon(self) -> None:
-        if self._watching and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.ensure_future(self._tell_progress())
-
-    async def _tell_progress(self) -> None:
-        """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
-        while (seen := self.standing.last.get(Sign.PROTOCOL)) is not None and seen.at > self._told_at:
-            await asyncio.sleep(max(self._told_at + _TELL_EVERY - self._clock.monotonic(), 0) / 1_000)
-            self._told_at = self._clock.monotonic()
-            with contextlib.suppress(AllswellError):  # a loss stands in the lease; that the store is away passes
-                await self.lease.checkin()
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -331,6 +319,9 @@ class Attempt:
                     await handle.stood_still()
             if handle.result is None:
                 await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
+                if ended.end is not End.IDLE:  # that was said after a last look already
+                    await self._gathering.last_look()
+                    ended = msgspec.structs.replace(ended, standing=self.standing)
                 await _in_thread(lambda: keeping.keep_work(ended.reason))
                 await _in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
@@ -387,8 +378,8 @@ class Attempt:
         return (stdout if printed.stdout.bytes else None), (stderr if printed.stderr.bytes else None)
 
     async def _put_away(self, keeping: Keeping) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        self._telling.close()
+        self._gathering.end()
         await self._desk.close()
         if self._streams is not None:
             self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)

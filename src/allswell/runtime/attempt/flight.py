@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import msgspec
@@ -93,6 +93,27 @@ def take_off(folder: Path, flight: Flight) -> FlightFile:
         os.close(handle)
         raise
     return file
+
+
+def under_way(folder: Path, but: Container[str] = ()) -> Iterator[tuple[str, Flight]]:
+    """Every note that can be read, with its name, but for some; nothing is locked, and whose it is is not asked."""
+    try:
+        paths = sorted(folder.glob("*.json"))
+    except OSError:
+        return
+    for path in paths:
+        if path.stem in but:
+            continue
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue  # it has just ended
+        try:
+            flight = FlightFile(path, handle).read()
+        finally:
+            os.close(handle)
+        if flight is not None:
+            yield path.stem, flight
 
 
 def unwatched(folder: Path) -> Iterator[FlightFile]:

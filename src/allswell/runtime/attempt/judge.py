@@ -74,7 +74,9 @@ class Judge:
             return self.so(End.LEASE_LOST, over)
         idle = self._limits.idle
         if idle is not None and now >= self._gathering.standing.idle_at(idle):
-            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}", idle)
+            beside = self._gathering.neighbour
+            blind = "" if beside is None else f"; files were no evidence: attempt {beside} works in the same folder"
+            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}{blind}", idle)
         return None
 
     def _outstayed(self, said: str, now: int) -> Ended | None:

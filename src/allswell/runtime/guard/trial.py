@@ -11,6 +11,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from allswell.domain.breaker import BreakerPolicy, Effect, Outcome, Permit, Refusal, outcome_of
 from allswell.domain.classify import classified, failure_of
 from allswell.domain.course import NOTHING, Course, Report, Step, Stop, Wait, failed, refused
@@ -32,6 +34,7 @@ from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass, Failure, weather
 from allswell.errors import BreakerOpen, ServiceParked
 from allswell.runtime.guard.nesting import ATTEMPT, gave_up, inside_a_guard, is_probe_of, mark, unmark
+from allswell.timing.foreign import refuse_other_loops
 from allswell.timing.scope import Scope, current, remaining_ms
 
 if TYPE_CHECKING:
@@ -219,10 +222,19 @@ def _time_is_up() -> bool:
     return scope is not None and scope.now() >= scope.deadline
 
 
+def _after_probe(permit: Permit, report: Report) -> Permit:
+    """The permit of a probe that has gone well, for what still comes of the same call."""
+    return replace(permit, generation=report.generation, probe=False)
+
+
 class AsyncTrial(Trial):
     """A call of async code."""
 
     __slots__ = ()
+
+    def __init__(self, guard: Guard, *, single: bool = False) -> None:
+        refuse_other_loops()
+        super().__init__(guard, single=single)
 
     async def admit(self) -> Permit:
         """Wait until the service may be called; raises if that cannot be waited for."""
@@ -259,6 +271,12 @@ class AsyncTrial(Trial):
         if parks is not None:
             await self.guard.awaited.park(self.guard.service, parks)
         return self._next(error, failure, report)
+
+    async def answering(self, permit: Permit) -> Permit:
+        """Output reaches the caller, who takes as long as it takes: a probe has done its work; the rest is a call."""
+        if not permit.probe:
+            return permit
+        return _after_probe(permit, await self._report(permit, Outcome.HEALTHY))
 
     async def succeeded(self, permit: Permit) -> None:
         """Tell that an attempt went well."""
@@ -315,6 +333,12 @@ class SyncTrial(Trial):
         if parks is not None:
             self.guard.breakers.park(self.guard.service, parks)
         return self._next(error, failure, report)
+
+    def answering(self, permit: Permit) -> Permit:
+        """Output reaches the caller, who takes as long as it takes: a probe has done its work; the rest is a call."""
+        if not permit.probe:
+            return permit
+        return _after_probe(permit, self._report(permit, Outcome.HEALTHY))
 
     def succeeded(self, permit: Permit) -> None:
         """Tell that an attempt went well."""

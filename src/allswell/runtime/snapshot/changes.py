@@ -7,8 +7,8 @@ from pathlib import Path
 
 from allswell.domain.receipt import Change
 from allswell.domain.snapshot import Snapshot, can_be_kept, spell, unspell
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, scratch_folder
 from allswell.runtime.snapshot.take import LIMITS
 
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from allswell.domain.snapshot import REFS, Snapshot
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.repository import find_top
 from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, scratch_folder
 from allswell.runtime.snapshot.record import read_header, read_particulars, to_snapshot
 from allswell.runtime.snapshot.take import LIMITS
 

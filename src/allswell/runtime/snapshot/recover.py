@@ -18,7 +18,7 @@ import msgspec
 
 from allswell.domain.snapshot import LeftOut, Snapshot, State, Verdict, beside, spell, unspell, verdict
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.snapshot.git import Git, scratch_folder
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.snapshot.landing import Landing
 from allswell.runtime.snapshot.saved import File, Saved, SavedInFolder, SavedInGit
 from allswell.runtime.snapshot.take import LIMITS

@@ -11,8 +11,8 @@ from typing import IO, Protocol
 
 from allswell.domain.snapshot import LeftOut, Snapshot, State, Why, can_be_kept, unspell
 from allswell.errors import Refused, Unavailable
+from allswell.runtime.git import Git, GitFailed
 from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, GitFailed
 from allswell.runtime.snapshot.reading import CHUNK, EXECUTABLE, LINK
 from allswell.runtime.snapshot.record import read_header, read_particulars
 

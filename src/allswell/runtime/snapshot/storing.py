@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, ref_name, spell
-from allswell.runtime.snapshot.git import Git, GitFailed
+from allswell.runtime.git import Git, GitFailed
 from allswell.runtime.snapshot.reading import in_use, open_file, open_here
 from allswell.runtime.snapshot.record import HEADER, Header, Inside, Particulars, read_header, to_snapshot
 from allswell.runtime.snapshot.survey import Survey

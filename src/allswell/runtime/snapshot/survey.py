@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allswell.domain.snapshot import can_be_kept, is_ours, spell
-from allswell.runtime.snapshot.git import Git, GitFailed
+from allswell.runtime.git import Git, GitFailed
 
 GITLINK = b"160000"
 DEEPEST = 20

@@ -14,9 +14,9 @@ import msgspec
 
 from allswell.domain.snapshot import Limits, Snapshot, ref_name, spell
 from allswell.errors import Refused
+from allswell.runtime.git import Git, GitFailed, scratch_folder
 from allswell.runtime.repository import find_top
 from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, GitFailed, scratch_folder
 from allswell.runtime.snapshot.record import Header
 from allswell.runtime.snapshot.storing import particulars, store_files, write_commit, write_staged, write_tree
 from allswell.runtime.snapshot.survey import Survey, survey
