@@ -99,6 +99,11 @@ class Lease:
             self.on_end()
 
     @property
+    def store(self) -> str:
+        """The URL of the store that it is from."""
+        return self._engine.store.url
+
+    @property
     def name(self) -> str:
         """The task's name."""
         return self._granted.task.name

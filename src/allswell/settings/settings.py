@@ -71,6 +71,10 @@ class Settings(msgspec.Struct, frozen=True):
     """Variables of the environment that look like settings and are none."""
     agents: Fleet | None = None
     """What the files say about agents, if they say anything."""
+    found: str | None = None
+    """The folder of the store that was found upward; None: there is none yet."""
+    untrusted: Problem | None = None
+    """Why the store that was found is not used; it concerns only those who name no other one."""
 
     @property
     def fleet(self) -> Fleet:
@@ -128,8 +132,12 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def store(self) -> str:
-        """The URL of the store."""
-        return str(self.value("store") or self.default_store)
+        """The URL of the store; `Refused` if the one that was found is not to be trusted and nobody names another."""
+        named = self.value("store")
+        if not named and self.untrusted is not None:
+            says = f"the store that was found is not used: {self.untrusted.says}"
+            raise Refused("untrusted", says, where=self.untrusted.where)
+        return str(named or self.default_store)
 
     @property
     def pause_on_question(self) -> Pause:
@@ -183,6 +191,12 @@ class Settings(msgspec.Struct, frozen=True):
             if name.startswith(prefix):
                 yield name.removeprefix(prefix), self.value(name)
 
+    def _where_found(self) -> str:
+        """What is to be said about the store that the search upward comes to."""
+        if self.untrusted is not None:
+            return self.untrusted.says
+        return "to be made here" if self.found is None else f"found: {self.found}"
+
     # --- explaining ---------------------------------------------------------------------------------------------------
 
     def explain(self) -> list[Row]:
@@ -198,14 +212,14 @@ class Settings(msgspec.Struct, frozen=True):
         given = self._given(name, role)
         value, default = given.value, ROLES.get(role, {}).get(name, setting.default)
         if name == "store":
-            value, default = hide(self.store), hide(self.default_store)
+            value, default = hide(str(value or self.default_store)), hide(self.default_store)
         return Row(
             name=f"roles.{role}.{name}" if role else name,
             role=role,
             value=value,
             default=default,
             source=given.source.kind,
-            where=given.source.where,
+            where=given.source.where or (self._where_found() if name == "store" else ""),
             kind=setting.kind.value,
             env=setting.env(role or None),
             description=setting.description,

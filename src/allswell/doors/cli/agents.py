@@ -191,7 +191,7 @@ def checkin(
         return
 
     async def work(watch: Watch) -> Orders:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         return await watch.engine.check_in(CheckIn(*held, True, note, progress))
 
     orders = frame.run(work)
@@ -202,7 +202,7 @@ def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, s
     """Say a word that ends the attempt, and tell where the task stands then."""
 
     async def work(watch: Watch) -> tuple[TaskRow, int]:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         await watch.engine.do(said(held))
         row = await watch.engine.store.view_task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted

@@ -88,6 +88,8 @@ def resume(
     from allswell.flows.run.base import find_base
 
     frame = Frame(store, json=json)
+    if choose is not None:
+        frame.for_humans("resume --choose")
     base = find_base(frame.home, run)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"

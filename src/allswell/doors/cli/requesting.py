@@ -65,7 +65,7 @@ def request(
         most = int(limit or frame.settings.value("delegation_timeout") or 0)
 
         async def work(watch: Watch) -> Answer:
-            held = await hold_of(watch, task, token, agent)
+            held = await hold_of(frame, watch, task, token, agent)
             return await _by_store(watch, held, (role, text, given, most), wait=not no_wait)
 
         answer = frame.run(work)

@@ -32,6 +32,7 @@ from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
+from allswell.runtime.attempt.admission import Admission
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
 from allswell.runtime.attempt.gathering import Gathering
@@ -47,8 +48,10 @@ from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.boot import boot_id
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
+from allswell.runtime.speaking.client import SECRET
 from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
+from allswell.settings.values import hide
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -56,8 +59,7 @@ _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _TAKEN = 0.5
 """Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
-_BEYOND = 10.0
-"""Seconds after the grace in which a reaper must have answered."""
+_BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 
 
 class Attempt:
@@ -92,7 +94,8 @@ class Attempt:
         place = None if order.folder is None else Place(name, str(order.folder), home.attempts)
         self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
         self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
-        self._desk = Desk(self._holder.hear)
+        self._admission = Admission(outsiders=order.outsiders)
+        self._desk = Desk(self._holder.hear, self._admission)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._file = note
@@ -191,6 +194,7 @@ class Attempt:
             stdout=stdout,
             stderr=stderr,
             socket=str(self._desk.folder),
+            store=hide(lease.store),
             resume=order.resume,
         )
         keeping = self.keeping = Keeping(flight, self._home, order.snapshot, self._clock)
@@ -226,6 +230,7 @@ class Attempt:
         try:
             self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
             await handle.started()
+            self._admission.begin(handle.record)
             self._note(keeping, handle)
         except BaseException:
             handle.close()
@@ -246,7 +251,8 @@ class Attempt:
             "ALLSWELL_ATTEMPT": str(lease.attempt),
             DEADLINE: write_instant(boot_id(), at),
         }
-        return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
+        spoken = {SOCKET: self._desk.path, SECRET: self._admission.secret} if self._desk.path else {}
+        return {**self.order.env, **about, **spoken}
 
     def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
         if handle is not None:

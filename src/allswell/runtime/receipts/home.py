@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from allswell.runtime.own_files import hide_from_git
 from allswell.runtime.receipts.folder import Receipts
+from allswell.store import state_folder
 
 
 class Home:
@@ -46,5 +46,5 @@ class Home:
         return self.folder / "worktrees"
 
     def make(self) -> None:
-        """Make the folder if it is missing, invisible to git; `OSError` if that cannot be."""
-        hide_from_git(self.folder)
+        """Make the folder if it is missing, for its user alone; `OSError` if that cannot be."""
+        state_folder.make(self.folder)
