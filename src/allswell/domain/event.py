@@ -68,6 +68,11 @@ KINDS: Mapping[str, Kind] = {
     "run_opened": Kind("A run was opened.", ("name", "deadline")),
     "run_ended": Kind("A run was ended as a whole.", ("reason",)),
     "service_parked": Kind("A service asked everybody to wait.", ("service", "until")),
+    "rate_limited": Kind("A service said that it is called too often.", ("service", "count", "retry_after_ms")),
+    "service_escalated": Kind(
+        "Calls to a service are given up for what only a human can mend; one is asked.",
+        ("service", "cause", "reason", "question"),
+    ),
     "breaker_opened": Kind(
         "A service failed too often in a row and is left alone.", ("service", "failures", "pause_ms")
     ),

@@ -17,6 +17,12 @@ from allswell.domain.evidence import Evidence
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.snapshot import Snapshot
 
+_NO_FILES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The tree without files, which git knows in every repository, by the length of its ids: what to compare with where
+there is no commit yet."""
 CHANGES_LISTED = 1_000
 """How many changed files a receipt names; the snapshot has all of them."""
 
@@ -38,6 +44,8 @@ class End(StrEnum):
     """It did not answer when it was asked for check-ins, and was ended for that."""
     INTERRUPTED = "interrupted"
     """Somebody ordered the stop: a signal to us, a shutdown, the caller."""
+    CANCELLED = "cancelled"
+    """The task was called off, skipped or split while it was being worked on."""
     LEASE_LOST = "lease_lost"
     """The task is not its holder's any more."""
     ASKED = "asked"
@@ -50,6 +58,28 @@ class End(StrEnum):
     """Nobody knows: its reaper was killed, and what was left of the tree with it."""
     ORPHANED = "orphaned"
     """Its supervisor died; the tree was ended, and this was written afterwards."""
+
+
+_TAKEN_AWAY = {
+    "delegation_timeout": (End.TIMEOUT, "the time of the request was up"),
+    "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
+    "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
+    "agent_stalled": (End.STALLED, "it missed too many check-ins"),
+    "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
+    "cancelled": (End.CANCELLED, "the task was cancelled"),
+    "skipped": (End.CANCELLED, "the task was skipped"),
+    "split": (End.CANCELLED, "the task was split"),
+}
+
+
+def taken_away(outcome: str, detail: str, limit: int) -> tuple[End, str]:
+    """How an attempt ended whose lease the store has ended: by what is on record, and the limit that it had."""
+    if outcome == "agent_timeout":
+        return End.TIMEOUT, f"its limit of {show(limit)} was reached"
+    if outcome == "failed" and detail in _TAKEN_AWAY:  # with its run
+        outcome, detail = detail, ""
+    end, reason = _TAKEN_AWAY.get(outcome, (End.LEASE_LOST, f"it ended as {outcome}"))
+    return end, f"{reason}: {detail}" if detail else reason
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -171,7 +201,7 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
     kept, branch = receipt.snapshot, receipt.branch
     if kept is not None:
         if kept.kind == "git":
-            look.append(_diff(kept.folder, kept.base, kept.name))
+            look.append(_diff(kept.folder, kept.base or _NO_FILES[len(kept.id)], kept.name))
         recover = [f"allswell recover {receipt.task} --into DIR", f"allswell recover {receipt.task} --apply"]
     if branch is not None:
         look.append(f"allswell diff {receipt.task} --attempt {receipt.attempt}")
@@ -184,15 +214,15 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
     return msgspec.structs.replace(receipt, advice=advice)
 
 
-def _diff(folder: str, base: str | None, name: str) -> str:
-    """A `git diff` that runs no program which the repository names; without a first commit, against nothing."""
-    place = shlex.quote(folder)
-    since = base[:12] if base is not None else f'"$(git -C {place} hash-object -t tree /dev/null)"'
-    return f"git -C {place} diff --no-ext-diff --no-textconv {since} {shlex.quote(name)}"
+def _diff(folder: str, base: str, name: str) -> str:
+    """A `git diff` that runs no program which the repository's configuration names."""
+    return f"git -C {shlex.quote(folder)} diff --no-ext-diff --no-textconv {base[:12]} {shlex.quote(name)}"
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
+_NOTES = 3
+"""How many of a snapshot's remarks are told; the receipt has them all."""
 _HOW = {
     End.DONE: "ended well",
     End.FAILED: "failed",
@@ -201,6 +231,7 @@ _HOW = {
     End.IDLE: "was stopped",
     End.STALLED: "was stopped",
     End.INTERRUPTED: "was interrupted",
+    End.CANCELLED: "was stopped",
     End.LEASE_LOST: "lost its lease",
     End.ASKED: "asked a human",
     End.RELEASED: "gave the task back",
@@ -225,6 +256,7 @@ def told(receipt: Receipt) -> str:
         whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
         count = "no file differs" if not files else f"{files} file{'' if files == 1 else 's'} changed"
         said.append(f"The work is kept in {kept.name}: {count}{whole}.")
+        said += [f"{note[:1].upper()}{note[1:]}." for note in kept.notes[:_NOTES]]
     said += where_it_is(receipt)
     if receipt.survivors:
         said.append(f"The kernel did not let us end {', '.join(map(str, receipt.survivors))}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
 from allswell.doors.cli.render import Column, block, paint, pairs, plain, sentence, table, when
@@ -92,7 +93,8 @@ def left_by(frame: Frame, task: str, attempts: Iterable[int]) -> list[str]:
 def _plain(receipt: Receipt) -> dict[str, object]:
     import msgspec
 
-    made: dict[str, object] = msgspec.to_builtins(receipt)
+    advice = {name: tuple(map(typed_here, getattr(receipt.advice, name))) for name in receipt.advice.__struct_fields__}
+    made: dict[str, object] = msgspec.to_builtins(receipt) | {"advice": advice}
     return made
 
 
@@ -150,7 +152,7 @@ def _told(receipt: Receipt) -> str:
     advice = receipt.advice
     typed = [*advice.look[1:], *advice.recover, *advice.resume, *advice.merge]
     if typed:
-        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(typed), "  "))
+        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(map(typed_here, typed)), "  "))
     return "\n\n".join(parts)
 
 
@@ -227,8 +229,11 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receip
     if done:
         return done[-1]
     if not snapshots:
-        which = "no attempt at" if attempt is None else f"attempt {attempt} at"
-        raise Refused("no_snapshot", f"{which} {what!r} has kept no work", where="TASK")
+        if attempt is None:
+            text = f"no work has been kept of any attempt at {what!r}"
+        else:
+            text = f"attempt {attempt} at {what!r} has kept no work"
+        raise Refused("no_snapshot", text, where="TASK")
     return max(snapshots, key=lambda snapshot: (snapshot.attempt, snapshot.taken_at))
 
 
@@ -239,8 +244,8 @@ def _offered(snapshot: Snapshot, what: str) -> str:
     )
     lines = [
         sentence(head),
-        f"  allswell recover {plain(what)} --into DIR",
-        f"  allswell recover {plain(what)} --apply",
+        f"  {typed_here(f'allswell recover {plain(what)} --into DIR')}",
+        f"  {typed_here(f'allswell recover {plain(what)} --apply')}",
     ]
     return "\n".join(lines)
 

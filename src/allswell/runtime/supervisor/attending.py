@@ -117,7 +117,7 @@ class Attendance:
             self._shared.gauged(self.slot.holder, None)
         self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
         try:
-            await self._say(outcome)
+            outcome = await self._say(outcome)
         except AllswellError as error:
             self._plan.tell(f"{name}: the end of {lease.name!r} could not be told: {error}")
             with contextlib.suppress(AllswellError):
@@ -166,8 +166,8 @@ class Attendance:
 
     async def _bring_home(self, outcome: Outcome) -> Outcome:
         """What was done well in a worktree of its own is put where a person finds it, before anybody hears of it."""
-        if self._tree is None or outcome.end is not End.DONE:
-            return outcome
+        if self._tree is None or outcome.end is not End.DONE or self.lease.lost is not None:
+            return outcome  # whoever has the task now finds the worktree as it is
         began_at, began = self._began
         try:
             kept, path = await self._tree.bring_home(outcome, began_at, self._clock.monotonic() - began)
@@ -176,29 +176,49 @@ class Attendance:
             return replace(outcome, warnings=(*outcome.warnings, trouble))
         return replace(outcome, receipt=kept, receipt_path=path)
 
-    async def _say(self, outcome: Outcome) -> None:
-        lease, run = self.lease, self._run
-        self._plan.tell(f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})")
-        if outcome.said is not None or lease.over or lease.lost is not None:
-            return
-        limit = self._limit
-        limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
-        with contextlib.suppress(LeaseLost):
+    async def _say(self, outcome: Outcome) -> Outcome:
+        """Say what follows, then tell it as the store has taken it: what comes too late is refused, and kept (O10)."""
+        lease = self.lease
+        told = f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})"
+        try:
+            if outcome.said is None and not lease.over:
+                await (self._conclude(outcome) if lease.lost is None else self._offer(outcome))
+        except LeaseLost as refused:
+            late = outcome.end is End.DONE or outcome.by_itself
+            if late and "too late" not in outcome.reason:
+                told = f"{lease.agent}: {lease.name!r} was too late ({outcome.reason}): {refused.reason}"
+            told += "; what it brought is kept" if late else ""
             if outcome.end is End.DONE:
-                await lease.complete(None if run is None else run.result)
-            elif limited and limit is not None and self._plan.park_limits:
-                await self._park(limit)
-            elif outcome.end is End.STALLED:
-                await lease.recover()
-            elif outcome.end is End.NOT_STARTED:
-                await self._not_started(outcome)
-            elif outcome.end is End.INTERRUPTED:
-                await lease.release("supervisor_stopped")
-            elif run is not None and run.failure is not None:
-                await lease.fail(run.failure)
-            else:
-                await report(lease, outcome)
-                self._filed = True
+                outcome = replace(outcome, end=End.LEASE_LOST, reason=refused.reason)
+        self._plan.tell(told)
+        return outcome
+
+    async def _offer(self, outcome: Outcome) -> None:
+        """What an agent brought that had ended by itself when its lease was lost."""
+        run = self._run
+        if outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0 and outcome.failure is None):
+            await self.lease.complete(None if run is None else run.result)
+        elif run is not None and run.failure is not None:
+            await self.lease.fail(run.failure)
+
+    async def _conclude(self, outcome: Outcome) -> None:
+        lease, run, limit = self.lease, self._run, self._limit
+        limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
+        if outcome.end is End.DONE:
+            await lease.complete(None if run is None else run.result)
+        elif limited and limit is not None and self._plan.park_limits:
+            await self._park(limit)
+        elif outcome.end is End.STALLED:
+            await lease.recover()
+        elif outcome.end is End.NOT_STARTED:
+            await self._not_started(outcome)
+        elif outcome.end is End.INTERRUPTED:
+            await lease.release("supervisor_stopped")
+        elif run is not None and run.failure is not None:
+            await lease.fail(run.failure)
+        else:
+            await report(lease, outcome)
+            self._filed = True
 
     async def _not_started(self, outcome: Outcome) -> None:
         """What is wrong with the task is its failure; what is wrong with the agent costs the task no attempt."""
