@@ -417,6 +417,7 @@ def test_diff_shows_what_an_attempt_changed_whatever_its_end(shell: Shell) -> No
     (shell.folder / "kept").write_text("as it was\nmine, not committed\n")
     (shell.folder / "note").write_text("of mine\n")
     (shell.folder / "rid").write_text("untracked\n")
+    task = ""
     for end, code in (("exit 0", 0), ("exit 3", 3), ("exec sleep 600", 124)):
         script = f"echo {code} >>kept; echo new >new{code}; rm -f rid; {end}"
         flags = ("--timeout", "1500ms", "--grace", "100ms") if code == 124 else ()

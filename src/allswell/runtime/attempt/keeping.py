@@ -29,7 +29,6 @@ from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.baseline import take_baseline
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
@@ -94,6 +93,8 @@ class Keeping:
         flight = self.flight
         if flight.folder is None:
             return
+        from allswell.runtime.baseline import take_baseline  # a function in our own process has no folder to note
+
         place, end = self._home.baselines, moment == "end"
         try:
             take_baseline(place, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)

@@ -14,15 +14,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from allswell.domain.snapshot import ref_name
+from allswell.runtime.own_files import create, own_folder, read_file, write_all
 
 _BIGGEST = 64 << 20
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Noted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -82,51 +83,51 @@ def attempts_noted(place: Path, task: str) -> list[int]:
 
 def read_baseline(place: Path, task: str, attempt: int, *, end: bool = False) -> Baseline | None:
     """What was noted when an attempt began, or at its end; None if nothing that can be read was."""
-    path = place / _name(task, attempt, end=end)
     try:
-        if path.stat().st_size > _BIGGEST:
-            return None
-        return msgspec.json.decode(path.read_bytes(), type=Baseline)
+        return msgspec.json.decode(read_file(place / _name(task, attempt, end=end), _BIGGEST), type=Baseline)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def write_baseline(place: Path, made: Baseline, *, end: bool) -> None:
     """Write a baseline down, in the place of an earlier one of the same attempt; `OSError` if that cannot be."""
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _put(place, _name(made.task, made.attempt, end=end), msgspec.json.encode(made))
+    _put(place / _name(made.task, made.attempt, end=end), msgspec.json.encode(made))
 
 
 def keep_content(place: Path, data: bytes) -> str:
     """Keep bytes under their digest, which is returned; `OSError` if that cannot be."""
     digest = hashlib.sha256(data).hexdigest()
-    contents = place / "contents"
+    path = place / "contents" / digest
     try:
-        if (contents / digest).stat().st_size == len(data):
-            return digest
+        known = path.lstat()
     except OSError:
-        contents.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _put(contents, digest, data)
+        known = None
+    if known is None or not stat.S_ISREG(known.st_mode) or known.st_size != len(data):
+        _put(path, data)
     return digest
 
 
 def content(place: Path, digest: str) -> bytes | None:
     """Bytes that were kept; None if they are not there, or are not what their name says."""
     try:
-        data = (place / "contents" / digest).read_bytes()
+        data = read_file(place / "contents" / digest, _BIGGEST)
     except OSError:
         return None
     return data if hashlib.sha256(data).hexdigest() == digest else None
 
 
-def _put(folder: Path, name: str, data: bytes) -> None:
-    draft = folder / f".{name[:80]}.{os.urandom(4).hex()}.tmp"
-    opened = os.open(draft, _NEW, 0o600)
-    try:
-        with open(opened, "wb") as into:
-            into.write(data)
-        os.replace(draft, folder / name)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+def _put(path: Path, data: bytes) -> None:
+    """A file of ours: there as a whole under its name, or not at all."""
+    draft = f".{os.urandom(8).hex()}.tmp"
+    with own_folder(path.parent, make=True) as inside:
+        try:
+            opened = create(draft, inside)
+            try:
+                write_all(opened, data)
+            finally:
+                os.close(opened)
+            os.replace(draft, path.name, src_dir_fd=inside, dst_dir_fd=inside)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(draft, dir_fd=inside)
+            raise
