@@ -35,7 +35,7 @@ from allswell.domain.names import NO_COMMAND, TaskId, can_name
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
 from allswell.engine import batch, checkins, records
 from allswell.engine.batch import Performed
-from allswell.engine.batcher import Batcher, Wait, commit
+from allswell.engine.batcher import Batcher, Wait, Work, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
@@ -45,6 +45,7 @@ from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import AllswellError, Unavailable
 from allswell.store.call import Call
+from allswell.store.own_clock import SetBack
 from allswell.store.port import Store, Transaction
 from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
@@ -267,8 +268,6 @@ class Engine:
         lanes = self._lanes
         if not {*map(type, commands)}.isdisjoint(_MAKING):  # sooner than to ask each of them
             await self._learn_lanes(commands)
-        if self.sweeper.jumped:
-            await self.sweeper.mind_the_clock()
         tried = False
 
         def work(tx: Transaction) -> Awaitable[Performed]:
@@ -276,7 +275,19 @@ class Engine:
             careful, tried = tried, True
             return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
 
-        return await commit(self.store, work, call=self._call, wait=wait)
+        return await self._commit(work, wait)
+
+    async def _commit(self, work: Work, wait: Wait, *, durable: bool = True, silent: bool = False) -> Performed:
+        """Have a unit of work done once the clocks are in order; `silent` where others are told later."""
+        while True:
+            if self.sweeper.jumped:
+                await self.sweeper.mind_the_clock()
+            try:
+                if silent:
+                    return await commit(self.store, work, durable=durable, wait=wait)
+                return await commit(self.store, work, call=self._call, durable=durable, wait=wait)
+            except SetBack:  # in this very moment, or before this process was there
+                await self.sweeper.settle()
 
     async def _learn_lanes(self, commands: Sequence[Command | Claim]) -> None:
         wanted = {
@@ -291,18 +302,12 @@ class Engine:
             self._lanes.update(zip(wanted, found, strict=True))
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
-        if self.sweeper.jumped:
-            await self.sweeper.mind_the_clock()
-        return await commit(
-            self.store, lambda tx: checkins.perform(tx, said), call=self._call, durable=False, wait=wait
-        )
+        return await self._commit(lambda tx: checkins.perform(tx, said), wait, durable=False)
 
     async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
         lane = self._lanes.get(_STEPS)
         if lane is None:
             lane = self._lanes[_STEPS] = (await self.store.intern_lanes([_STEPS]))[0]
-        if self.sweeper.jumped:
-            await self.sweeper.mind_the_clock()
         met: list[None] = []
 
         def work(tx: Transaction) -> Awaitable[Performed]:
@@ -310,7 +315,7 @@ class Engine:
             met.append(None)
             return records.perform(tx, said, lane, self._flows, careful=careful)
 
-        return await commit(self.store, work, wait=wait)
+        return await self._commit(work, wait, silent=True)
 
     def _give_back(self, answers: Sequence[object]) -> None:
         """Tasks granted to a claimer that no longer waits go back to the pool at once.

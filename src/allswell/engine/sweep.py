@@ -24,7 +24,8 @@ from allswell.domain.task import State
 from allswell.domain.tick import one_more_window
 from allswell.engine.batch import Performed
 from allswell.engine.book import Book, News
-from allswell.store.port import Due, Kind, Transaction, Wanted
+from allswell.store.own_clock import Due
+from allswell.store.port import Kind, Transaction, Wanted
 
 CHUNK = 500
 """The most rows that one transaction of a sweeper touches."""
