@@ -37,6 +37,11 @@ async def look(tx: Transaction) -> tuple[Sequence[Due], Sequence[str]]:
     return await tx.find_due(now, CHUNK), await tx.find_spreads(CHUNK)
 
 
+async def find_spreads(tx: Transaction) -> Sequence[str]:
+    """Which consequences are waiting."""
+    return await tx.find_spreads(CHUNK)
+
+
 async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
     """Let time pass for these timers' owners; the number that were handled is the answer."""
     runs = sorted({due.owner for due in dues if due.owner.startswith("r_")})

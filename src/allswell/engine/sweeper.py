@@ -31,6 +31,8 @@ from allswell.store.port import CommitUnknown, Store, Transaction
 from allswell.timing.clock import Clock
 
 log = logging.getLogger(__name__)
+_OWN_STEPS_MOST = 200
+"""Consequences that a claim works off, each a chunk, before it looks for what they have freed."""
 _SLEPT = "clock_slept"
 """Under which word it is kept how long a machine has slept since it was started."""
 
@@ -66,6 +68,10 @@ class Sweeper:
         self._minding = asyncio.Lock()
         self._agenda = Signal()
         self._next_look: float | None = None
+        self._caused = 0
+        """How many commits of this process had consequences for others."""
+        self._spread = 0
+        """How many of them are known to be worked off."""
         self._set_aside: dict[str, float] = {}
         """Owners of timers and spreads that broke, each with when it is tried again (on the loop's clock)."""
 
@@ -78,6 +84,34 @@ class Sweeper:
         """Wake up if something was committed that cannot wait for the next look."""
         if news.spreads or (news.due is not None and (self._next_look is None or news.due < self._next_look)):
             self._agenda.fire()
+
+    def owe(self, news: News) -> None:
+        """Take note of a commit of this process: what follows from it, its own next claim shall find."""
+        if news.spreads:
+            self._caused += 1
+
+    @property
+    def owes(self) -> bool:
+        """Whether consequences of what this process has committed may still wait to be worked off."""
+        return self._spread < self._caused
+
+    async def work_off(self) -> None:
+        """Work off what follows from this process's own commits, in so many steps at most; the rest is the loop's."""
+        steps = 0
+        while self.owes and steps < _OWN_STEPS_MOST:
+            caused = self._caused
+            waiting = await self._store.transact(sweep.find_spreads, durable=False)
+            waiting = [id_ for id_ in waiting if id_ not in self._set_aside][: _OWN_STEPS_MOST - steps]
+            if not waiting:
+                self._spread = caused
+                return
+            steps += len(waiting)
+            worked = [await self._spread_one(id_) for id_ in waiting]
+            if not any(worked):  # somebody else is about it
+                await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._draw()))
+
+    async def _spread_one(self, id_: str) -> bool:
+        return await self._guarded([id_], lambda tx: sweep.spread(tx, id_))
 
     async def work(self) -> None:
         """Sweep until cancelled."""
@@ -119,7 +153,7 @@ class Sweeper:
         worked = bool(dues) and await self._tick(dues)
         for id_ in spreads:
             if id_ not in self._set_aside:
-                worked = await self._guarded([id_], lambda tx, id_=id_: sweep.spread(tx, id_)) or worked  # type: ignore[misc]
+                worked = await self._spread_one(id_) or worked
         return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._draw())
 
     async def _tick(self, dues: Sequence[Due]) -> bool:
