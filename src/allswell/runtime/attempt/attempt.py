@@ -343,6 +343,7 @@ class Attempt:
 
     async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
         receipt = None
+        await _in_thread(keeping.note_end)
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
         if ended.end is not End.DONE or keeping.receipt is not None:
