@@ -23,7 +23,6 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _THERE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PRIVATE_FOLDER, _PRIVATE = 0o700, 0o600
-_IGNORE = (".gitignore", b"*\n")
 
 Made = Callable[[bytes, int], None]
 """Told of each folder that had to be made: its name, and the open folder it lies in."""
@@ -153,17 +152,6 @@ def write_all(opened: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(opened, left) :]
-
-
-def hide_from_git(path: Path) -> None:
-    """Have git ignore a folder of ours; what stands there already is left as it is."""
-    name, content = _IGNORE
-    with own_folder(path, make=True) as inside, contextlib.suppress(FileExistsError):
-        opened = os.open(name, os.O_WRONLY | NEW, 0o644, dir_fd=inside)
-        try:
-            write_all(opened, content)
-        finally:
-            os.close(opened)
 
 
 def _divided(path: Path) -> tuple[Path, tuple[str, ...]]:

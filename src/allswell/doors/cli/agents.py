@@ -191,7 +191,7 @@ def checkin(
         return
 
     async def work(watch: Watch) -> Orders:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         return await watch.engine.check_in(CheckIn(*held, True, note, progress))
 
     orders = frame.run(work)
@@ -202,7 +202,7 @@ def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, s
     """Say a word that ends the attempt, and tell where the task stands then."""
 
     async def work(watch: Watch) -> tuple[TaskRow, int]:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         await watch.engine.do(said(held))
         row = await watch.engine.store.view_task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted
@@ -236,7 +236,7 @@ def done(
 ) -> None:
     """The task is done; RESULT is what it came to."""
     from allswell.domain.command import Complete
-    from allswell.engine.handle import to_json
+    from allswell.domain.plain_data import to_json
 
     frame = Frame(store, json=json)
     text = to_json(json_of(result, "RESULT"), "RESULT")

@@ -249,7 +249,7 @@ def agents(store: Store = None, json: Json = False) -> None:
     from allswell.engine.explaining.crew import look
 
     frame = Frame(store, json=json)
-    specs = list(frame.settings.fleet.agents.values())
+    specs = list(frame.settings.known_agents.values())
     threshold = int(frame.settings.value("stall_threshold") or 0)
 
     async def work(views: Views) -> tuple[Crew, int]:

@@ -107,7 +107,7 @@ class Frame:
     @property
     def url(self) -> str:
         """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
-        return self._store or self.settings.store
+        return self._store or self._seen.without("all").store
 
     @property
     def home(self) -> Path:
@@ -129,12 +129,45 @@ class Frame:
 
         return locate(self.url)
 
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings that hold here; read once, and only if they are asked for."""
-        from allswell.settings import load
+    def for_humans(self, verb: str) -> None:
+        """Refuse what only a human may do to an agent: to whatever runs inside an attempt of this very store."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.inside import refuse_inside
+            from allswell.runtime.receipts import Home
 
-        return load()
+            refuse_inside(Home(self.home), self._identity, verb)
+
+    def for_its_holder(self, task: str, token: int) -> None:
+        """Refuse to speak for a lease that has a supervisor of its own to whatever runs inside another attempt."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.inside import refuse_other
+            from allswell.runtime.receipts import Home
+
+            refuse_other(Home(self.home), self._identity, task, token)
+
+    def _attempts_in_flight(self) -> bool:
+        """Whether there are any beside this store: looked at first, since all the rest takes longer to import."""
+        return any((self.home / "attempts").glob("*.json"))
+
+    @property
+    def _identity(self) -> str:
+        """The store's URL as attempts note it: resolved, and without a password."""
+        from allswell.settings.values import hide
+
+        database = self.database
+        return hide(self.url if database is None else f"sqlite:///{database}")
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
+        return self._seen.without("all", "figures")
+
+    @cached_property
+    def _seen(self) -> Settings:
+        """The settings as far as they can be read: once, and only if they are asked for."""
+        from allswell.settings import look
+
+        return look()
 
     @property
     def console(self) -> Console:

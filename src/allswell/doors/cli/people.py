@@ -299,7 +299,8 @@ def answer(
     from allswell.doors.cli.given import tasks_in
 
     frame = Frame(store, json=json)
-    who = by or os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    frame.for_humans("answer")
+    who = _answering(by)
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
 
@@ -315,6 +316,14 @@ def answer(
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
     frame.say({"question": id_, "choice": choice}, sentence(words))
+
+
+def _answering(by: str | None) -> str:
+    """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
+    from allswell.store.ownership import user_name
+
+    user = user_name(os.geteuid())
+    return user if by in (None, "", user) else f"{by} ({user})"
 
 
 async def _stands(views: Views, question: Question) -> str:
@@ -338,6 +347,7 @@ def cancel(
 ) -> None:
     """Call off a task, whoever holds it, or a run with all its tasks."""
     frame = Frame(store, json=json)
+    frame.for_humans("cancel")
 
     async def work(watch: Watch) -> tuple[str, str]:
         from allswell.domain.names import TaskId

@@ -1,4 +1,4 @@
-"""`receipts` lists what attempts that did not end well have left; `recover` gives their work back."""
+"""`receipts` lists what attempts have left that did not end well, or on branches; `recover` gives work back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def receipts(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the receipts of attempts that did not end well, the newest last."""
+    """List the receipts of attempts that did not end well, or left their work on a branch, the newest last."""
     from time import time_ns
 
     frame = Frame(store, json=json)
@@ -71,7 +71,10 @@ def receipts(
         Column("", 12),
     )
     said = [{**_plain(one.receipt), "path": str(one.path)} for one in found]
-    frame.say({"receipts": said}, table(heads, rows) if rows else "No receipts: no attempt here has ended badly.")
+    frame.say(
+        {"receipts": said},
+        table(heads, rows) if rows else "No receipts: no attempt here has ended badly, or left its work on a branch.",
+    )
 
 
 def _kept(frame: Frame) -> Receipts:
@@ -129,6 +132,7 @@ def _told(receipt: Receipt) -> str:
             ("session", plain(receipt.session or "")),
             ("printed", "\n".join(f"{plain(one.path)} ({one.bytes:,} bytes)" for one in streams)),
             ("kept in", "" if kept is None else plain(kept.name)),
+            ("branch", "" if receipt.branch is None else plain(receipt.branch.name)),
             (
                 "used",
                 ""
@@ -146,9 +150,9 @@ def _told(receipt: Receipt) -> str:
         more = len(receipt.changed) + receipt.changed_more - _FILES
         parts.append(f"{paint('changed', 'dim')}\n" + "\n".join(lines + ([f"  and {more} more"] if more > 0 else [])))
     advice = receipt.advice
-    nexts = [typed_here(line) for lines in (advice.look[1:], advice.recover, advice.resume) for line in lines]
-    if nexts:
-        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(nexts), "  "))
+    typed = [*advice.look[1:], *advice.recover, *advice.resume, *advice.merge]
+    if typed:
+        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(map(typed_here, typed)), "  "))
     return "\n\n".join(parts)
 
 
@@ -170,10 +174,19 @@ def recover(
     Nothing that is there is overwritten: a saved file replaces only what nobody has touched since; anything else stays,
     and the saved one is put beside it as NAME.recovered. With neither --into nor --apply, it only says what there is.
     """
+    from allswell.domain.snapshot import Snapshot
+    from allswell.doors.cli import branches
+
     frame = Frame(store, json=json)
     if into is not None and apply:
         raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
     snapshot = _snapshot(frame, what, attempt)
+    if not isinstance(snapshot, Snapshot):
+        frame.say({"work": branches.shape(snapshot)}, branches.words(snapshot))
+        if into is not None or apply:
+            text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it says above"
+            raise Refused("no_snapshot", text, where="TASK")
+        return
     if into is None and not apply:
         frame.say({"snapshot": _built(snapshot)}, _offered(snapshot, what))
         return
@@ -189,8 +202,8 @@ def _built(value: object) -> object:
     return msgspec.to_builtins(value)
 
 
-def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot:
-    """The last snapshot of a task, or that of one of its attempts: as its receipt tells."""
+def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receipt:
+    """The last snapshot of a task, or that of one of its attempts; its receipt, if that tells of a branch instead."""
     kept = _kept(frame)
     one = kept.find(what) if what.startswith("rc_") or what.endswith(".json") else None
     every = kept.all()
@@ -210,6 +223,11 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot:
         for seen in found
         if seen.receipt.snapshot is not None and attempt in (None, seen.receipt.attempt)
     ]
+    done = [
+        seen.receipt for seen in found if seen.receipt.branch is not None and attempt in (None, seen.receipt.attempt)
+    ]
+    if done:
+        return done[-1]
     if not snapshots:
         if attempt is None:
             text = f"no work has been kept of any attempt at {what!r}"

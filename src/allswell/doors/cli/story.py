@@ -76,12 +76,17 @@ def why(
         return await explained(views, await find(views, id_))
 
     told = typed_in(frame.look(work))
+    from allswell.doors.cli import branches
+
+    done = branches.brought_home(frame, told.id) if told.kind == "task" else None
     if json:
-        frame.say(told)
+        import msgspec
+
+        frame.say({**msgspec.to_builtins(told), "work": branches.shape(done)})
         return
     from allswell.doors.cli.why import words
 
-    write(words(told) + "\n")
+    write("\n\n".join([words(told), *([branches.words(done)] if done is not None else [])]) + "\n")
 
 
 def watch(

@@ -56,9 +56,9 @@ def config(
 
         write(msgspec.json.format(msgspec.json.encode(made())).decode() + "\n")
         return
-    from allswell.settings import load
+    from allswell.settings import look
 
-    settings = load(flags=_flags(store))
+    settings = look(flags=_flags(store)).without("all", "figures", "agents")
     if name is not None:
         _explain(frame, settings, name)
     elif json:

@@ -23,6 +23,11 @@ from allswell.runtime.own_files import write_file
 Agents = Mapping[str, AgentSpec]
 
 
+def names_agents(flow: Flow) -> bool:
+    """Whether any step of a flow is an agent's; the others do not care how agents are set up."""
+    return any(isinstance(work, Prompt) for step in flow.steps for work in (step.work, step.audit))
+
+
 def check_agents(flow: Flow, agents: Agents) -> None:
     """Refuse a flow that names an agent which nobody could start, before anything is done."""
     for step in flow.steps:

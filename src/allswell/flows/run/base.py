@@ -32,7 +32,8 @@ from allswell.domain.capture import Capture, TimeoutLine
 from allswell.domain.step_receipt import StepReceipt
 from allswell.errors import Refused, Unavailable
 from allswell.flows.run.files import Files, read, read_lines
-from allswell.runtime.own_files import hide_from_git, open_folder, open_there, own_folder
+from allswell.runtime.own_files import open_folder, open_there, own_folder
+from allswell.store import state_folder
 
 RUNS = "runs"
 _RECORD = "run.json"
@@ -99,9 +100,9 @@ class RunBase:
     def make(self, source: bytes) -> None:
         """Make the folder of a new run, the record last: a folder without one is no run."""
         try:
+            state_folder.make(self.home)
             for folder in (self.receipts, self.llm):
                 os.close(open_folder(folder, make=True))
-            hide_from_git(self.home)
         except OSError as error:
             raise Unavailable(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
         self.files.replace(self.source, source)

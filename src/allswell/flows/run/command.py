@@ -26,6 +26,7 @@ _STATUS = {
     End.TIMEOUT: StepStatus.TIMEOUT,
     End.INTERRUPTED: StepStatus.INTERRUPTED,
     End.LEASE_LOST: StepStatus.LOST,
+    End.CANCELLED: StepStatus.LOST,
     End.ASKED: StepStatus.ASKED,
     End.RELEASED: StepStatus.RELEASED,
 }
@@ -115,7 +116,9 @@ class CommandWork:
         streams = self._named()
         stdout = dict(streams).get("stdout")
         text = "" if stdout is None else _text(stdout)
-        failure = Failure(ErrorClass.TRANSIENT, outcome.reason) if status is StepStatus.FAILED else None
+        failure = None
+        if status is StepStatus.FAILED:
+            failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
         if outcome.end is End.NOT_STARTED:
             failure = Failure(ErrorClass.VALIDATION, outcome.reason)
         kept = outcome.receipt

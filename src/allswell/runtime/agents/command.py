@@ -111,7 +111,9 @@ class CommandRun:
             self._ears.last()
             self._brief.remove()
         self.result = {"exit_code": outcome.exit_code}
-        if outcome.end in (End.FAILED, End.SIGNALLED, End.LOST):
+        if outcome.failure is not None:
+            self.failure = outcome.failure
+        elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0):
             tail = self._tail.decode("utf-8", "replace").strip()
             self.failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}\n{tail}".strip())
         return outcome

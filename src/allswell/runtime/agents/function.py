@@ -28,6 +28,7 @@ from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.work import Told, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.attempt.taken import ended_by
 from allswell.runtime.contained import contained
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock
@@ -142,6 +143,8 @@ class FunctionRun:
             await self._cut(work)
             raise
         if not work.done():
+            if end is End.LEASE_LOST:
+                end, reason = await ended_by(self.lease) or (end, reason)
             await self._cut(work)
         return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
 

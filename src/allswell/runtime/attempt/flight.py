@@ -46,6 +46,8 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     socket: str | None = None
     """The folder of its socket."""
     resume: tuple[str, ...] = ()
+    store: str = ""
+    """Where its lease is from, without a password; empty in notes from before this was noted."""
 
 
 class FlightFile:

@@ -25,9 +25,11 @@ from allswell.domain.receipt import (
     advise,
     receipt_id,
 )
+from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
+from allswell.runtime.baseline import take_baseline
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
@@ -48,6 +50,8 @@ class Ended(msgspec.Struct, frozen=True):
     standing: Standing | None = None
     session: tuple[str, str] | None = None
     """The agent's own session: dialect and id."""
+    failure: Failure | None = None
+    """What the agent itself says went wrong, where its last line does."""
 
 
 class Keeping:
@@ -63,7 +67,6 @@ class Keeping:
         """How far the work has been kept, while that is being done."""
         self._progress: Progress | None = None
         self._home = home
-        self._receipts = home.receipts
         self._limits = limits
         self._clock = clock
         self._changed: list[Change] = []
@@ -78,6 +81,16 @@ class Keeping:
     def warn(self, about: str, text: str) -> None:
         """Note something that could not be done; `about` tells it from other complaints."""
         self._warnings[about] = text
+
+    def note_beginning(self) -> None:
+        """Note what is in the folder before the command runs, so that it can be told later what it changed."""
+        flight = self.flight
+        if flight.folder is None:
+            return
+        try:
+            take_baseline(self._home.baselines, flight.folder, flight.task, flight.attempt, clock=self._clock)
+        except (AllswellError, OSError) as error:
+            self.warn("baseline", f"what was in {flight.folder} at the beginning could not be noted: {error}")
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
@@ -119,10 +132,10 @@ class Keeping:
         made = self._receipt(ended, partial=partial)
         self._warnings.pop("receipt", None)
         try:
-            self.path = self._receipts.write(made)
+            self.path = self._home.receipts.write(made)
         except OSError as error:
             self.path = None
-            self.warn("receipt", f"the receipt could not be written to {self._receipts.folder}: {error.strerror}")
+            self.warn("receipt", f"the receipt could not be written to {self._home.receipts.folder}: {error.strerror}")
             made = msgspec.structs.replace(made, warnings=self.warnings)
         self.receipt = made
         return made

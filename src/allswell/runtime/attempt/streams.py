@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from allswell.domain.final_line import LONGEST
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump, Room
@@ -36,9 +37,13 @@ class Streams:
         """Where the reaper writes to, as well as into the files."""
         self._pumps: list[Pump] = []
         self._room = room
+        self._printed_to: int | None = None
+        """The file of the standard output, ours to read: whoever watches may be slow, and the last line counts."""
         try:
             for number, stream in enumerate(_NAMES, start=1):
                 self.files.append(self._open(folder, f"{name}.{stream}"))
+                if self._printed_to is None:
+                    self._printed_to = os.dup(self.files[0])
                 source, into = os.pipe2(os.O_CLOEXEC)
                 self.into.append(into)
                 with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
@@ -102,9 +107,20 @@ class Streams:
         await self.drained(lambda: loop.time() >= until)
         await asyncio.sleep(0)  # what has been heard is noted on the loop
 
+    def last_line(self) -> bytes:
+        """The last line of the standard output that has anything in it; called when everything has been printed."""
+        if self._printed_to is None:
+            return b""
+        size = os.fstat(self._printed_to).st_size
+        end = os.pread(self._printed_to, LONGEST, max(size - LONGEST, 0)).rstrip()
+        return end[end.rfind(b"\n") + 1 :]
+
     def close(self, *, keep: bool = True) -> None:
         """Give everything back; without `keep`, the files are gone."""
         self.let_go()
+        if self._printed_to is not None:
+            os.close(self._printed_to)
+            self._printed_to = None
         for path in self.paths:
             if path is not None and (not keep or _is_empty(path)):
                 with contextlib.suppress(OSError):

@@ -197,6 +197,18 @@ class Git:
         """What one call of git answers, and the lines it complained with."""
         return self._answer(self._on_own_folder(arguments), stdin, good, {**_ALONE, **(extra or {})})
 
+    def administer(self, *arguments: str | bytes) -> None:
+        """A call on the repository's own git folder, for what cannot be done on ours: `worktree add` and `remove`.
+
+        Of what its configuration names these two run hooks only, which are off in every call; `add` must be told not to
+        check anything out. They work in folders of ours, so root stays root.
+        """
+        served, self._owner = self._owner, None
+        try:
+            self._answer([b"--git-dir=" + self.common_dir, *arguments], b"", (0,), _ALONE)
+        finally:
+            self._owner = served
+
     def _on_own_folder(self, arguments: Sequence[str | bytes]) -> list[str | bytes]:
         own = b"--git-dir=" + os.fsencode(self._own)
         return [own, b"--work-tree=" + self.top, "--literal-pathspecs", *arguments]

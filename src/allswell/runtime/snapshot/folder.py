@@ -25,7 +25,7 @@ import msgspec
 from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, spell, unspell
 from allswell.errors import Unavailable
 from allswell.runtime.atomic import replace_file
-from allswell.runtime.own_files import NEW, descend, hide_from_git, open_folder, parent_of, write_all
+from allswell.runtime.own_files import NEW, descend, open_folder, parent_of, write_all
 from allswell.runtime.snapshot.manifest import (
     Entry,
     Manifest,
@@ -38,6 +38,7 @@ from allswell.runtime.snapshot.manifest import (
 from allswell.runtime.snapshot.progress import Progress
 from allswell.runtime.snapshot.reading import LINK, in_use, open_file, open_here, refused
 from allswell.runtime.snapshot.survey import walk
+from allswell.store import state_folder
 
 _RACY = 50  # milliseconds; coarser than any local file system's clock
 _NS_PER_MS = 1_000_000
@@ -75,7 +76,7 @@ def keep_baseline(folder: Path, order: Order) -> Manifest:
         os.close(top)
     made = seen.manifest(folder, order, (), None)
     try:
-        hide_from_git(order.home)
+        state_folder.make(order.home)
         os.close(open_folder(order.place, make=True))
         replace_file(order.place / "baseline.json", msgspec.json.encode(made))
     except OSError as error:
@@ -100,7 +101,7 @@ def take_folder(
     if earlier is not None and before is not None and _still_so(folder, before, listed, (*left_out, *notes)):
         return to_snapshot(place, earlier, before, folder)
     try:
-        hide_from_git(order.home)
+        state_folder.make(order.home)
         ours = open_folder(place, make=True)
         try:
             draft = f"draft-{os.urandom(6).hex()}"
