@@ -36,6 +36,7 @@ from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
 from allswell.engine.habit import Habit
 from allswell.engine.lanes import MAKING, lanes_of
+from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
@@ -66,7 +67,7 @@ class Claimed(msgspec.Struct, frozen=True):
 class Engine:
     """One process's share of the watch. Any number of engines may work on one store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has a name
         self,
         store: Store,
         *,
@@ -76,8 +77,10 @@ class Engine:
         sweeping: bool = True,
         machine: str | None = None,
         pause_on_question: Pause = "task",
+        tell_of_wait: TellsOfWait = log_wait,
     ) -> None:
         self.store = store
+        self._tell_of_wait = tell_of_wait
         self.pause_on_question = pause_on_question
         self.pace = pace
         self.draw = draw
@@ -128,7 +131,7 @@ class Engine:
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
-        await self.store.open()
+        await open_patiently(self.store, self.pace, self._tell_of_wait)
         self.loop = asyncio.get_running_loop()
         with contextlib.suppress(Unavailable):  # a store that is away now may be back for the first command
             await self.sweeper.look_back()
