@@ -115,6 +115,7 @@ def _settle(note: FlightFile, flight: Flight, home: Home, clock: Clock) -> Settl
         left = end_left_over(flight.record, grace_ms=min(flight.grace, _LONGEST_GRACE), also=about)
         doubts, survivors = left.doubts, left.processes
         keeping.keep_work("its supervisor died")
+        keeping.note_end()
     for number, doubt in enumerate(doubts):
         keeping.warn(f"doubt {number}", doubt)
     began = "while it ran" if flight.record is not None else "before it had started"
