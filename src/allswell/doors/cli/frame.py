@@ -115,10 +115,11 @@ class Frame:
 
         A store on a server has nothing beside it: there it is the nearest one upward, or a new one here.
         """
+        from allswell.settings.nearby import own_folder
         from allswell.store.sqlite.place import locate
 
-        beside = (self.database or locate(self.settings.default_store)).parent
-        return beside if beside.name == ".allswell" else beside / ".allswell"
+        beside = (self.database or locate(self.settings.found_store)).parent
+        return beside if beside.name == ".allswell" else own_folder(beside)
 
     @property
     def database(self) -> Path | None:
