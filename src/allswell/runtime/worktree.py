@@ -23,6 +23,7 @@ from allswell.errors import Refused, Unavailable
 from allswell.runtime.attempt.errands import Errands
 from allswell.runtime.git import Git, GitFailed, scratch_folder
 from allswell.runtime.git.own_folder import common_dir_of, git_dir_of, head_text, read_small
+from allswell.runtime.own_files import own_folder, read_file, remove_file, write_file
 from allswell.runtime.repository import find_top, head_of
 
 QUIET = tuple(
@@ -41,6 +42,8 @@ QUIET = tuple(
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _CONFLICTS = ("DD", "AU", "UD", "UA", "DU", "AA", "UU")
 _LIMITS = Limits(git_timeout=60_000)
+_NAME = 200
+"""Bytes; a file with a commit's name has no more."""
 _OURS = {"user.name": "Allswell", "user.email": "allswell@localhost"}
 
 
@@ -76,8 +79,10 @@ class Worktree:
     @property
     def base(self) -> str | None:
         """The commit that its branch began at."""
-        said = (read_small(os.fsencode(self._base)) or b"").decode("ascii", "replace").strip()
-        return said or None
+        try:
+            return read_file(self._base, _NAME).decode("ascii", "replace").strip() or None
+        except OSError:
+            return None
 
     def inside(self, folder: Path) -> Path:
         """Where a folder of the repository is in the worktree; its top, if the folder is not there."""
@@ -190,7 +195,7 @@ class Worktree:
             git.administer("worktree", "remove", "--force", os.fsencode(self.path))
             if with_branch and self.base is not None:
                 git.run("update-ref", "-d", f"refs/heads/{self.branch}", self.base)
-        self._base.unlink(missing_ok=True)
+        remove_file(self._base)
 
 
 def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
@@ -201,13 +206,12 @@ def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     tree = Worktree(top, place / name, f"allswell/{name}")
     if os.path.lexists(tree.path / ".git"):
         return tree  # of an earlier attempt: what it left there is worth having
-    place.mkdir(parents=True, exist_ok=True)
     try:
-        _add(tree, place / f"{name}.base")
-    except Unavailable as error:
-        raise Refused(
-            "no_worktree", f"no worktree could be made of {top}: {error.message}", where="worktree"
-        ) from error
+        with own_folder(place, make=True):  # and not somewhere else, by a link that was planted there
+            _add(tree, place / f"{name}.base")
+    except (Unavailable, OSError) as error:
+        why = error.message if isinstance(error, Unavailable) else str(error)
+        raise Refused("no_worktree", f"no worktree could be made of {top}: {why}", where="worktree") from error
     return tree
 
 
@@ -222,7 +226,7 @@ def _add(tree: Worktree, base: Path) -> None:
         if not there:
             git.run("update-ref", ref, head, "")
         if not base.exists():
-            base.write_text(f"{there or head}\n", encoding="ascii")
+            write_file(base, f"{there or head}\n".encode())
         git.administer("worktree", "add", "-f", "--no-checkout", os.fsencode(tree.path), tree.branch)
 
 

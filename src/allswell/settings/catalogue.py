@@ -216,6 +216,7 @@ _ALL = (
         Kind.DURATION,
         DELEGATION_TIMEOUT,
         "The limit of work that an agent hands to an expert; never more than its own attempt has left.",
+        per_role=True,
     ),
     Setting(
         "context_threshold",

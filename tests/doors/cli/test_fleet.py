@@ -237,3 +237,26 @@ def test_work_done_in_a_worktree_is_found_by_whoever_looks_for_it(
     assert cli.ok("show", task, "--json").json["work"]["merged"] is True
     assert merge not in cli.ok("show", task).out
     assert (cli.folder / "new").read_text() == "new\n"
+
+
+@pytest.mark.row("O5")
+def test_delegation_timeout_is_obeyed_under_a_supervisor_and_without_one(cli: Console) -> None:
+    allswell = f"{sys.executable} -m allswell"
+    (cli.folder / "allswell.toml").write_text(
+        f"""delegation_timeout = "2m"
+[roles.critic]
+delegation_timeout = "3m"
+[agents.asker]
+command = ["sh", "-c", "{allswell} request expert a --no-wait && {allswell} request critic b --no-wait", "{{name}}"]
+role = "asker"
+"""
+    )
+    cli.submit("job", "--role", "asker")
+    said = run("up", "--drain", cwd=cli.folder)
+    assert said.code == 0, said
+    cli.submit("other", "--role", "asker")
+    cli.claim("ann", "--role", "asker")
+    cli.ok("request", "critic", "look", "--no-wait")
+    lines = [json.loads(line) for line in cli.ok("events", "--json", "-n", "500").out.splitlines()]
+    sent = [line["data"]["timeout_ms"] for line in lines if line["kind"] == "request_sent"]
+    assert sent == [120_000, 180_000, 180_000]

@@ -226,6 +226,9 @@ class Ticking:
         self._now += 1_000
         return self._now
 
+    def boottime(self) -> int:
+        return self._now
+
 
 def test_when_time_is_up_the_rest_is_listed(tmp_path: Path) -> None:
     repo = make(tmp_path / "repo")

@@ -82,3 +82,17 @@ def test_a_429_in_the_last_line_parks_the_account_and_costs_no_attempt(tmp_path:
         assert (task.state, dict(task.record.failures)) == ("open", {})
 
     night(tmp_path, scene, standin(account="acme"))
+
+
+@pytest.mark.realtime
+@pytest.mark.row("O9")
+def test_a_question_about_idleness_shows_the_last_output_and_more_idle_lets_it_finish(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("slow", payload="plain:waiting for the lock,sleep:2")
+        asked = await night.event("question_asked")
+        assert "has shown no progress once, the last time for 700ms." in asked.data["text"]
+        assert "It printed last:\nwaiting for the lock\n" in asked.data["text"]
+        await night.watch.answer(asked.data["question"], "increase_idle", timeout="1m")
+        assert (await night.ended(id_)).state == "done"
+
+    night(tmp_path, scene, standin(idle=700), policies={"": Policy(timeout_escalation=1)})

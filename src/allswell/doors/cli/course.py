@@ -43,7 +43,7 @@ from allswell.runtime.attempt import (
     Tries,
     give_back,
     order_for,
-    settle,
+    settle_left,
     take_off,
 )
 from allswell.runtime.attempt.flight import FlightFile
@@ -345,7 +345,7 @@ class Course:
     async def _settle(self, watch: Watch) -> None:
         if not self._home.attempts.is_dir() or not any(self._home.attempts.iterdir()):
             return
-        for left in await asyncio.to_thread(settle, self._home):
+        for left in await settle_left(watch, self._home, lambda text: remark(f"allswell: {plain(text)}")):
             if await give_back(watch, left):
                 remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
             elif left.path is not None:

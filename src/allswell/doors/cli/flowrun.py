@@ -119,7 +119,7 @@ async def _resumed(
     from allswell.flows.run.start import make_site
     from allswell.timing.clock import SystemClock
 
-    await in_thread(lambda: going.settle_dead(base, SystemClock().wall()))
+    await going.settle_dead(watch, base, SystemClock().wall(), lambda text: remark(f"allswell: {text}"))
     standing = await look(watch, base)
     await going.free_dead(watch, standing)
     diff = going.changes_in_file(base, source)

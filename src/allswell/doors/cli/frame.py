@@ -193,7 +193,14 @@ class Frame:
 
         async def live() -> T:
             store = store_for(self.url)
-            made = make_watch(store, pace=pace, policies=policies, sweeping=sweeping, pause_on_question=pause)
+            made = make_watch(
+                store,
+                pace=pace,
+                policies=policies,
+                sweeping=sweeping,
+                pause_on_question=pause,
+                tell_of_wait=self.hint,
+            )
             async with made as watch:
                 if not sweeping:
                     return await work(watch)
@@ -225,10 +232,15 @@ class Frame:
         import asyncio
 
         from allswell.app import store_for
+        from allswell.engine.opening import open_patiently
+        from allswell.engine.pace import DEFAULT
+
+        wrong = any(problem.part == "figures" for problem in self._seen.problems)
+        pace = DEFAULT if wrong else self._seen.pace()
 
         async def live() -> T:
             store = store_for(self.url)
-            await store.open()
+            await open_patiently(store, pace, self.hint)
             try:
                 return await work(store)
             finally:

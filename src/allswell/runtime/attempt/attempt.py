@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from allswell.domain.carried import write_instant
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
+from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
@@ -77,7 +79,8 @@ class Attempt:
         clock: Clock | None = None,
         tower: Tower | None = None,
     ) -> None:
-        self.order = order
+        idle = raised(order.limits.idle, lease.idle_override)
+        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
         self.lease = lease
         self.outcome: Outcome | None = None
         """How it ended, once it has."""
@@ -343,6 +346,7 @@ class Attempt:
 
     async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
         receipt = None
+        await _in_thread(keeping.note_end)
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
         if ended.end is not End.DONE or keeping.receipt is not None:
@@ -357,6 +361,7 @@ class Attempt:
             self._holder.last_word,
             failure=ended.failure,
             warnings=keeping.warnings,
+            last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
             transcript=self._transcript(ended),
         )
 

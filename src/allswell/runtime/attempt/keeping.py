@@ -29,7 +29,6 @@ from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.baseline import take_baseline
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
@@ -84,13 +83,23 @@ class Keeping:
 
     def note_beginning(self) -> None:
         """Note what is in the folder before the command runs, so that it can be told later what it changed."""
+        self._note("beginning")
+
+    def note_end(self) -> None:
+        """Note what is in the folder once the tree is gone; somebody else may work there next."""
+        self._note("end")
+
+    def _note(self, moment: str) -> None:
         flight = self.flight
         if flight.folder is None:
             return
+        from allswell.runtime.baseline import take_baseline  # a function in our own process has no folder to note
+
+        place, end = self._home.baselines, moment == "end"
         try:
-            take_baseline(self._home.baselines, flight.folder, flight.task, flight.attempt, clock=self._clock)
+            take_baseline(place, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
         except (AllswellError, OSError) as error:
-            self.warn("baseline", f"what was in {flight.folder} at the beginning could not be noted: {error}")
+            self.warn("baseline", f"what was in {flight.folder} at the {moment} could not be noted: {error}")
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""

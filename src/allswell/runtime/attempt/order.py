@@ -110,6 +110,8 @@ class Outcome:
     error: AllswellError | None = None
     """Why it could not be started."""
     warnings: tuple[str, ...] = ()
+    last_words: str = ""
+    """The end of its output, at a bad end."""
     transcript: tuple[Path | None, Path | None] = (None, None)
     """What it printed, by stream; None where that was nothing, or was not kept."""
 

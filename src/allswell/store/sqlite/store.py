@@ -19,13 +19,13 @@ from allswell.domain.task import Attempt
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
+from allswell.store.now import StoreClock
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
 from allswell.store.shortcut import Decide
 from allswell.store.sqlite import backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
 from allswell.store.sqlite.turnstile import Turnstile
