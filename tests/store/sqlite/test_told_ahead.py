@@ -94,7 +94,7 @@ def test_what_others_would_look_for_too_soon_is_told_when_it_is_committed(tmp_pa
     """The first is told at once, however short a time ago the machine was started."""
     with closing(open_carrier(tmp_path / "x.db")) as carrier, closing(open_carrier(tmp_path / "x.db")) as hearing:
         telling = Herald(carrier, "telling")
-        with patch.object(herald.time, "monotonic", lambda: 60.0):
+        with patch("allswell.store.herald.time.monotonic", lambda: 60.0):
             assert telling.announce_ahead(Call(ready=True, journal=True, due=7)) == Call(journal=True, due=7)
             assert hearing.receive() == Call(ready=True)
             assert telling.announce_ahead(Call(ready=True)) == Call(ready=True), "others were told a moment ago"
