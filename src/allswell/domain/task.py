@@ -80,13 +80,13 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     policy: Policy = DEFAULT
     not_before: Millis | None = None
     limit_at: Millis | None = None
-    """The deadline of the task's run: no attempt outlives it."""
+    """Of a request: when it is over, wherever it stands. Old tasks have their run's deadline here; nobody reads it."""
     digest: str = ""
     """Of the submission, so that a repeated submit is told from a different task under the same id."""
     flow: bool = False
     """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (flow.py)."""
     origin: Origin | None = None
-    """Set where this is a request of another agent's (O5): tried once, and over at `limit_at` wherever it stands."""
+    """Set where this is a request of another agent's (O5): tried once, and over at `limit_at`."""
     unblocks: int = 0
     """How many tasks of the same submission wait for this one, at one remove or several; at most `UNBLOCKS_MAX`."""
 
@@ -148,6 +148,11 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         """The hard limit of its next attempt, in milliseconds."""
         return self.record.timeout_override or self.spec.policy.timeout
 
+    @property
+    def expiry(self) -> Millis | None:
+        """When it is over wherever it stands, if it is a request; other tasks have the limit of their run, if any."""
+        return None if self.spec.origin is None else self.spec.limit_at
+
 
 OPEN = "open"
 
@@ -195,7 +200,9 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     command: CommandId
     detail: str = ""
     late: str | None = None
-    """What the holder still brought after the lease had ended, as JSON."""
+    """The first result that the holder still brought after the lease had ended, as JSON."""
+    afterwards: str | None = None
+    """All that it still said then (late.py), as JSON."""
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):

@@ -43,7 +43,7 @@ from allswell.engine.habit import Habit
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import AllswellError, Unavailable
+from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.call import Call
 from allswell.store.port import Store, Transaction
 from allswell.store.shortcut import ShortWay
@@ -205,7 +205,10 @@ class Engine:
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
-        orders = await self._checkins.ask(command)
+        try:
+            orders = await self._checkins.ask(command)
+        except LeaseLost as lost:
+            orders = await checkins.settle(self.do, command, lost)
         assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
         return orders
 
@@ -215,7 +218,8 @@ class Engine:
 
     async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
         """Renew leases together; orders or an error for each."""
-        return await self._checkins.ask_many(commands)
+        answers = await self._checkins.ask_many(commands)
+        return await checkins.settle_all(self.do, commands, answers)
 
     async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""
