@@ -26,6 +26,7 @@ from allswell.errors import Refused
 from allswell.settings import load
 from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock, this_machine
+from allswell.timing.foreign import refuse_other_loops
 
 if TYPE_CHECKING:
     from allswell.engine.sync import SyncWatch
@@ -102,6 +103,7 @@ class Opening:
         )
 
     async def __aenter__(self) -> Watch:
+        refuse_other_loops()
         self._watch = self._make()
         return await self._watch.__aenter__()
 

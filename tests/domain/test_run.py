@@ -9,7 +9,7 @@ from allswell.domain.decide import decide
 from allswell.domain.ending import end_run, open_run, tick_run
 from allswell.domain.names import CommandId, Millis, RunId
 from allswell.domain.policy import Policy
-from allswell.domain.run import Run, Spread, go_on, stand, time_left
+from allswell.domain.run import Run, Spread, start_clock, stop_clock, time_left
 from allswell.domain.service import ServiceRow, park
 from allswell.domain.task import State
 from allswell.domain.tick import move_limit
@@ -75,27 +75,27 @@ def test_a_parked_service_is_never_released_early() -> None:
 
 @pytest.mark.row("O9")
 def test_the_clock_stands_while_a_question_is_open_and_overlaps_count_once() -> None:
-    run = stand(opened(), at(10))
+    run = stop_clock(opened(), at(10))
     assert (run.limit, run.asked, run.stands_since, time_left(run, at(500))) == (None, 1, at(10), 20 * MINUTE)
     assert tick_run(run, at(500)) is None
-    run = go_on(stand(run, at(15)), at(20))
+    run = start_clock(stop_clock(run, at(15)), at(20))
     assert (run.limit, run.asked, run.moves) == (None, 1, 1), "one of two is still open"
-    run = go_on(run, at(40))
+    run = start_clock(run, at(40))
     assert (run.limit, run.asked, run.stands_since, run.stood, run.moves) == (at(60), 0, None, 30 * MINUTE, 2)
     assert time_left(run, at(45)) == 15 * MINUTE
-    run = go_on(stand(run, at(50)), at(55))
+    run = start_clock(stop_clock(run, at(50)), at(55))
     assert (run.limit, run.stood) == (at(65), 35 * MINUTE)
     assert tick_run(run, Millis(at(65) - 1)) is None
     assert tick_run(run, at(65)) is not None
 
 
 def test_a_question_that_is_asked_too_late_leaves_no_time_and_never_less() -> None:
-    run = go_on(stand(opened(), at(31)), at(90))
+    run = start_clock(stop_clock(opened(), at(31)), at(90))
     assert (run.limit, time_left(run, at(90))) == (at(90), 0)
-    assert go_on(run, at(99)) is run
+    assert start_clock(run, at(99)) is run
     assert time_left(opened(None), at(1)) is None
     free = opened(None)
-    assert stand(free, at(1)) is free, "a run without a deadline has no clock"
+    assert stop_clock(free, at(1)) is free, "a run without a deadline has no clock"
 
 
 def test_a_third_timeout_that_ties_with_the_run_s_end_asks() -> None:
@@ -126,11 +126,11 @@ def test_a_lease_that_reaches_its_run_s_limit_looks_at_the_run_first() -> None:
     lease = life.claim("bob", at(0))
     assert (lease.deadline, lease.own) == (at(9), at(15))
     assert life.run is not None
-    life.run = stand(life.run, at(5))
+    life.run = stop_clock(life.run, at(5))
     life.tick(at(9))
     assert (life.lease.deadline, life.lease.own, life.case.due) == (at(15), None, at(10.5))
     assert life.told("limit_moved")[0].data == {"deadline": at(15)}
-    life.run = go_on(life.run, at(11))
+    life.run = start_clock(life.run, at(11))
     moved = move_limit(life.case, life.run).case.lease
     assert moved is not None
     assert (moved.deadline, moved.own) == (at(15), None), "15 minutes of its own: the run's limit of now is no nearer"

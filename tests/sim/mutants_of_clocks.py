@@ -20,18 +20,18 @@ from tests.sim.planting import everywhere, mutant
 
 @mutant
 def question_does_not_stop_the_clock() -> Iterator[None]:
-    with everywhere("stand", lambda row, _: row, case):
+    with everywhere("stop_clock", lambda row, _: row, case):
         yield
 
 
 @mutant
 def clock_goes_on_with_the_first_answer() -> Iterator[None]:
-    right = run.go_on
+    right = run.start_clock
 
-    def go_on(row: Run, now: Any) -> Run:
+    def start_clock(row: Run, now: Any) -> Run:
         return right(replace(row, asked=min(row.asked, 1)), now)
 
-    with everywhere("go_on", go_on, case):
+    with everywhere("start_clock", start_clock, case):
         yield
 
 
@@ -42,7 +42,7 @@ def what_is_asked_in_passing_stops_the_clock() -> Iterator[None]:
     def ask(out: Any, asked: Any, now: Any, *, wait: bool = True) -> Any:
         question = right(out, asked, now, wait=wait)
         if not wait and out.run is not None:
-            out.run = run.stand(out.run, now)
+            out.run = run.stop_clock(out.run, now)
         return question
 
     async def find_runs(self: Plan, tx: Any, *, careful: bool) -> None:

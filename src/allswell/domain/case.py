@@ -16,7 +16,7 @@ from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, TaskId, question_id
 from allswell.domain.question import Option, Question
-from allswell.domain.run import Run, Spread, go_on, stand
+from allswell.domain.run import Run, Spread, start_clock, stop_clock
 from allswell.domain.task import OPEN, STATES, Attempt, Handover, Origin, Ready, State, Task, Wait, rank_of
 from allswell.errors import AllswellError, Bug
 
@@ -194,14 +194,14 @@ def _stop_clock(out: Outcome, question: QuestionId, now: Millis) -> None:
     before = run_of(out)
     if before is None:
         return
-    out.run = stand(before, now)
+    out.run = stop_clock(before, now)
     if out.run.moves != before.moves:
         out.events.append(Event("run_stands", None, before.id, None, None, {"question": question}))
 
 
 def resume_clock(run: Run, question: Question, now: Millis) -> tuple[Run, list[Event]]:
     """The run as the end of a question leaves it, and what is told of it."""
-    after = go_on(run, now) if question.waited else run
+    after = start_clock(run, now) if question.waited else run
     if after.moves == run.moves or run.ended_at is not None:
         return after, []
     told = {"stood_ms": after.stood - run.stood, "deadline": after.limit}

@@ -1,4 +1,4 @@
-"""What guards have to tell: one value for each decision, for logs, hooks and, later, the journal.
+"""What guards have to tell: one value for each decision, for logs, hooks and the journal.
 
 Nothing is told about a call that goes well on the first try: it would be noise, and would cost more than the call.
 """
@@ -82,6 +82,9 @@ class GaveUp(Incident, frozen=True, tag=True):
     attempts: int
     escalate: bool
     reason: str
+    error: ErrorClass | None = None
+    """The class of the last failure, where it was one of this call's own."""
+    message: str = ""
 
     @property
     def serious(self) -> bool:

@@ -3,9 +3,16 @@
 A human's answer has no limit, so no limit of a run may take its place (O9): while a question is open that a task of the
 run waits for, the run's time does not run down. Of questions that overlap only the first that opens and the last that
 closes matter. What a holder asks in passing and what is asked about a service stops no clock.
+
+A run that has ended can go on in another one: a flow that failed or ran out of time and is resumed. That is said in the
+reason of the one that ended, in words that are read back here, so that all who tell of it tell the same: how the whole
+stands is how its last run stands.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +47,28 @@ class Run(msgspec.Struct, frozen=True, gc=False):
         return Millis(self.deadline + self.stood)
 
 
+_WENT_ON = re.compile(r"(?:(.*), and )?went on in (r_\S+)", re.DOTALL)
+
+
+def gone_on(run: Run, after: RunId) -> Run:
+    """A run that has ended, once another one does what was left of it."""
+    return msgspec.structs.replace(run, reason=f"{run.reason}, and went on in {after}".removeprefix(", and "))
+
+
+def went_on_in(run: Run) -> RunId | None:
+    """The run that does what was left of this one; None where there is none."""
+    said = _WENT_ON.fullmatch(run.reason) if run.ended_at is not None else None
+    return None if said is None else RunId(said[2])
+
+
+def last_of(run: Run, runs: Mapping[RunId, Run]) -> tuple[Run, ...]:
+    """The run and those in which it went on, in order; the last one tells how it all stands."""
+    found = {run.id: run}
+    while (after := went_on_in(run)) is not None and after in runs and after not in found:
+        run = found[after] = runs[after]
+    return tuple(found.values())
+
+
 class Spread(msgspec.Struct, frozen=True, gc=False):
     """A consequence that is worked off in chunks: telling a task's dependents, ending a run's tasks, moving its leases.
 
@@ -60,7 +89,7 @@ class Spread(msgspec.Struct, frozen=True, gc=False):
 MOVED = "moved"
 
 
-def stand(run: Run, now: Millis) -> Run:
+def stop_clock(run: Run, now: Millis) -> Run:
     """A question was asked that a task waits for: the clock stands, or goes on standing.
 
     One that was asked at the very end, or was noticed late, leaves nothing, and never less.
@@ -73,7 +102,7 @@ def stand(run: Run, now: Millis) -> Run:
     return replace(run, asked=run.asked + 1, stands_since=since, moves=run.moves + 1)
 
 
-def go_on(run: Run, now: Millis) -> Run:
+def start_clock(run: Run, now: Millis) -> Run:
     """Such a question was answered or withdrawn: with the last one the clock goes on."""
     if run.stands_since is None:
         return run

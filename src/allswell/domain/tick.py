@@ -17,7 +17,7 @@ from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
 from allswell.domain.request import EXPIRED
 from allswell.domain.run import Run
-from allswell.domain.task import OPEN, State
+from allswell.domain.task import OPEN, State, Task
 
 _FLOW_ENDINGS = {
     "timeout": "it reached its limit",
@@ -137,7 +137,7 @@ def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str, *, command: 
     end_attempt(out, reason, now, command=command, timeouts=timeouts)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
-    if timeouts >= task.spec.policy.timeout_escalation:
+    if is_asked_about(out.case.task, "timeout", timeouts):
         out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
     _pool_or_ask(out, "timeout", timeouts, now)
 
@@ -169,11 +169,19 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
         end_task(out, State.FAILED, reason, now)
         out.events.append(event(task, "task_failed", reason=reason, message="a request is tried once"))
         return
-    if count < task.spec.policy.timeout_escalation:
+    if not is_asked_about(task, what, count):
         out.case = come_to_rest(out.case, now)
         return
     text = repeated(task.id, task.name, what, count)
     ask(out, Asked(f"repeated_{what}", text, REPEATED_TIMEOUT_OPTIONS), now)
+
+
+def is_asked_about(task: Task, what: str, count: int) -> bool:
+    """Whether a human is asked about a task that has ended so often in this bad way (O4), or as its own figure says."""
+    policy = task.spec.policy
+    if what == "timeout" and policy.retry.timeouts is not None:
+        return count + sum(task.record.failures.values()) > policy.retry.timeouts
+    return count >= policy.timeout_escalation
 
 
 def _judge_check_in(out: Outcome, lease: Lease, now: Millis) -> None:

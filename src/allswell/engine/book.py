@@ -14,7 +14,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
-from allswell.domain.run import Run, moved
+from allswell.domain.run import Run, gone_on, moved
 from allswell.domain.service import ServiceRow, park
 from allswell.domain.serving import Decided
 from allswell.domain.task import Attempt, Bar, Task
@@ -172,6 +172,12 @@ class Book:
             if asked.id == id_:
                 return asked
         return self.rows.questions.get(id_)
+
+    def go_on(self, ended: RunId | None, after: RunId) -> None:
+        """Enter that a run which has ended goes on in another one."""
+        run = None if ended is None else self.rows.runs.get(ended)
+        if run is not None and run.ended_at is not None:
+            self.enter_run(gone_on(run, after))
 
     def close(self, question: Question) -> None:
         """Enter a question that was answered or withdrawn, be it that this batch has asked it."""

@@ -13,15 +13,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from allswell.domain.checkin import tells_every
 from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, Fail, Keep, NewTask, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, CommandId, QuestionId, RunId, TaskId, Token
+from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, DELEGATION_TIMEOUT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import OPEN, Handover
+from allswell.domain.task import OPEN, Attempt, Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
@@ -30,14 +32,6 @@ from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 T = TypeVar("T")
 _CONFIRM = 2.0
 """Seconds in which the store must have said that a limit has moved."""
-
-
-def to_json(value: object, where: str) -> str:
-    """JSON text of a payload or result; what JSON cannot say is refused."""
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Refused("not_json", f"{where} cannot be written as JSON: {error}", where=where) from error
 
 
 class Lease:
@@ -110,6 +104,11 @@ class Lease:
             self.on_end()
 
     @property
+    def store(self) -> str:
+        """The URL of the store that it is from."""
+        return self._engine.store.url
+
+    @property
     def name(self) -> str:
         """The task's name."""
         return self._granted.task.name
@@ -175,6 +174,11 @@ class Lease:
     def asks(self) -> tuple[int, int]:
         """How often the holder is asked for a check-in, and how long it has to answer, in milliseconds."""
         return self._granted.lease.ask_every, self._granted.lease.ask_wait
+
+    @property
+    def tells_every(self) -> int:
+        """How often a watcher tells the store that the holder's protocol shows progress, in milliseconds."""
+        return tells_every(self._granted.lease)
 
     @property
     def run(self) -> RunId | None:
@@ -317,6 +321,11 @@ class Lease:
         if row.task.state == "done":
             return "done", (await self._engine.store.view_payload(request))[1]
         return row.task.state, None if row.task.state == OPEN else to_json(row.task.record.reason, "reason")
+
+    async def past(self) -> Attempt | None:
+        """How the store has ended this attempt; None while it has not."""
+        ended = await self._engine.store.view_attempts(self.task)
+        return next((one for one in ended if one.token == self.token), None)
 
     async def recover(self) -> None:
         """The agent was marked as stalled and has been ended for real: take its task back (O8)."""

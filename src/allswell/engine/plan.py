@@ -9,6 +9,7 @@ from allswell.domain.command import (
     Admit,
     Answer,
     Ask,
+    AskForHelp,
     Cancel,
     CheckInAgain,
     Claim,
@@ -100,8 +101,10 @@ class Plan:
             self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
+            if isinstance(command, OpenRun) and command.after is not None:
+                self.runs[command.after] = None
             self.runs_shared = False
-        elif isinstance(command, Admit | Park):
+        elif isinstance(command, Admit | Park | AskForHelp):
             self.services[command.service] = None
         elif isinstance(command, Report):
             self.services[command.permit.service] = None

@@ -103,6 +103,32 @@ def test_idle_counts_evidence_and_is_judged_by_the_store_like_a_timeout(shell: S
     assert task["state"] == "ready"
 
 
+@pytest.mark.realtime
+def test_what_we_write_ourselves_is_no_progress_of_a_spinner(shell: Shell) -> None:
+    spinner = "while :; do printf '\\r|'; sleep 0.05; printf '\\r/'; sleep 0.05; done"
+    allswell = f"{sys.executable} -m allswell run --idle 1s --timeout 20s --grace 100ms"
+    done = shell.sh(f'{allswell} -- sh -c "{spinner}" > out.log 2> err.log')
+    assert done.returncode == 124, done
+    assert "nothing showed progress for 1s" in (shell.folder / "err.log").read_text()
+    assert "|" in (shell.folder / "out.log").read_text()
+
+
+def test_a_good_exit_code_is_not_done_where_the_agent_s_last_line_says_so(shell: Shell) -> None:
+    denied = '{"tool_name": "Bash", "tool_input": {"command": "make"}}'
+    line = f'{{"type": "result", "subtype": "success", "session_id": "s-1", "permission_denials": [{denied}]}}'
+    (shell.folder / "last.jsonl").write_text(f"{line}\n")
+    done = shell("run", "--name", "night", "--", "cat", "last.jsonl", code=3)
+    assert done.stdout == f"{line}\n"
+    assert "exit code 0, but it was not done: it was not allowed to use Bash" in done.stderr
+    assert "answer: allswell questions" in done.stderr
+    (question,) = shell.json("questions")["questions"]
+    assert "it was not allowed to use Bash" in question["text"]
+    (shell.folder / "last.jsonl").write_text('{"type": "turn.failed", "error": {"message": "stream disconnected"}}')
+    ran = shell.run_json("--", "cat", "last.jsonl", code=1)
+    assert (ran["end"], ran["exit_code"], ran["state"]) == ("failed", 0, "failed")
+    assert "stream disconnected" in ran["reason"]
+
+
 def test_with_json_what_it_printed_is_in_files(shell: Shell) -> None:
     ran = shell.run_json("--", "sh", "-c", "echo out; echo oops >&2")
     assert (Path(ran["stdout"]).read_text(), Path(ran["stderr"]).read_text()) == ("out\n", "oops\n")

@@ -65,7 +65,7 @@ def request(
         most = int(limit or frame.settings.value("delegation_timeout") or 0)
 
         async def work(watch: Watch) -> Answer:
-            held = await hold_of(watch, task, token, agent)
+            held = await hold_of(frame, watch, task, token, agent)
             return await _by_store(watch, held, (role, text, given, most), wait=not no_wait)
 
         answer = frame.run(work)
@@ -116,7 +116,7 @@ async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int
 
     from allswell.domain.command import Delegate, NewTask
     from allswell.domain.names import Millis
-    from allswell.engine.handle import to_json
+    from allswell.domain.plain_data import to_json
 
     role, text, payload, limit = asked
     policy = watch.policy_for(role)

@@ -40,6 +40,8 @@ SENTENCES: Mapping[str, str] = {
     "run_goes_on": "the run's clock goes on; it stood for {stood_ms}",
     "limit_moved": "has another limit, as the clock of its run stood",
     "service_parked": "{service} asked everybody to wait",
+    "rate_limited": "{service} says that it is called too often (attempt {count} of a call)",
+    "service_escalated": "{service} needs help ({cause}: {reason}): a human is asked ({question})",
     "breaker_opened": "{service} failed {failures} times in a row: it is left alone for {pause_ms}",
     "breaker_probe": "{service} is tried by one call",
     "breaker_escalated": "{service} has failed {failures} times in a row: a human is asked ({question})",

@@ -13,9 +13,9 @@ from pathlib import Path
 from allswell.domain.snapshot import Snapshot, unspell
 from allswell.errors import Refused
 from allswell.flows.run.standing import CutOff
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.repository import find_top
 from allswell.runtime.snapshot import Limits, take
-from allswell.runtime.snapshot.git import Git, scratch_folder
 
 _LIMITS = Limits()
 

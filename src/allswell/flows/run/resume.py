@@ -1,8 +1,10 @@
 """Going on with a run that was cut off: by a kill, a signal, its deadline, a failure, or a question (F11).
 
 The store knows which steps are done; those are never run again. If its run is still open and the flow's file is as it
-was, the run simply goes on: what a dead runner held is given back, and what was never submitted is submitted now.
-Otherwise a new run is opened for the steps that are left, in the same folder and with a full budget of time.
+was, the run simply goes on: what a dead runner held is given back. Its tasks are not submitted again: they came all
+together, and made anew they might differ (in how often a step was tried, in a setting) from those that are there. Only
+a run that was cut off before it had any gets them now. Otherwise a new run is opened for the steps that are left, in
+the same folder and with a full budget of time.
 
 Whoever runs a flow holds the lock of its folder, and the kernel lets go of that when a process dies. So the holder of
 the lock knows that earlier runners on this machine are gone, and need not wait for their leases to lapse.
@@ -116,10 +118,14 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
     standing = await look(watch, base)
     run = RunId(base.record.runs[-1])
     same = base.source.is_file() and base.source.read_bytes() == source
-    if (standing.open and same and not standing.stuck) or standing.row is None:
-        await open_run(watch, base, flow, run)
-        await submit(watch, _left(flow, base, run, policy, standing, {}))
+    if standing.row is None or (standing.open and not standing.own):  # it was cut off before it had any tasks
+        base.files.replace(base.source, source)
+        if standing.row is None:
+            await open_run(watch, base, flow, run)
+        await submit(watch, _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried)))
         return base, run
+    if standing.open and same and not standing.stuck:
+        return base, run  # all its tasks are there: they came together
     if standing.open:
         await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
     return await _another(watch, base, flow, source, policy, standing)

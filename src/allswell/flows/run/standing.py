@@ -46,8 +46,10 @@ class Standing(msgspec.Struct, frozen=True):
     skipped: frozenset[str]
     """What a human has skipped."""
     carried: dict[str, Carried]
+    own: bool
+    """Whether the store's run has tasks: they come all together, after it was opened."""
     stuck: bool
-    """Whether a step has ended for good without being done: the store's run cannot do it again."""
+    """Whether a step has ended for good in it without being done: the store's run cannot do it again."""
 
     @property
     def open(self) -> bool:
@@ -70,8 +72,10 @@ async def look(watch: Watch, base: RunBase) -> Standing:
         for name, row in rows.items()
         if row.task.record.timeout_override is not None
     }
-    stuck = any(not is_open(row) and name not in done and name not in by_hand for name, row in rows.items())
-    return Standing(known.get(RunId(base.record.runs[-1])), rows, done, frozenset(by_hand), carried, stuck)
+    last = RunId(base.record.runs[-1])
+    own = {name: row for name, row in rows.items() if row.task.run == last}
+    stuck = any(not is_open(row) and name not in done and name not in by_hand for name, row in own.items())
+    return Standing(known.get(last), rows, done, frozenset(by_hand), carried, bool(own), stuck)
 
 
 async def tasks_of(watch: Watch, run: RunId) -> list[TaskRow]:
@@ -125,7 +129,8 @@ def cut_off(base: RunBase, standing: Standing) -> CutOff | None:
 def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> tuple[str, ...]:
     """What differs from the last commit now; looking keeps it on a recovery ref, too."""
     limits = Limits(timeout=10_000, git_timeout=10_000)
-    return uncommitted(take(base.record.folder, task, receipt.attempt, reason="the run goes on", limits=limits))
+    place, why = base.record.folder, "the run goes on"
+    return uncommitted(take(place, task, receipt.attempt, reason=why, limits=limits, home=base.home))
 
 
 def is_open(row: TaskRow) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -29,6 +28,8 @@ from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.work import Told, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.attempt.taken import ended_by
+from allswell.runtime.contained import contained
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock
 
@@ -55,7 +56,7 @@ def load_function(path: str) -> Callable[..., Any]:
         raise Refused("no_function", f"there is no module {error.name!r} for {path}", where="function") from None
     except AttributeError:
         raise Refused("no_function", f"{module} has no {name!r}", where="function") from None
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise Refused("no_function", f"{module} cannot be imported: {error!r}", where="function") from error
     if not callable(found):
         raise Refused("no_function", f"{path} is {type(found).__name__}, and cannot be called", where="function")
@@ -67,11 +68,6 @@ def find_function(spec: AgentSpec) -> Callable[..., Any]:
     if spec.cwd not in sys.path:
         sys.path.insert(0, spec.cwd)
     return load_function(spec.function)
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def told_of(brief: Brief, lease: Lease) -> Told:
@@ -138,7 +134,7 @@ class FunctionRun:
 
     async def run(self) -> Outcome:
         """From the call to the outcome."""
-        work = asyncio.ensure_future(find_function(self._spec)(self._work))
+        work = asyncio.ensure_future(contained(find_function(self._spec))(self._work))
         self._heard.started()
         try:
             end, reason, limit = await self._watch(work)
@@ -147,6 +143,8 @@ class FunctionRun:
             await self._cut(work)
             raise
         if not work.done():
+            if end is End.LEASE_LOST:
+                end, reason = await ended_by(self.lease) or (end, reason)
             await self._cut(work)
         return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
 
@@ -217,7 +215,7 @@ class FunctionRun:
             cwd=self._folder,
             began_at=self._began_at,
         )
-        keeping = Keeping(flight, self._home.receipts, Limits(), self._clock)
+        keeping = Keeping(flight, self._home, Limits(), self._clock)
         elapsed = self._clock.monotonic() - self._standing.began
         receipt = keeping.write(Ended(end, reason, limit, None, elapsed, self._standing), partial=False)
         return Outcome(end, reason, receipt=receipt, receipt_path=keeping.path, warnings=keeping.warnings)

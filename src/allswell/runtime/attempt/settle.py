@@ -73,7 +73,7 @@ def _found(note: FlightFile, flight: Flight, home: Home) -> Settled | None:
 def _settle(note: FlightFile, flight: Flight, home: Home, clock: Clock) -> Settled:
     doubts: tuple[str, ...] = ()
     survivors: tuple[int, ...] = ()
-    keeping = Keeping(flight, home.receipts, Limits(timeout=10_000, git_timeout=10_000), clock)
+    keeping = Keeping(flight, home, Limits(timeout=10_000, git_timeout=10_000), clock)
     if flight.record is not None:
         left = end_left_over(flight.record, grace_ms=flight.grace)
         doubts, survivors = left.doubts, left.processes

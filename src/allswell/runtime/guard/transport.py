@@ -39,7 +39,7 @@ import msgspec
 from allswell.domain.breaker import Permit
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
-from allswell.runtime.guard.answers import AsyncRest, Rest, SyncRest, Theirs, joined
+from allswell.runtime.guard.answers import STILL_COMES, AsyncRest, Rest, SyncRest, Theirs, joined
 from allswell.runtime.guard.ledger import Tape, in_ledger
 from allswell.runtime.guard.nesting import ATTEMPT, HEADER, probing
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
@@ -196,8 +196,16 @@ class AsyncGuarded(_Requests):
                     await response.stream.aclose()
                 raise
         left = None if limit is None else max(limit - (time() - began) * 1_000, 1)
-        tape = self._tape(request, response)
-        rest = Rest(first, chunks, response.stream, self.flavour, trial, permit, left, tape)
+        rest = Rest(
+            first,
+            chunks,
+            response.stream,
+            self.flavour,
+            trial,
+            await trial.answering(permit),
+            left,
+            self._tape(request, response),
+        )
         response.stream = joined(AsyncRest, self.flavour.AsyncByteStream)(rest)
         return response
 
@@ -245,8 +253,17 @@ class SyncGuarded(_Requests):
             trial.succeeded(permit)
             return response
         first, chunks = seen
-        tape, timed = self._tape(request, response), self._in_time(chunks, until, request)
-        rest = Rest(first, timed, response.stream, self.flavour, trial, permit, None, tape)
+        left = None if until is None else float(max(until - self.guard.clock.monotonic(), 0))
+        rest = Rest(
+            first,
+            chunks,
+            response.stream,
+            self.flavour,
+            trial,
+            trial.answering(permit),
+            left,
+            self._tape(request, response),
+        )
         response.stream = joined(SyncRest, self.flavour.SyncByteStream)(rest)
         return response
 
@@ -284,7 +301,7 @@ class SyncGuarded(_Requests):
         """What comes while the attempt's time lasts: who drips is in time with every byte, and late as a whole."""
         for chunk in chunks:
             if until is not None and self.guard.clock.monotonic() >= until:
-                raise self.flavour.ReadTimeout("The attempt's time is up, and the answer still comes.", request=request)
+                raise self.flavour.ReadTimeout(STILL_COMES, request=request)
             yield chunk
 
 

@@ -16,7 +16,9 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.claim import fits
 from allswell.domain.command import Claim, Keep, Notice, Release
 from allswell.domain.condition import Condition
@@ -119,6 +121,8 @@ class Supervisor:
         await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         told = {"supervisor": plan.name, "host": plan.host, "slots": self.slots, "left_over": left}
         await self._notice("supervisor_started", **told)
+        for shared in folders_apart(plan.fleet, str(Path.cwd())):
+            plan.tell(f"{shared.says} {shared.fix}")
         fleet = plan.fleet
         self._gauge = Gauge(
             fleet.usage,
