@@ -41,7 +41,6 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
-from allswell.store.pick import Guess, unknown
 from allswell.store.words import Words
 
 T = TypeVar("T")
@@ -183,11 +182,10 @@ class Transaction(Telling, Protocol):
         """The store's clock, read now; never less than it was before."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it. It may send a
-        pick that is `likely` to follow along with its look at the lanes.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
         """
         ...
 

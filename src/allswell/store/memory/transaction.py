@@ -24,7 +24,6 @@ from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
-from allswell.store.pick import Guess, unknown
 from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
@@ -117,11 +116,8 @@ class MemoryTransaction:
                 self._rules.note_now()
             return self._base.now()
 
-    def take(
-        self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown
-    ) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
+    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
         """Lock, read the clock, and read what was locked."""
-        del likely  # nothing is gained by it here
         return take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:

@@ -21,7 +21,6 @@ from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
-from allswell.store.pick import Guess, unknown
 from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows
 from allswell.store.sqlite.cache import RowCache
@@ -79,9 +78,8 @@ class SqliteTransaction:
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
-        del likely
         now = self._clock.now(self._newest()[0])
         if len(locks) == 1 and locks[0].fresh:
             return now, Rows()  # that one is there already shows when it is written
