@@ -136,9 +136,12 @@ def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(t
     write(tmp_path, "steps:\n- {id: ship, run: [sh, -c, 'echo try; test -e key']}\n")
     assert run("run", "flow.yaml", cwd=tmp_path).code == 1
     assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 1
+    overview = json.loads(run("--json", cwd=tmp_path).out)
+    assert [one["kind"] for one in overview["needs"]] == ["failed"], "the last failure is news, the one before is not"
     (tmp_path / "key").touch()
     assert run("resume", base_of(tmp_path).name, cwd=tmp_path).code == 0
     folder = base_of(tmp_path) / "flow"
+    _all_is_well(tmp_path, base_of(tmp_path).name)
     receipts = {path.name: json.loads(path.read_text())["status"] for path in (folder / "receipts").iterdir()}
     assert receipts == {"ship-run-1.json": "failed", "ship-run-2.json": "failed", "ship-run-3.json": "done"}
     assert sorted(path.name for path in (folder / "llm").glob("*.stdout")) == [f"ship-{n}.stdout" for n in (1, 2, 3)]
@@ -166,6 +169,20 @@ def test_a_run_that_failed_and_was_cut_off_as_it_went_on_goes_on_again(tmp_path:
     assert (tmp_path / "tries").read_text().split() == ["try"] * 4
     receipts = {path.name for path in (base_of(tmp_path) / "flow" / "receipts").glob("ship-*.json")}
     assert receipts == {f"ship-run-{attempt}.json" for attempt in (1, 2, 3, 4)}
+
+
+def _all_is_well(folder: Path, name: str) -> None:
+    """A run that failed and went on to a good end is done, whoever is asked about it."""
+    overview = run(cwd=folder)
+    assert (overview.code, "All's well" in overview.out) == (0, True), overview.out
+    assert "All's well." in run("doctor", cwd=folder).out
+    shown = json.loads(run("show", name, "--json", cwd=folder).out)
+    assert (shown["run"]["reason"], shown["tasks"]) == ("done", {"done": 1})
+    assert "failed" not in run("show", name, cwd=folder).out
+    why = run("why", name, cwd=folder).out
+    assert "failed, and went on in r_" in why
+    assert "was ended" in why.rpartition("went on in")[2], "how the last one ended is told after it"
+    assert "failed" not in why.rpartition("went on in")[2]
 
 
 def test_a_run_that_is_done_has_nothing_left_to_do(cli: Console) -> None:

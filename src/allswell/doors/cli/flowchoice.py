@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.errors import Refused
@@ -59,4 +60,4 @@ def offer(cut: CutOff) -> dict[str, object]:
 def how_to_choose(base: RunBase, cut: CutOff) -> str:
     """The question where nobody can be asked, with what to type."""
     _tell_cut(cut)
-    return f"choose one: allswell resume {base.record.run} --choose {cut.offer.recommendation}"
+    return "choose one: " + typed_here(f"allswell resume {base.record.run} --choose {cut.offer.recommendation}")

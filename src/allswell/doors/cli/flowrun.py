@@ -61,7 +61,7 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
         base = await begin(watch, beginning, run, policy, SystemClock())
         with base.held():
             site = await make_site(watch, base, run)
-            site.agents = frame.settings.fleet.agents
+            site.agents = frame.settings.known_agents
             site.tell("flow_started", run=run, announced=list(announced))
             summary = await _ran(frame, Runner(site, run, jobs=jobs), flow)
             await _end(watch, run, summary)
@@ -88,6 +88,8 @@ def resume(
     from allswell.flows.run.base import find_base
 
     frame = Frame(store, json=json)
+    if choose is not None:
+        frame.for_humans("resume --choose")
     base = find_base(frame.home, run)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"
@@ -117,7 +119,7 @@ async def _resumed(
     from allswell.flows.run.start import make_site
     from allswell.timing.clock import SystemClock
 
-    await in_thread(lambda: going.settle_dead(base, SystemClock().wall()))
+    await going.settle_dead(watch, base, SystemClock().wall(), lambda text: remark(f"allswell: {text}"))
     standing = await look(watch, base)
     await going.free_dead(watch, standing)
     diff = going.changes_in_file(base, source)
@@ -142,7 +144,7 @@ async def _resumed(
     if cut is not None and chosen is Choice.ESCALATE:
         await going.escalate(watch, cut, run)
     site = await make_site(watch, base, run)
-    site.agents = frame.settings.fleet.agents
+    site.agents = frame.settings.known_agents
     site.finished.extend(standing.done)
     choice = None if chosen is None else chosen.value
     site.tell("flow_resumed", run=run, done=len(standing.done), choice=choice, kept=None if kept is None else kept.name)
@@ -165,7 +167,7 @@ def join_flow(frame: Frame, run: str, jobs: int) -> None:
         id_ = await find_run(watch.engine.store, run)
         base = await join(watch, id_, frame.home, Path.cwd(), SystemClock().wall())
         site = await make_site(watch, base, id_)
-        site.agent, site.agents = this_runner("join"), frame.settings.fleet.agents
+        site.agent, site.agents = this_runner("join"), frame.settings.known_agents
         return await _ran(frame, Runner(site, id_, jobs=jobs), None)
 
     summary = frame.run(work)
@@ -183,12 +185,13 @@ def _loaded(frame: Frame, file: str, source: bytes) -> tuple[Flow, list[Finding]
     """The flow, with agents that there are, and its limits put in force for what its functions call."""
     from allswell.domain.deadline import Limits
     from allswell.flows.arithmetic import load_flow
-    from allswell.flows.run.agents import check_agents
+    from allswell.flows.run.agents import check_agents, names_agents
     from allswell.runtime.limits import use_limits
 
     settings = frame.settings
     flow, found = load_flow(source, "standard input" if file == "-" else file, settings)
-    check_agents(flow, settings.fleet.agents)
+    if names_agents(flow):
+        check_agents(flow, settings.fleet.agents)
     usual = settings.limits()
     use_limits(Limits(flow.timeouts, usual.hard_limits, usual.grace))
     return flow, found

@@ -15,9 +15,10 @@ import msgspec
 
 from allswell.domain.classify import failure_of
 from allswell.domain.deadline import ScopeKind
+from allswell.domain.plain_data import to_json
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.step_receipt import StepStatus
-from allswell.engine.handle import Lease, to_json
+from allswell.engine.handle import Lease
 from allswell.errors import Refused
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site

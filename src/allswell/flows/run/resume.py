@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -34,7 +34,7 @@ from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_o
 from allswell.flows.run.start import open_run, submit, this_runner
 from allswell.flows.run.timeouts import uncommitted
 from allswell.flows.spec import Flow, Step
-from allswell.runtime.attempt import Home, settle
+from allswell.runtime.attempt import Home, settle_left
 from allswell.runtime.attempt.settle import Settled
 
 
@@ -51,10 +51,12 @@ def changes_in_file(base: RunBase, now: bytes) -> str:
     return "".join(difflib.unified_diff(old, new, f"{name} (as it was started)", name))
 
 
-def settle_dead(base: RunBase, wall: int) -> list[StepReceipt]:
-    """Put in order what a runner that was killed left behind: its trees are gone, its work kept; it blocks."""
+async def settle_dead(
+    watch: Watch, base: RunBase, wall: int, tell: Callable[[str], None] = lambda _: None
+) -> list[StepReceipt]:
+    """Put in order what a runner that was killed left behind: its trees are gone, its work kept."""
     made = []
-    for left in settle(Home(base.home)):
+    for left in await settle_left(watch, Home(base.home), tell, places=[base.record.folder]):
         if left.flight.run in base.record.runs:
             receipt = _receipt(base, left, wall)
             base.keep_receipt(receipt)

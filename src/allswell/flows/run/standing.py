@@ -129,7 +129,8 @@ def cut_off(base: RunBase, standing: Standing) -> CutOff | None:
 def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> tuple[str, ...]:
     """What differs from the last commit now; looking keeps it on a recovery ref, too."""
     limits = Limits(timeout=10_000, git_timeout=10_000)
-    return uncommitted(take(base.record.folder, task, receipt.attempt, reason="the run goes on", limits=limits))
+    place, why = base.record.folder, "the run goes on"
+    return uncommitted(take(place, task, receipt.attempt, reason=why, limits=limits, home=base.home))
 
 
 def is_open(row: TaskRow) -> bool:
