@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
-from allswell.store.call import LOOK_AGAIN, Call
+from allswell.store import herald as herald_module
+from allswell.store.call import LOOK_AGAIN, NOTHING, Call
 from allswell.store.herald import Herald
 from allswell.store.sqlite.carrier import DatagramCarrier
 from tests.store.hearing import heard_by, until
@@ -57,3 +60,13 @@ def test_one_who_hears_and_is_alone_soon_looks_for_nobody(tmp_path: Path) -> Non
     assert carrier.alone()
     carrier.close()
     assert not carrier.send_here(Call(ready=True)), "it has no socket any more"
+
+
+@patch.object(herald_module, "_URGENT_GAP", 3_600.0)
+def test_the_first_call_is_told_at_once_however_short_a_time_ago_the_machine_was_started(tmp_path: Path) -> None:
+    with closing(open_carrier(tmp_path / "x.db")) as carrier, closing(open_carrier(tmp_path / "x.db")) as hearing:
+        telling = Herald(carrier, "telling")
+        with patch.object(herald_module.time, "monotonic", lambda: 60.0):
+            telling.announce(Call(ready=True, due=7))
+            assert hearing.receive() == Call(ready=True, due=7)
+            assert telling.take_along(Call(ready=True)) == NOTHING, "others were told a moment ago"
