@@ -64,7 +64,7 @@ def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
         now,
         Millis(deadline),
         claim.length,
-        policy.idle,
+        task.idle,
         policy.checkpoint_interval,
         policy.checkpoint_timeout,
         policy.recovery_grace,

@@ -16,7 +16,7 @@ from allswell.domain.event import Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
-from allswell.domain.retry import Failure
+from allswell.domain.retry import ErrorClass, Failure
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +109,11 @@ class Recover(Word, frozen=True, gc=False):
 
 class EndIdle(Word, frozen=True, gc=False):
     """The supervisor has ended an attempt that showed no progress for too long: take its task back now, counted."""
+
+    idle: Millis | None = None
+    """How long that was."""
+    said: str = ""
+    """What it printed last, for whoever is asked about it."""
 
 
 class Keep(Word, frozen=True, gc=False):
@@ -228,6 +233,18 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
+class AskForHelp(msgspec.Struct, frozen=True, gc=False):
+    """Calls to a service are given up for something that only a human can mend: ask, once per cause (F7)."""
+
+    id: CommandId
+    service: str
+    cause: ErrorClass
+    reason: str
+    """Why it was given up."""
+    message: str = ""
+    """What the last call brought."""
+
+
 class Notice(msgspec.Struct, frozen=True, gc=False):
     """A supervisor tells what it has seen and done; it changes nothing but the journal."""
 
@@ -236,6 +253,6 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
-ServiceCommand = Admit | Report | Park
+ServiceCommand = Admit | Report | Park | AskForHelp
 Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
 """What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

@@ -66,7 +66,7 @@ PREFIX = "ALLSWELL_"
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
-        *("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
         *("ORDERS", "PROMPT", "WORK", "MARKER"),
     )
 )
@@ -216,6 +216,7 @@ _ALL = (
         Kind.DURATION,
         DELEGATION_TIMEOUT,
         "The limit of work that an agent hands to an expert; never more than its own attempt has left.",
+        per_role=True,
     ),
     Setting(
         "context_threshold",
@@ -250,6 +251,14 @@ _ALL = (
         "task",
         "What an open question about a task holds back: that task, every task of its run, or all of them.",
         choices=("task", "run", "all"),
+    ),
+    Setting(
+        "socket_speakers",
+        Kind.CHOICE,
+        "attempt",
+        "Who may speak through an attempt's socket: only its own processes (`attempt`), or whoever knows its secret"
+        " (`secret`), for agents in containers or in a tmux that was there before.",
+        choices=("attempt", "secret"),
     ),
     Setting(
         "question_reminder",

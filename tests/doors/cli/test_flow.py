@@ -59,7 +59,6 @@ def test_the_exit_code_says_how_it_ended(tmp_path: Path) -> None:
         assert (ran.code, json.loads(ran.out)["verdict"], json.loads(ran.out)["exit"]) == (code, verdict, code), ran.err
 
 
-@pytest.mark.row("C2")
 def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -83,7 +82,6 @@ def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp
     assert "its audit failed 3 times; the last said: only 3 lines" in questions[0]["text"]
 
 
-@pytest.mark.row("C2")
 def test_failed_audits_count_over_the_attempts_at_a_step(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -109,7 +107,6 @@ command = ["sh", "judge.sh", "{prompt_file}"]
 """
 
 
-@pytest.mark.row("C2")
 def test_agents_of_the_settings_do_steps_and_judge_them(tmp_path: Path) -> None:
     (tmp_path / "allswell.toml").write_text(AGENTS)
     (tmp_path / "agent.sh").write_text('echo "$WHO: $1" >> work.txt; echo said\n')

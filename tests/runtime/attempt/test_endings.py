@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allswell import Policy
 from allswell.domain.evidence import Sign
 from allswell.domain.receipt import Receipt, told
 from allswell.runtime.attempt import Attempt, End, Home, order_for
 from allswell.runtime.snapshot import recover
+from allswell.timing.clock import SystemClock
 from tests.runtime.attempt.stage import git, stage
 
 IGNORING = "echo started; echo new > new; echo changed >> kept; trap '' TERM; sleep 600 & while :; do sleep 600; done"
@@ -223,9 +225,52 @@ def test_a_lease_that_is_lost_ends_the_attempt(tmp_path: Path) -> None:
             await here.until((here.folder / "new").exists)
             await here.watch.cancel(lease.task, "not wanted any more")
             outcome = await running
-            assert outcome.end is End.LEASE_LOST
+            assert (outcome.end, outcome.reason) == (End.CANCELLED, "the task was cancelled: not wanted any more")
             assert outcome.receipt is not None
             assert outcome.receipt.snapshot is not None
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O4", "O8")
+@pytest.mark.parametrize(
+    "policy, run, end, reason",
+    [
+        (Policy(timeout=300), None, End.TIMEOUT, "its limit of 300ms was reached"),
+        (Policy(), 300, End.TIMEOUT, "the deadline of its run has passed"),
+        (Policy(idle=300), None, End.IDLE, "the store heard of no progress for too long"),
+        (
+            Policy(checkpoint_interval=100, checkpoint_timeout=50, stall_threshold=1, recovery_grace=50),
+            None,
+            End.STALLED,
+            "it missed too many check-ins",
+        ),
+    ],
+)
+def test_a_receipt_says_what_ended_the_attempt_whoever_noticed_first(
+    tmp_path: Path, policy: Policy, run: int | None, end: End, reason: str
+) -> None:
+    class Behind(SystemClock):
+        """The attempt's own clock, which does not get anywhere."""
+
+        def monotonic(self) -> int:
+            return 1_000_000
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            within = None if run is None else await here.watch.open_run("run", timeout=run)
+            await here.watch.submit("job", policy=policy, run=within)
+            lease = await here.watch.claim(agent="ada")
+            assert lease is not None
+            attempt = Attempt(here.order("sleep", "600"), lease, here.home, clock=Behind())
+            running = asyncio.ensure_future(attempt.run())
+            while await lease.past() is None:
+                await asyncio.sleep(0.01)
+            attempt.stop("the task is not its holder's any more", End.LEASE_LOST)  # as a supervisor that looks does
+            outcome = await running
+            assert (outcome.end, outcome.reason) == (end, reason)
+            assert outcome.receipt is not None
+            assert (outcome.receipt.status, outcome.receipt.reason) == (end, reason)
 
     asyncio.run(main())
 

@@ -25,8 +25,20 @@ def say(**word: object) -> object:
     """Speak to the supervisor, as `allswell checkin` would."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(os.environ["ALLSWELL_SOCKET"])
-        line.sendall(json.dumps(word).encode() + b"\n")
+        line.sendall(json.dumps({"secret": os.environ["ALLSWELL_SECRET"], **word}).encode() + b"\n")
         return json.loads(line.makefile().readline())
+
+
+USE = {"command": "touch x"}
+ENDS: dict[str, dict[str, object]] = {
+    "result": {"api_error_status": None, "permission_denials": [], "terminal_reason": "completed"},
+    "denied": {"permission_denials": [{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": USE}]},
+    "deferred": {"terminal_reason": "tool_deferred", "deferred_tool_use": {"name": "Bash", "input": USE}},
+    "stopped": {"terminal_reason": "hook_stopped"},
+    "429": {"is_error": True, "api_error_status": 429, "result": "API Error: Request rejected (429)"},
+    "500": {"is_error": True, "api_error_status": 500, "result": "API Error: 500"},
+}
+"""The last line of Claude Code 2.1, by how it ended; each of them comes with exit code 0."""
 
 
 def claude(what: str = "result", *more: str) -> None:
@@ -46,11 +58,17 @@ def claude(what: str = "result", *more: str) -> None:
         info = {"status": "allowed_warning", "utilization": float(more[0]), "resetsAt": int(time.time()) + 3600}
         out({"type": "rate_limit_event", "session_id": ME, "rate_limit_info": info})
     else:
-        out({"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": ME})
+        out(
+            {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": ME} | ENDS[what]
+        )
 
 
 def codex(what: str = "done", *more: str) -> None:
     """Lines as `codex exec --json` prints them."""
+    if what == "failed":
+        out({"type": "thread.started", "thread_id": ME})
+        out({"type": "turn.failed", "error": {"message": f"unexpected status {more[0]}: no"}})
+        return
     if what == "limit":
         text = f"You've hit your usage limit. Try again in {more[0]} seconds."
         out({"type": "error", "message": text})

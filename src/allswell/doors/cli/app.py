@@ -26,6 +26,7 @@ def commands() -> Commands:
     from allswell.doors.cli import (
         agents,
         checking,
+        diffing,
         fleet,
         flowrun,
         graphing,
@@ -41,6 +42,7 @@ def commands() -> Commands:
     flowrun.add_to(every)
     people.add_to(every)
     receipts.add_to(every)
+    diffing.add_to(every)
     story.add_to(every)
     graphing.add_to(every)
     fleet.add_to(every)

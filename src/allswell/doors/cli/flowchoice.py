@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from allswell.domain.meant import nearest
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.errors import Refused
@@ -115,4 +116,4 @@ def how_to_choose(base: RunBase, cuts: Sequence[CutOff]) -> str:
         _tell_cut(cut)
     each = len(cuts) > 1
     said = " ".join(f"--choose {f'{cut.step}=' if each else ''}{cut.offer.recommendation}" for cut in cuts[:8])
-    return f"choose {'for each' if each else 'one'}: allswell resume {base.record.run} {said}"
+    return f"choose {'for each' if each else 'one'}: " + typed_here(f"allswell resume {base.record.run} {said}")

@@ -62,7 +62,7 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
         base = await begin(watch, beginning, run, policy, SystemClock())
         with base.held():
             site = await make_site(watch, base, run)
-            site.agents = frame.settings.fleet.agents
+            site.agents = frame.settings.known_agents
             site.tell("flow_started", run=run, announced=list(announced))
             summary = await _ran(frame, Runner(site, run, jobs=jobs), flow)
             await _end(watch, run, summary)
@@ -91,6 +91,8 @@ def resume(
 
     frame = Frame(store, json=json)
     choices = choices_of(choose or ())
+    if choices:
+        frame.for_humans("resume --choose")
     base = find_base(frame.home, run)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"
@@ -124,7 +126,7 @@ async def _resumed(
         for step in flow.steps
         for member in step.members()
     }
-    await in_thread(lambda: going.settle_dead(base, wall, outputs))
+    await going.settle_dead(watch, base, wall, outputs, lambda text: remark(f"allswell: {text}"))
     standing = await look(watch, base)
     freed = await going.free_dead(watch, standing)
     await in_thread(lambda: going.settle_functions(base, standing, freed, wall, outputs))
@@ -147,7 +149,7 @@ async def _resumed(
         if decided[cut.step] == "escalate":
             await going.escalate(watch, cut, run)
     site = await make_site(watch, base, run)
-    site.agents = frame.settings.fleet.agents
+    site.agents = frame.settings.known_agents
     site.finished.extend(standing.done)
     site.tell("flow_resumed", run=run, done=len(standing.done), choices=decided, kept=kept)
     before = dict.fromkeys(standing.done, "done") | dict.fromkeys(standing.skipped, "skipped")
@@ -187,7 +189,7 @@ def join_flow(frame: Frame, run: str, jobs: int) -> None:
         id_ = await find_run(watch.engine.store, run)
         base = await join(watch, id_, frame.home, Path.cwd(), SystemClock().wall())
         site = await make_site(watch, base, id_)
-        site.agent, site.agents = this_runner("join"), frame.settings.fleet.agents
+        site.agent, site.agents = this_runner("join"), frame.settings.known_agents
         return await _ran(frame, Runner(site, id_, jobs=jobs), None)
 
     summary = frame.run(work)
@@ -205,12 +207,13 @@ def _loaded(frame: Frame, file: str, source: bytes) -> tuple[Flow, list[Finding]
     """The flow, with agents that there are, and its limits put in force for what its functions call."""
     from allswell.domain.deadline import Limits
     from allswell.flows.arithmetic import load_flow
-    from allswell.flows.run.agents import check_agents
+    from allswell.flows.run.agents import check_agents, names_agents
     from allswell.runtime.limits import use_limits
 
     settings = frame.settings
     flow, found = load_flow(source, "standard input" if file == "-" else file, settings)
-    check_agents(flow, settings.fleet.agents)
+    if names_agents(flow):
+        check_agents(flow, settings.fleet.agents)
     usual = settings.limits()
     use_limits(Limits(flow.timeouts, usual.hard_limits, usual.grace))
     return flow, found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store, examples
 from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
@@ -60,7 +61,8 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
     import msgspec
 
     from allswell.domain.names import question_id
-    from allswell.doors.cli import shapes
+    from allswell.doors.cli import branches, shapes
+    from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
 
     row = await views.view_task(id_)
@@ -103,8 +105,13 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
         ]
         parts.append(table(columns, rows))
     told["receipts"] = left = left_by(frame, id_, [ended.token for ended in attempts])
+    work = brought_home(frame, id_)
+    told["work"] = branches.shape(work)
+    if work is not None:
+        parts.append(branches.words(work))
     if left:
-        parts.append(f"{paint('receipts', 'dim')}\n" + "\n".join(f"  allswell show {receipt}" for receipt in left))
+        nexts = (f"  {typed_here(f'allswell show {one}')}" for one in left)
+        parts.append("\n".join([paint("receipts", "dim"), *nexts]))
     from allswell.doors.cli.people import told_question
 
     parts += [told_question(question, row.task.name, now) for question in asked if question is not None]

@@ -35,6 +35,8 @@ from allswell.domain.step_changes import StepChanges
 from allswell.domain.step_receipt import StepReceipt
 from allswell.errors import Refused, Unavailable
 from allswell.flows.run.files import Files, read, read_lines
+from allswell.runtime.own_files import open_folder, open_there, own_folder
+from allswell.store import state_folder
 
 RUNS = "runs"
 _RECORD = "run.json"
@@ -113,11 +115,9 @@ class RunBase:
     def make(self, source: bytes) -> None:
         """Make the folder of a new run, the record last: a folder without one is no run."""
         try:
+            state_folder.make(self.home)
             for folder in (self.receipts, self.llm):
-                folder.mkdir(parents=True, exist_ok=True)
-            ignore = self.home / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text("*\n", encoding="utf-8")
+                os.close(open_folder(folder, make=True))
         except OSError as error:
             raise Unavailable(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
         self.files.replace(self.source, source)
@@ -218,7 +218,8 @@ class RunBase:
         """
         path = self.path / _LOCK
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with own_folder(self.path) as inside:
+                handle = open_there(path.name, inside, flags=os.O_RDWR, make=True)
         except OSError as error:
             raise Unavailable(f"the run's folder {self.path} cannot be used: {error.strerror}") from error
         try:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import difflib
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,11 +35,12 @@ from allswell.flows.run.attempt import engine_name
 from allswell.flows.run.base import RunBase, RunRecord, moment, stamp
 from allswell.flows.run.changes import begun, changes_of
 from allswell.flows.run.plan import Carried, Planned, plan
+from allswell.flows.run.site import in_thread
 from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_of
 from allswell.flows.run.start import open_run, submit, this_runner
 from allswell.flows.run.timeouts import uncommitted
 from allswell.flows.spec import Flow, Step
-from allswell.runtime.attempt import Home, settle
+from allswell.runtime.attempt import Home, settle_left
 from allswell.runtime.attempt.settle import Settled
 
 
@@ -68,26 +70,32 @@ Outputs = Mapping[str, Sequence[str]]
 """What each step is to leave, as far as the flow's file says it."""
 
 
-def settle_dead(base: RunBase, wall: int, outputs: Outputs) -> list[StepReceipt]:
-    """Put in order what a runner that was killed left behind: its trees are gone, its work kept; it blocks."""
+async def settle_dead(
+    watch: Watch, base: RunBase, wall: int, outputs: Outputs, tell: Callable[[str], None] = lambda _: None
+) -> list[StepReceipt]:
+    """Put in order what a runner that was killed left behind: its trees are gone, its work kept."""
     made = []
     died = _died(base, wall)
-    for left in settle(Home(base.home)):
+    for left in await settle_left(watch, Home(base.home), tell, places=[base.record.folder]):
         if left.flight.run in base.record.runs:
-            flight = left.flight
-            at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
-            changed = _changed(base, flight.task, flight.attempt, at, outputs)
-            receipt = msgspec.structs.replace(
-                _lost(base, at, "run", changed if changed is not None else uncommitted(left.receipt.snapshot)),
-                provider="command",
-                error=left.receipt.reason,
-                transcript_path=None if left.receipt.stdout is None else base.shown(Path(left.receipt.stdout.path)),
-                recovery=None if left.path is None else base.shown(left.path),
-            )
+            receipt = await in_thread(partial(_receipt, base, left, died, outputs))
             base.keep_receipt(receipt)
             made.append(receipt)
         left.clear()
     return made
+
+
+def _receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> StepReceipt:
+    flight, kept = left.flight, left.receipt
+    at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
+    changed = _changed(base, flight.task, flight.attempt, at, outputs)
+    return msgspec.structs.replace(
+        _lost(base, at, "run", changed if changed is not None else uncommitted(kept.snapshot)),
+        provider="command",
+        error=kept.reason,
+        transcript_path=None if kept.stdout is None else base.shown(Path(kept.stdout.path)),
+        recovery=None if left.path is None else base.shown(left.path),
+    )
 
 
 def settle_functions(base: RunBase, standing: Standing, freed: Collection[str], wall: int, outputs: Outputs) -> None:

@@ -177,7 +177,8 @@ def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> frozenset[
     if not is_git(base.record.folder):
         return None
     limits = Limits(timeout=10_000, git_timeout=10_000)
-    kept = take(base.record.folder, task, receipt.attempt, reason="the run goes on", limits=limits)
+    place, why = base.record.folder, "the run goes on"
+    kept = take(place, task, receipt.attempt, reason=why, limits=limits, home=base.home)
     return frozenset(uncommitted(kept))
 
 

@@ -21,6 +21,7 @@ from allswell.domain.names import Millis
 from allswell.domain.receipt import End
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits
+from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.brief import Brief
@@ -28,6 +29,7 @@ from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.work import Told, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.attempt.taken import ended_by
 from allswell.runtime.contained import contained
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock
@@ -142,6 +144,8 @@ class FunctionRun:
             await self._cut(work)
             raise
         if not work.done():
+            if end is End.LEASE_LOST:
+                end, reason = await ended_by(self.lease) or (end, reason)
             await self._cut(work)
         return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
 
@@ -149,7 +153,7 @@ class FunctionRun:
         limit = self.lease.until_limit
         loop = asyncio.get_running_loop()
         hard_at = loop.time() + limit / 1_000
-        idle = self._spec.idle
+        idle = raised(self._spec.idle, self.lease.idle_override)
         while True:
             pause = min(_LOOK, max(hard_at - loop.time(), 0))
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +30,11 @@ from allswell.domain.carried import write_instant
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
+from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
+from allswell.runtime.attempt.admission import Admission
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
 from allswell.runtime.attempt.gathering import Gathering
@@ -41,13 +44,16 @@ from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
 from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
 from allswell.runtime.attempt.telling import Telling
 from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.boot import boot_id
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
+from allswell.runtime.speaking.client import SECRET
 from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
+from allswell.settings.values import hide
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -55,8 +61,7 @@ _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _TAKEN = 0.5
 """Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
-_BEYOND = 10.0
-"""Seconds after the grace in which a reaper must have answered."""
+_BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 
 
 class Attempt:
@@ -74,12 +79,15 @@ class Attempt:
         clock: Clock | None = None,
         tower: Tower | None = None,
     ) -> None:
-        self.order = order
+        idle = raised(order.limits.idle, lease.idle_override)
+        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
         self.lease = lease
         self.outcome: Outcome | None = None
         """How it ended, once it has."""
         self.on_start: Callable[[], None] | None = None
         """Called when the command runs."""
+        self.keeping: Keeping | None = None
+        """Keeps what it leaves behind, once it is prepared."""
         self._home = home
         self._clock = clock or SystemClock()
         self._on_evidence = on_evidence
@@ -89,7 +97,8 @@ class Attempt:
         place = None if order.folder is None else Place(name, str(order.folder), home.attempts)
         self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
         self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
-        self._desk = Desk(self._holder.hear)
+        self._admission = Admission(outsiders=order.outsiders)
+        self._desk = Desk(self._holder.hear, self._admission)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._file = note
@@ -188,9 +197,10 @@ class Attempt:
             stdout=stdout,
             stderr=stderr,
             socket=str(self._desk.folder),
+            store=hide(lease.store),
             resume=order.resume,
         )
-        keeping = Keeping(flight, self._home, order.snapshot, self._clock)
+        keeping = self.keeping = Keeping(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
         self._note(keeping)
@@ -223,6 +233,7 @@ class Attempt:
         try:
             self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
             await handle.started()
+            self._admission.begin(handle.record)
             self._note(keeping, handle)
         except BaseException:
             handle.close()
@@ -243,7 +254,8 @@ class Attempt:
             "ALLSWELL_ATTEMPT": str(lease.attempt),
             DEADLINE: write_instant(boot_id(), at),
         }
-        return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
+        spoken = {SOCKET: self._desk.path, SECRET: self._admission.secret} if self._desk.path else {}
+        return {**self.order.env, **about, **spoken}
 
     def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
         if handle is not None:
@@ -283,13 +295,14 @@ class Attempt:
                 news = self._news.listen()
                 if ending.done():
                     await streams.heard_out(_TAKEN)
-                    return self._judge.by_itself(ending.result())
+                    ended = self._judge.by_itself(ending.result(), streams.last_line())
+                    return await as_the_store_has_it(self.lease, ended)
                 verdict = self._judge.verdict()
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
                     verdict = self._judge.verdict()
                 if verdict is not None:
-                    return verdict
+                    return await as_the_store_has_it(self.lease, verdict)
                 await either(news, self._judge.pause())
         finally:
             self._telling.end()
@@ -329,10 +342,11 @@ class Attempt:
                 result = await handle.ended()
         except TimeoutError:  # a machine that hangs; the tree is still its reaper's to end
             result = Result(Ending.STOPPED, None, None, killed=True, survivors=(handle.pid,))
-        return msgspec.structs.replace(ended, result=result)
+        return overtaken(ended, result)
 
     async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
         receipt = None
+        await _in_thread(keeping.note_end)
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
         if ended.end is not End.DONE or keeping.receipt is not None:
@@ -345,7 +359,9 @@ class Attempt:
             receipt,
             keeping.path,
             self._holder.last_word,
+            failure=ended.failure,
             warnings=keeping.warnings,
+            last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
             transcript=self._transcript(ended),
         )
 

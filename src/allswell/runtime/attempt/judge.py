@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
+
 from allswell.domain.duration import show
+from allswell.domain.final_line import not_done
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
 from allswell.runtime.attempt.gathering import Gathering
@@ -65,8 +68,11 @@ class Judge:
         if said is not None:
             return self._outstayed(said, now)
         lost = self._lease.lost
-        if now >= self._hard_at or (lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT):
-            return self.so(End.TIMEOUT, f"its limit of {show(self._limit)} was reached", self._limit)
+        near = lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT
+        if now >= self._hard_at or near or self._lease.until_limit == 0:
+            by_run = self._limit == self._lease.limit < self._lease.own_limit
+            reason = "the deadline of its run has passed" if by_run else f"its limit of {show(self._limit)} was reached"
+            return self.so(End.TIMEOUT, reason, self._limit)
         if lost is not None:
             return self.so(End.LEASE_LOST, lost.reason)
         if self._lease.remaining == 0:
@@ -87,14 +93,19 @@ class Judge:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result) -> Ended:
-        """How it ended, if nobody ended it."""
+    def by_itself(self, result: Result, last_line: bytes = b"") -> Ended:
+        """How it ended, if nobody ended it; its last line may say what its exit code does not."""
         said = self._holder.last_word
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if result.ending is Ending.EXITED:
-            end = End.DONE if result.exit_code == 0 else End.FAILED
-            return self.so(end, f"exit code {result.exit_code}", result=result)
+            failure = not_done(last_line)
+            code = f"exit code {result.exit_code}"
+            if failure is not None:
+                but = ", but it was not done" if result.exit_code == 0 else ""
+                ended = self.so(End.FAILED, f"{code}{but}: {failure.message}", result=result)
+                return msgspec.structs.replace(ended, failure=failure)
+            return self.so(End.DONE if result.exit_code == 0 else End.FAILED, code, result=result)
         if result.ending is Ending.SIGNALLED and result.signal is not None:
             return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}", result=result)
         if result.ending is Ending.STOPPED:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allswell.domain.snapshot import can_be_kept
+from allswell.domain.snapshot import LeftOut, can_be_kept
 from allswell.runtime.git import Git
 from allswell.runtime.repository import head_of
 from allswell.runtime.snapshot.survey import walk
@@ -70,15 +70,15 @@ def _head(git: Git) -> str | None:
 def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> Look:
     """Every file of a folder without git, open as `top`."""
     found = Look()
-    notes: list[str] = []
-    for path in walk(top, notes):
+    left_out: list[LeftOut] = []
+    for path in walk(top, left_out):
         if late():
             found.cut = "there was no time to look at everything"
             break
         if not _take(found, top, path, most):
             break
-    if notes and not found.cut:
-        found.cut = notes[0]
+    if left_out and not found.cut:
+        found.cut = f"{left_out[0].path} could not be looked into"
     return found
 
 

@@ -13,6 +13,7 @@ from allswell.domain.command import (
     Admit,
     Answer,
     Ask,
+    AskForHelp,
     Cancel,
     CheckIn,
     Claim,
@@ -131,7 +132,7 @@ class Desk:
                 return tables.runs[command.run].ended_at is not None
             case TakeUp():
                 return command.flow.id in tables.tasks
-            case Admit() | Report() | Park() | Notice():
+            case Admit() | Report() | Park() | AskForHelp() | Notice():
                 return True  # a success that changes nothing leaves nothing
             case _:
                 assert_never(command)

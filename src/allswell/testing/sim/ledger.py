@@ -89,6 +89,7 @@ class Ledger:
             self._enter_task(task, result)
             touched[task.id] = None
         self._verdicts.enter(changes)
+        self.shadow.settle(changes)
         for lease in changes.leases:
             self._renew(lease, changes)
         ended = {(attempt.task, attempt.token): attempt for attempt in changes.new_attempts}
@@ -123,8 +124,7 @@ class Ledger:
             if any(self.tables.tasks[need].state == "skipped" for need in task.spec.needs):
                 self.chronicle.met("skips ran down a chain")
         if task.record.reason == "run_timeout":
-            limit = task.spec.limit_at
-            if limit is None or task.ended_at is None or task.ended_at < limit:
+            if task.run is None or (task.ended_at or 0) < (self.tables.runs[task.run].deadline or 0):
                 self.breaks("a deadline is never early", f"{task.id} failed as run_timeout before its run's end")
             self.chronicle.met("a run timed out with open tasks")
         if task.spec.origin is not None:

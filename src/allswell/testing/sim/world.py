@@ -34,6 +34,8 @@ _EVENING = 8.0
 """Hours of calm after which every task must have ended."""
 _PROMPT = PACE.sweep_most + 90.0
 """Within so many seconds a live sweeper handles what is due."""
+_ASLEEP = 1_800_000
+"""Milliseconds that a machine sleeps; all other jumps are clocks that are set."""
 
 
 def simulate(
@@ -243,8 +245,11 @@ class World:
     def _jump(self, process: Process) -> None:
         """A wall clock is set, or a machine slept: of the store's machine, or of a client's."""
         self.chronicle.struck("clock_jumped")
-        by = self.chance.choice((-20_000, 3_000, 60_000, 1_800_000))
-        process.clock.jump_wall(by)
+        by = self.chance.choice((-20_000, 3_000, 60_000, _ASLEEP))
+        if by == _ASLEEP:
+            process.clock.suspend(by)
+        else:
+            process.clock.jump_wall(by)
         if process.clock is self.store_clock:
             self.ledger.shadow.jumped = True
             self.jumped_at = asyncio.get_running_loop().time()
