@@ -90,9 +90,9 @@ def resume(
     from allswell.flows.run.base import find_base
 
     frame = Frame(store, json=json)
-    choices = choices_of(choose or ())
-    if choices:
+    if choose:
         frame.for_humans("resume --choose")
+    choices = choices_of(choose or ())
     base = find_base(frame.home, run)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"

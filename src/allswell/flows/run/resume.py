@@ -12,10 +12,10 @@ the lock knows that earlier runners on this machine are gone, and need not wait 
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -35,7 +35,6 @@ from allswell.flows.run.attempt import engine_name
 from allswell.flows.run.base import RunBase, RunRecord, moment, stamp
 from allswell.flows.run.changes import begun, changes_of
 from allswell.flows.run.plan import Carried, Planned, plan
-from allswell.flows.run.site import in_thread
 from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_of
 from allswell.flows.run.start import open_run, submit, this_runner
 from allswell.flows.run.timeouts import uncommitted
@@ -78,24 +77,25 @@ async def settle_dead(
     died = _died(base, wall)
     for left in await settle_left(watch, Home(base.home), tell, places=[base.record.folder]):
         if left.flight.run in base.record.runs:
-            receipt = await in_thread(partial(_receipt, base, left, died, outputs))
-            base.keep_receipt(receipt)
-            made.append(receipt)
+            made.append(await asyncio.to_thread(_keep_receipt, base, left, died, outputs))
         left.clear()
     return made
 
 
-def _receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> StepReceipt:
-    flight, kept = left.flight, left.receipt
+def _keep_receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> StepReceipt:
+    """Write down how a step was left; it blocks."""
+    flight = left.flight
     at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
     changed = _changed(base, flight.task, flight.attempt, at, outputs)
-    return msgspec.structs.replace(
-        _lost(base, at, "run", changed if changed is not None else uncommitted(kept.snapshot)),
+    receipt = msgspec.structs.replace(
+        _lost(base, at, "run", changed if changed is not None else uncommitted(left.receipt.snapshot)),
         provider="command",
-        error=kept.reason,
-        transcript_path=None if kept.stdout is None else base.shown(Path(kept.stdout.path)),
+        error=left.receipt.reason,
+        transcript_path=None if left.receipt.stdout is None else base.shown(Path(left.receipt.stdout.path)),
         recovery=None if left.path is None else base.shown(left.path),
     )
+    base.keep_receipt(receipt)
+    return receipt
 
 
 def settle_functions(base: RunBase, standing: Standing, freed: Collection[str], wall: int, outputs: Outputs) -> None:
