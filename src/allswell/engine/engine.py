@@ -40,7 +40,7 @@ from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import AllswellError, Unavailable
+from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.own_clock import SetBack
 from allswell.store.port import Store, Transaction
@@ -203,7 +203,10 @@ class Engine:
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
-        orders = await self._checkins.ask(command)
+        try:
+            orders = await self._checkins.ask(command)
+        except LeaseLost as lost:
+            orders = await checkins.settle(self.do, command, lost)
         assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
         return orders
 
@@ -213,7 +216,8 @@ class Engine:
 
     async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
         """Renew leases together; orders or an error for each."""
-        return await self._checkins.ask_many(commands)
+        answers = await self._checkins.ask_many(commands)
+        return await checkins.settle_all(self.do, commands, answers)
 
     async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""

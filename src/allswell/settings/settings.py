@@ -133,11 +133,15 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def store(self) -> str:
         """The URL of the store; `Refused` if the one that was found is not to be trusted and nobody names another."""
-        named = self.value("store")
-        if not named and self.untrusted is not None:
+        return str(self.value("store") or self.found_store)
+
+    @property
+    def found_store(self) -> str:
+        """The URL of the store that the search upward comes to; `Refused` if that is not to be trusted."""
+        if self.untrusted is not None:
             says = f"the store that was found is not used: {self.untrusted.says}"
             raise Refused("untrusted", says, where=self.untrusted.where)
-        return str(named or self.default_store)
+        return self.default_store
 
     @property
     def pause_on_question(self) -> Pause:

@@ -91,11 +91,12 @@ def files(start: Path, problems: list[Problem], instead: Path | None = None) -> 
             text, doubts = _text(path, problems)
             if text is None or (section and section[-1] not in text):
                 continue  # most projects have a pyproject.toml that is not about us: not even parsed
-            if doubts is not None and named is None:
-                says = f"{doubts}; take it over (chown), remove it, or work in a folder of your own"
+            untrusted = doubts if named is None else None
+            table = _table(path, text, section, problems if untrusted is None else [])
+            if untrusted is not None and (table is not None or not section):
+                says = f"{untrusted}; take it over (chown), remove it, or work in a folder of your own"
                 problems.append(Problem(says, str(path), Place(str(path))))
                 break
-            table = _table(path, text, section, problems)
             if table is not None:
                 yield Found(kind, path, table, _spots(text, section))
                 break

@@ -318,6 +318,10 @@ class SqliteStore:
         """Runs, the newest first."""
         return await self._view(lambda reader: views.runs(reader, limit))
 
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return await self._view(lambda reader: views.one_run(reader, run))
+
     async def view_agents(self) -> list[Agent]:
         """What is held against agents."""
         return await self._view(views.agents)
