@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TypeVar, cast
@@ -72,6 +71,8 @@ def _flag() -> str:
     url = given or around
     if not url:
         return ""
+    import shlex
+
     from allswell.settings.values import hide
 
     if hide(url) != url:
