@@ -161,6 +161,7 @@ class Course:
             order,
             env=env,
             store=None if store is None else str(store),
+            quota=self._frame.settings.quota(),
             echo=self._screen.echo,
             keep_transcript=self._frame.json,
         )
