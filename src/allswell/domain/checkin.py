@@ -13,6 +13,7 @@ import msgspec
 
 from allswell.domain.lease import Lease, asked_at
 from allswell.domain.names import AgentId, Millis
+from allswell.errors import Refused
 
 
 class Agent(msgspec.Struct, frozen=True, gc=False):
@@ -22,6 +23,12 @@ class Agent(msgspec.Struct, frozen=True, gc=False):
     misses: int
     missed_at: Millis
     stalled: bool = False
+
+
+def check_progress(progress: float | None) -> None:
+    """Refuse what is no share of the work; NaN is none either, and JSON would turn it into nothing."""
+    if progress is not None and not 0 <= progress <= 1:
+        raise Refused("bad_progress", f"progress is a share from 0 to 1, not {progress}", where="progress")
 
 
 def answered(lease: Lease) -> bool:

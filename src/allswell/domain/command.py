@@ -16,7 +16,7 @@ from allswell.domain.event import Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
-from allswell.domain.retry import Failure
+from allswell.domain.retry import ErrorClass, Failure
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +166,8 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False):
     run: RunId
     name: str
     timeout: Millis | None = None
+    after: RunId | None = None
+    """A run that has ended and goes on in this one."""
 
 
 class EndRun(msgspec.Struct, frozen=True, gc=False):
@@ -231,6 +233,18 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
+class AskForHelp(msgspec.Struct, frozen=True, gc=False):
+    """Calls to a service are given up for something that only a human can mend: ask, once per cause (F7)."""
+
+    id: CommandId
+    service: str
+    cause: ErrorClass
+    reason: str
+    """Why it was given up."""
+    message: str = ""
+    """What the last call brought."""
+
+
 class Notice(msgspec.Struct, frozen=True, gc=False):
     """A supervisor tells what it has seen and done; it changes nothing but the journal."""
 
@@ -239,6 +253,6 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 
 HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
-ServiceCommand = Admit | Report | Park
+ServiceCommand = Admit | Report | Park | AskForHelp
 Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
 """What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

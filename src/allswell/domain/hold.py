@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
+from allswell.domain.checkin import check_progress
 from allswell.domain.checkpoint import progress_in
 from allswell.domain.command import (
     Ask,
@@ -71,8 +72,7 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
         return CheckedIn(renewed, Orders(lease.deadline - now, is_asked(lease, now)), None, answered=False)
     if said.note:
         check_text(said.note, "note", NOTE_MAX)
-    if said.progress is not None and not 0 <= said.progress <= 1:
-        raise Refused("bad_progress", f"progress is a share from 0 to 1, not {said.progress}", where="progress")
+    check_progress(said.progress)
     progress = said.progress
     if progress is None and said.note:
         progress = progress_in(said.note)
@@ -222,7 +222,9 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
         end_attempt(out, f"failed:{failure.error}", now, command=command.id, detail=failure.message)
         leave(out, failure.message or failure.error.value, now)
         return
-    verdict = judge(task.spec.policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw)
+    timed_out = task.record.timeouts
+    policy = task.spec.policy.retry
+    verdict = judge(policy, failure, earlier=earlier, remaining=remaining, draw=draw, timed_out=timed_out)
     counted = {**earlier, failure.error.value: earlier.get(failure.error, 0) + 1}
     outcome = f"failed:{failure.error}"
     if isinstance(verdict, Weather):

@@ -38,9 +38,11 @@ class Act(StrEnum):
     """The service is tried again now."""
     WAIT = "wait"
     """The service is tried once per pause, and nobody is asked again before it has recovered."""
+    QUIET = "quiet"
+    """Nobody is asked again for a while."""
 
 
-SERVICE_ACTS = (Act.PROBE, Act.WAIT)
+SERVICE_ACTS = (Act.PROBE, Act.WAIT, Act.QUIET)
 """What only a question about a service can offer."""
 
 
@@ -111,7 +113,7 @@ def repeated(task: TaskId, name: str, what: str, count: int) -> str:
     """The text of the question about a task that keeps ending the same bad way."""
     label = task if name == task else f"{task} ({name})"
     return (
-        f"Task {label} has {_WHAT_HAPPENED[what]} {count} times. Possible causes: "
+        f"Task {label} has {_WHAT_HAPPENED[what]} {count} time{'' if count == 1 else 's'}. Possible causes: "
         "task too large, unclear requirements, or infrastructure issue. How should we proceed?"
     )
 

@@ -1,6 +1,14 @@
-"""A run: tasks with one common deadline and purpose."""
+"""A run: tasks with one common deadline and purpose.
+
+A run that has ended can go on in another one: a flow that failed or ran out of time and is resumed. That is said in the
+reason of the one that ended, in words that are read back here, so that all who tell of it tell the same: how the whole
+stands is how its last run stands.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,6 +25,28 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     ended_at: Millis | None = None
     reason: str = ""
     command: CommandId = NO_COMMAND
+
+
+_WENT_ON = re.compile(r"(?:(.*), and )?went on in (r_\S+)", re.DOTALL)
+
+
+def gone_on(run: Run, after: RunId) -> Run:
+    """A run that has ended, once another one does what was left of it."""
+    return msgspec.structs.replace(run, reason=f"{run.reason}, and went on in {after}".removeprefix(", and "))
+
+
+def went_on_in(run: Run) -> RunId | None:
+    """The run that does what was left of this one; None where there is none."""
+    said = _WENT_ON.fullmatch(run.reason) if run.ended_at is not None else None
+    return None if said is None else RunId(said[2])
+
+
+def last_of(run: Run, runs: Mapping[RunId, Run]) -> tuple[Run, ...]:
+    """The run and those in which it went on, in order; the last one tells how it all stands."""
+    found = {run.id: run}
+    while (after := went_on_in(run)) is not None and after in runs and after not in found:
+        run = found[after] = runs[after]
+    return tuple(found.values())
 
 
 class Spread(msgspec.Struct, frozen=True, gc=False):

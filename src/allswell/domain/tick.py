@@ -16,7 +16,7 @@ from allswell.domain.lease import Lease, due_at, idles_at, judged_at, lapses_at,
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, options_about_time, repeated, repeated_idle
 from allswell.domain.request import EXPIRED
-from allswell.domain.task import OPEN, State
+from allswell.domain.task import OPEN, State, Task
 
 _FLOW_ENDINGS = {
     "timeout": "it reached its limit",
@@ -129,7 +129,7 @@ def _time_out(
         end_attempt(out, reason, now, command=command, timeouts=timeouts, idles=record.idles + 1, idle_reached=reached)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
-    if timeouts >= task.spec.policy.timeout_escalation:
+    if is_asked_about(out.case.task, "timeout", timeouts):
         out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
     _pool_or_ask(out, "timeout", timeouts, now, said)
 
@@ -161,7 +161,7 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis, said: str = "
         end_task(out, State.FAILED, reason, now)
         out.events.append(event(task, "task_failed", reason=reason, message="a request is tried once"))
         return
-    if count < task.spec.policy.timeout_escalation:
+    if not is_asked_about(task, what, count):
         out.case = come_to_rest(out.case, now)
         return
     text, options = repeated(task.id, task.name, what, count), REPEATED_TIMEOUT_OPTIONS
@@ -170,6 +170,14 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis, said: str = "
         text = repeated_idle(task.id, task.name, count, record.idles, record.idle_reached, said)
         options = options_about_time(count, record.idles)
     ask(out, Asked(f"repeated_{what}", text, options), now)
+
+
+def is_asked_about(task: Task, what: str, count: int) -> bool:
+    """Whether a human is asked about a task that has ended so often in this bad way (O4), or as its own figure says."""
+    policy = task.spec.policy
+    if what == "timeout" and policy.retry.timeouts is not None:
+        return count + sum(task.record.failures.values()) > policy.retry.timeouts
+    return count >= policy.timeout_escalation
 
 
 def _judge_check_in(out: Outcome, lease: Lease, now: Millis) -> None:

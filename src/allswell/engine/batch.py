@@ -22,6 +22,7 @@ from allswell.domain.claim import check_claim
 from allswell.domain.command import (
     Admit,
     Answer,
+    AskForHelp,
     Cancel,
     Claim,
     Command,
@@ -163,7 +164,7 @@ def _decide(book: Book, command: Command, lanes: Lanes, draw: Callable[[], float
             return _open_run(book, command)
         case EndRun():
             return _end_run(book, command)
-        case Admit() | Report() | Park():
+        case Admit() | Report() | Park() | AskForHelp():
             return _serve(book, command)
         case TakeUp():
             return _take_up(book, command, lanes)
@@ -307,12 +308,7 @@ def _serve(book: Book, command: ServiceCommand) -> object:
     row = book.service(name)
     asked = open_question(row)
     question = None if asked is None else book.rows.questions.get(asked)
-    if isinstance(command, Admit):
-        decided = serving.admit(row, question, command, book.now)
-    elif isinstance(command, Report):
-        decided = serving.report(row, question, command, book.now)
-    else:
-        decided = serving.pause(row, command, book.now)
+    decided = serving.decide(row, question, command, book.now)
     book.enter(decided)
     return decided.answer
 
@@ -330,6 +326,7 @@ def _open_run(book: Book, command: OpenRun) -> RunId:
     book.changes.events += events
     if run.deadline is not None:
         book.changes.timers.append((run.id, run.deadline))
+    book.go_on(command.after, run.id)
     return run.id
 
 

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, Token
+from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
+from allswell.domain.run import gone_on
 from allswell.domain.service import ServiceRow, park
 from allswell.domain.serving import Decided
 from allswell.domain.task import Attempt, Bar, Task
@@ -150,6 +151,13 @@ class Book:
             if asked.id == id_:
                 return asked
         return self.rows.questions.get(id_)
+
+    def go_on(self, ended: RunId | None, after: RunId) -> None:
+        """Enter that a run which has ended goes on in another one."""
+        run = None if ended is None else self.rows.runs.get(ended)
+        if run is not None and run.ended_at is not None:
+            self.rows.runs[run.id] = gone_on(run, after)
+            self.changes.runs.append(self.rows.runs[run.id])
 
     def close(self, question: Question) -> None:
         """Enter a question that was answered or withdrawn, be it that this batch has asked it."""

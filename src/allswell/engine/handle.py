@@ -18,6 +18,7 @@ from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, F
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
@@ -28,14 +29,6 @@ from allswell.engine.ids import Ids
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 
 T = TypeVar("T")
-
-
-def to_json(value: object, where: str) -> str:
-    """JSON text of a payload or result; what JSON cannot say is refused."""
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Refused("not_json", f"{where} cannot be written as JSON: {error}", where=where) from error
 
 
 class Lease:
@@ -104,6 +97,11 @@ class Lease:
     def _tell_end(self) -> None:
         if self.on_end is not None:
             self.on_end()
+
+    @property
+    def store(self) -> str:
+        """The URL of the store that it is from."""
+        return self._engine.store.url
 
     @property
     def name(self) -> str:

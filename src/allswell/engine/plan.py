@@ -8,6 +8,7 @@ from typing import TypeVar
 from allswell.domain.command import (
     Admit,
     Answer,
+    AskForHelp,
     Cancel,
     Claim,
     Command,
@@ -91,8 +92,10 @@ class Plan:
             self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
+            if isinstance(command, OpenRun) and command.after is not None:
+                self.runs[command.after] = None
             self.runs_shared = False
-        elif isinstance(command, Admit | Park):
+        elif isinstance(command, Admit | Park | AskForHelp):
             self.services[command.service] = None
         elif isinstance(command, Report):
             self.services[command.permit.service] = None

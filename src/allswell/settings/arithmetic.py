@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from allswell.domain.arithmetic.checkins import CheckIns, busy_is_not_stalled, checkins_work
@@ -14,20 +14,26 @@ from allswell.domain.arithmetic.scopes import never_fires
 from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
 from allswell.domain.deadline import ScopeKind
 from allswell.settings.settings import Settings
+from allswell.settings.sources import Part
 
 BAD_SETTING = Rule("bad_setting", Severity.ERROR, "Settings can be read, and none contradicts another at once.")
 RETRY_FIGURES = ("retries", "max_attempts", "backoff", "jitter", "retry_after_default", "retry_after_cap")
 BREAKER_FIGURES = ("breaker.pause", "breaker.open_after")
+_FIXES: Mapping[Part, str] = {
+    "all": "No command runs before this is mended; `allswell config NAME` explains a setting.",
+    "figures": "Only what looks runs before this is mended; `allswell config NAME` explains a setting.",
+    "agents": "No agent is started before this is mended; docs/supervisor.md lists what an agent can have.",
+}
 CALL, TOOL = "a call of a model", "a tool"
 
 
 def refusals(settings: Settings) -> list[Finding]:
-    """What is wrong with the settings themselves: with any of these they are not loaded at all."""
+    """What is wrong with the settings themselves: whoever needs that part of them does not run."""
     return [
         BAD_SETTING.broken(
             problem.says if problem.says.endswith("?") else f"{problem.says}.",
             (),
-            fix="No command runs before this is mended; `allswell config NAME` explains a setting.",
+            fix=_FIXES[problem.part],
             place=problem.place,
         )
         for problem in settings.problems

@@ -67,7 +67,7 @@ PREFIX = "ALLSWELL_"
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
-        *("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
         *("ORDERS", "PROMPT", "WORK", "MARKER"),
     )
 )
@@ -252,6 +252,14 @@ _ALL = (
         "task",
         "What an open question about a task holds back: that task, every task of its run, or all of them.",
         choices=("task", "run", "all"),
+    ),
+    Setting(
+        "socket_speakers",
+        Kind.CHOICE,
+        "attempt",
+        "Who may speak through an attempt's socket: only its own processes (`attempt`), or whoever knows its secret"
+        " (`secret`), for agents in containers or in a tmux that was there before.",
+        choices=("attempt", "secret"),
     ),
     Setting(
         "question_reminder",

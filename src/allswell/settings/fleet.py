@@ -163,7 +163,7 @@ class FleetReading:
             self._sources[(*path, key)] = source
 
     def _wrong(self, says: str, source: Source) -> None:
-        self._problems.append(Problem(says, source.where, source.place))
+        self._problems.append(Problem(says, source.where, source.place, "agents"))
 
     def fleet(self, known_roles: Iterable[str]) -> Fleet:
         """All agents, as far as they could be read; what is wrong with the whole of one is a problem too."""

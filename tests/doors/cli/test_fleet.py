@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 
 import pytest
@@ -197,6 +198,45 @@ def test_a_role_that_no_agent_takes_is_told_at_a_terminal(cli: Console) -> None:
     said = at_terminal("submit", "x", "--role", "bulider", cwd=cli.folder, columns=200)
     assert "No agent of allswell.toml takes the role 'bulider'; did you mean 'builder'?" in said.out
     assert "No agent" not in at_terminal("submit", "x", "--role", "builder", cwd=cli.folder, columns=200).out
+
+
+def test_work_done_in_a_worktree_is_found_by_whoever_looks_for_it(
+    cli: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        name = ("-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "safe.directory=*")
+        return subprocess.run(["git", *name, *words], cwd=cli.folder, capture_output=True, text=True, check=True).stdout
+
+    monkeypatch.setenv("HOME", str(cli.folder))
+    command = ["sh", "-c", "echo new >new; echo '#' >>allswell.toml", "{prompt}"]
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\ncommand = {json.dumps(command)}\nworktree = true\n")
+    (cli.folder / ".gitignore").write_text(".allswell\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    task = cli.submit("paint it")
+    said = run("up", "--drain", cwd=cli.folder)
+    assert said.code == 0, said
+    branch = f"allswell/{task}"
+    merge = f"git -C {cli.folder} merge {branch}"
+    for told in (said.out, cli.ok("show", task).out, cli.ok("why", task).out, cli.ok("recover", task).out):
+        assert f"on the branch {branch}: 2 files changed" in told.replace("\n", " ")
+        assert merge in told
+    for answer in ("show", "why", "recover"):
+        work = cli.ok(answer, task, "--json").json["work"]
+        assert (work["branch"], work["files"], work["merged"]) == (branch, 2, False)
+        assert [one["path"] for one in work["changed"]] == ["allswell.toml", "new"]
+        assert work["merge"] == [merge]
+    assert cli("recover", task, "--apply").code == 2
+    (kept,) = cli.ok("receipts", "--json").json["receipts"]
+    assert (kept["status"], kept["branch"]["name"]) == ("done", branch)
+    assert branch in cli.ok("show", kept["id"]).out
+    assert "receipt_written" in kinds_of(cli)
+    assert cli("doctor").code == 0
+    git("merge", "-q", branch)
+    assert cli.ok("show", task, "--json").json["work"]["merged"] is True
+    assert merge not in cli.ok("show", task).out
+    assert (cli.folder / "new").read_text() == "new\n"
 
 
 @pytest.mark.row("O5")

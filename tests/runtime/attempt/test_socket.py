@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,21 +17,36 @@ from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt import Attempt, End
 from allswell.runtime.speaking import words as said
 from allswell.runtime.speaking.client import say
+from allswell.runtime.speaking.speakers import let_outsiders_speak
 from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply
 from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
 
-WAITING = "echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket; while [ ! -e go ]; do sleep 0.02; done"
+WAITING = (
+    "echo $ALLSWELL_SECRET > secret; echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket;"
+    " while [ ! -e go ]; do sleep 0.02; done"
+)
+_SECRETS: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def _outsiders() -> Iterator[None]:
+    """The tests themselves speak, from outside of the attempt."""
+    let_outsiders_speak(True)
+    yield
+    let_outsiders_speak(None)
 
 
 async def _begin(here: Stage, attempt: Attempt) -> tuple[asyncio.Task[object], str]:
     running = asyncio.ensure_future(attempt.run())
     await here.until((here.folder / "socket").exists)
-    return running, (here.folder / "socket").read_text().strip()
+    path = (here.folder / "socket").read_text().strip()
+    _SECRETS[path] = (here.folder / "secret").read_text().strip()
+    return running, path
 
 
 async def _say(path: str, word: AnyWord) -> Reply:
-    return await asyncio.get_running_loop().run_in_executor(None, say, path, word)
+    return await asyncio.get_running_loop().run_in_executor(None, say, path, word, _SECRETS[path])
 
 
 def test_a_check_in_is_noted_and_answered_with_orders(tmp_path: Path) -> None:
@@ -281,7 +297,7 @@ def test_the_environment_says_what_an_agent_needs_and_no_more(tmp_path: Path, mo
             script = "import os; print(*sorted(k for k in os.environ if k.startswith('ALLSWELL') or 'KEY' in k))"
             order = replace(here.order(sys.executable, "-c", script), keep_transcript=False)
             await (await here.attempt(order)).run()
-            names = ["AGENT", "ATTEMPT", "DEADLINE", "MARKER", "SOCKET", "TASK", "TOKEN"]
+            names = ["AGENT", "ATTEMPT", "DEADLINE", "MARKER", "SECRET", "SOCKET", "TASK", "TOKEN"]
             assert here.printed.decode().split() == [f"ALLSWELL_{name}" for name in names]
             assert list(here.home.transcripts.iterdir()) == []
 

@@ -25,7 +25,7 @@ def say(**word: object) -> object:
     """Speak to the supervisor, as `allswell checkin` would."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(os.environ["ALLSWELL_SOCKET"])
-        line.sendall(json.dumps(word).encode() + b"\n")
+        line.sendall(json.dumps({"secret": os.environ["ALLSWELL_SECRET"], **word}).encode() + b"\n")
         return json.loads(line.makefile().readline())
 
 

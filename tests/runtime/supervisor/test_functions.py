@@ -58,6 +58,9 @@ async def quits(work):
 def plain_quits(work):
     raise SystemExit(0)
 
+def plain_nan(work):
+    return [float("nan")]
+
 async def cancels_itself(work):
     waiting = asyncio.get_running_loop().create_future()
     waiting.cancel()
@@ -103,6 +106,7 @@ def test_an_async_function_works_in_our_loop_and_a_sync_one_in_its_own_process(t
         ("quits", "bug"),
         ("plain_quits", "bug"),
         ("cancels_itself", "transient"),
+        ("plain_nan", "validation"),
     ],
 )
 def test_what_it_raises_is_its_failure(tmp_path: Path, name: str, error: str) -> None:

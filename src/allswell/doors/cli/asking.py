@@ -66,7 +66,7 @@ def ask(
     patience = None if wait is None else parse(wait, where="--wait") / 1000
 
     async def work(watch: Watch) -> Question:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         id_ = await _ask(watch, held, asked, options, hold=hold)
         return await _answered(watch, id_, patience or 0.0)
 

@@ -64,7 +64,7 @@ def request(
     else:
 
         async def work(watch: Watch) -> Answer:
-            held = await hold_of(watch, task, token, agent)
+            held = await hold_of(frame, watch, task, token, agent)
             return await _by_store(watch, held, (role, text, given, limit), wait=not no_wait)
 
         answer = frame.run(work)
@@ -115,7 +115,7 @@ async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int
 
     from allswell.domain.command import Delegate, NewTask
     from allswell.domain.names import Millis
-    from allswell.engine.handle import to_json
+    from allswell.domain.plain_data import to_json
 
     role, text, payload, limit = asked
     policy = watch.policy_for(role)

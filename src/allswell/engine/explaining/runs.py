@@ -6,7 +6,7 @@ from collections import Counter
 
 from allswell.domain.names import Millis
 from allswell.domain.question import Question
-from allswell.domain.run import Run
+from allswell.domain.run import Run, last_of
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, State
 from allswell.engine.explaining.chain import explain
@@ -53,8 +53,14 @@ def _about(row: TaskRow, *, waits: bool) -> str:
 
 
 async def explain_run(store: Views, run: Run) -> Explanation:
-    """Why a run is not over yet, or how it ended."""
+    """Why a run is not over yet, or how it ended; where it went on in another, how that one stands."""
     now = (await store.view_agenda()).now
+    *_, last = last_of(run, {one.id: one for one in await store.view_runs()})
+    if last is not run:
+        link = Link(run.id, "run", clean(run.name), "ended", (_standing(run, quoted(run.name), now),), run.created_at)
+        after = await explain_run(store, last)
+        chain = (link, *after.chain)
+        return Explanation(run.id, "run", link.name, after.state, now, chain, (), after.next, after.todo)
     rows: list[TaskRow] = []
     while len(rows) < TASKS_MOST:
         page = await store.view_tasks(TaskFilter(run=run.id, after=rows[-1].task.id if rows else "", limit=PAGE))
@@ -98,7 +104,7 @@ async def explain_run(store: Views, run: Run) -> Explanation:
 def _standing(run: Run, name: str, now: int) -> str:
     if run.ended_at is None:
         return f"The run {name} has been open for {rough(now - run.created_at)}."
-    reason = "its deadline was reached" if run.reason == "run_timeout" else clean(run.reason)
+    reason = clean(run.reason).replace("run_timeout", "its deadline was reached")
     return f"The run {name} was ended {ago(run.ended_at, now)}: {reason}."
 
 

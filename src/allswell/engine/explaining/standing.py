@@ -21,6 +21,7 @@ from allswell.domain.lease import (
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Act, Option, Question
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
+from allswell.domain.tick import is_asked_about
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.services import held_up
 from allswell.engine.explaining.shapes import Next, Standing, Todo
@@ -167,9 +168,8 @@ def _when(one: Next) -> int:
 def _after(task: Task, counter: str) -> str:
     """Where a task goes that ends another attempt badly."""
     count = getattr(task.record, counter) + 1
-    if count >= task.spec.policy.timeout_escalation:
-        return f"and a human is asked, as it is the {_nth(count)} time"
-    return "and another agent can claim it"
+    asks = is_asked_about(task, counter.removesuffix("s"), count)
+    return f"and a human is asked, as it is the {_nth(count)} time" if asks else "and another agent can claim it"
 
 
 def _nth(count: int) -> str:

@@ -36,6 +36,8 @@ SENTENCES: Mapping[str, str] = {
     "run_opened": "run {name} was opened",
     "run_ended": "the run has ended: {reason}",
     "service_parked": "{service} asked everybody to wait",
+    "rate_limited": "{service} says that it is called too often (attempt {count} of a call)",
+    "service_escalated": "{service} needs help ({cause}: {reason}): a human is asked ({question})",
     "breaker_opened": "{service} failed {failures} times in a row: it is left alone for {pause_ms}",
     "breaker_probe": "{service} is tried by one call",
     "breaker_escalated": "{service} has failed {failures} times in a row: a human is asked ({question})",
@@ -54,7 +56,8 @@ SENTENCES: Mapping[str, str] = {
     "session_paused": "nothing new is dispatched: {remaining} % of the session is left",
     "session_resumed": "the fleet dispatches again",
     "questions_open": "{count} questions wait for you",
-    "clock_jumped": "the clock jumped by {by_ms}: every holder gets one more window",
+    "clock_jumped": "the machine slept for {by_ms}: every holder gets one more window",
+    "clock_set": "the clock was set by {by_ms}: what runs goes on with the time it had left",
 }
 MARKS: Mapping[str, str] = {
     "task_completed": "✓",

@@ -19,6 +19,7 @@ from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.runtime.attempt import Attempt, Home, Order, Outcome, Receipts
+from allswell.runtime.own_files import open_there, own_folder
 
 _STATUS = {
     End.DONE: StepStatus.DONE,
@@ -55,9 +56,8 @@ class _Receipts(Receipts):
     def write(self, receipt: Receipt) -> Path:
         """Keep a receipt; at a limit, the flow's own comes first."""
         if receipt.status is End.TIMEOUT and self._capturing.capture is None:
-            late = max(receipt.elapsed_ms - (receipt.limit_ms or receipt.elapsed_ms), 0)
             last = "" if receipt.last_evidence is None else receipt.last_evidence.what
-            self._capturing.begin(Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + late), last)
+            self._capturing.begin(self._cut, last)
         return super().write(receipt)
 
 
@@ -152,7 +152,8 @@ class CommandWork:
 def _text(path: Path) -> str:
     """What a command printed, without its last line break, and a little more than may be used of it."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with own_folder(path.parent) as inside:
+            handle = open_there(path.name, inside)
     except OSError:
         return ""
     try:

@@ -26,6 +26,7 @@ from allswell.runtime.agents.ears import Ears, Heard
 from allswell.runtime.agents.function import told_of
 from allswell.runtime.attempt import Attempt, AttemptLimits, Outcome, Tower, order_for
 from allswell.runtime.attempt.order import Order
+from allswell.runtime.own_files import rewrite_file, write_file
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import SystemClock
 
@@ -100,7 +101,7 @@ class CommandRun:
             try:
                 self._brief.write()
                 if self._spec.function:
-                    self._brief.work_file.write_bytes(msgspec.json.encode(told_of(self._brief, self.lease)))
+                    write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
                 order = dataclasses.replace(order_of(self._spec, self._brief), echo=self._hear, quota=self._quota)
                 if self._spec.hears == "stdin":
                     source, self._input = os.pipe2(os.O_CLOEXEC)
@@ -142,7 +143,7 @@ class CommandRun:
                 os.write(self._input, words.replace("\n", " ").encode() + b"\n")
                 ways.append("stdin")
         with contextlib.suppress(OSError):
-            self._brief.orders_file.write_text(words + "\n", encoding="utf-8")
+            rewrite_file(self._brief.orders_file, words.encode() + b"\n")
             if self._spec.hears == "file":
                 ways.append("file")
         return tuple(ways)

@@ -213,7 +213,7 @@ class FunctionRun:
             cwd=self._folder,
             began_at=self._began_at,
         )
-        keeping = Keeping(flight, self._home.receipts, Limits(), self._clock)
+        keeping = Keeping(flight, self._home, Limits(), self._clock)
         elapsed = self._clock.monotonic() - self._standing.began
         receipt = keeping.write(Ended(end, reason, limit, None, elapsed, self._standing), partial=False)
         return Outcome(end, reason, receipt=receipt, receipt_path=keeping.path, warnings=keeping.warnings)

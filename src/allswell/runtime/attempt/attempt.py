@@ -20,7 +20,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -34,6 +33,7 @@ from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
+from allswell.runtime.attempt.admission import Admission
 from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
@@ -50,8 +50,10 @@ from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.boot import boot_id
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
+from allswell.runtime.speaking.client import SECRET
 from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
+from allswell.settings.values import hide
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -59,8 +61,7 @@ _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _TAKEN = 0.5
 """Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
-_BEYOND = 10.0
-"""Seconds after the grace in which a reaper must have answered."""
+_BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 
 
 class Attempt:
@@ -85,6 +86,8 @@ class Attempt:
         """How it ended, once it has."""
         self.on_start: Callable[[], None] | None = None
         """Called when the command runs."""
+        self.keeping: Keeping | None = None
+        """Keeps what it leaves behind, once it is prepared."""
         self._home = home
         self._clock = clock or SystemClock()
         self._on_evidence = on_evidence
@@ -95,7 +98,8 @@ class Attempt:
         self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
         spends = Allowance(order.quota, self._clock)
         self._holder = Holder(lease, spends, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
-        self._desk = Desk(self._holder.hear)
+        self._admission = Admission(outsiders=order.outsiders)
+        self._desk = Desk(self._holder.hear, self._admission)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._file = note
@@ -194,18 +198,14 @@ class Attempt:
             stdout=stdout,
             stderr=stderr,
             socket=str(self._desk.folder),
+            store=hide(lease.store),
             resume=order.resume,
         )
-        keeping = Keeping(flight, self._home.receipts, order.snapshot, self._clock)
+        keeping = self.keeping = Keeping(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
-        try:
-            if self._file is None:
-                self._file = take_off(self._home.attempts, flight)
-            else:
-                self._file.write(flight)
-        except OSError as error:
-            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        self._note(keeping)
+        await _in_thread(keeping.note_beginning)
         try:
             await self._desk.open()
         except OSError as error:
@@ -234,6 +234,7 @@ class Attempt:
         try:
             self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
             await handle.started()
+            self._admission.begin(handle.record)
             self._note(keeping, handle)
         except BaseException:
             handle.close()
@@ -254,15 +255,19 @@ class Attempt:
             "ALLSWELL_ATTEMPT": str(lease.attempt),
             DEADLINE: write_instant(boot_id(), at),
         }
-        return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
+        spoken = {SOCKET: self._desk.path, SECRET: self._admission.secret} if self._desk.path else {}
+        return {**self.order.env, **about, **spoken}
 
-    def _note(self, keeping: Keeping, handle: Handle) -> None:
-        keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
-        if self._file is not None:
-            try:
+    def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
+        if handle is not None:
+            keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
+        try:
+            if self._file is None:
+                self._file = take_off(self._home.attempts, keeping.flight)
+            else:
                 self._file.write(keeping.flight)
-            except OSError as error:
-                keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        except OSError as error:
+            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
 
     async def _not_started(self, keeping: Keeping, error: AllswellError) -> Outcome:
         ended = self._judge.so(End.NOT_STARTED, str(error))
@@ -342,11 +347,13 @@ class Attempt:
 
     async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
         receipt = None
+        await _in_thread(keeping.note_end)
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
         if ended.end is not End.DONE or keeping.receipt is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         await self._drain(ended)
+        kept = self.order.keep_transcript or ended.end is not End.DONE
         return Outcome(
             ended.end,
             ended.reason,
@@ -357,7 +364,7 @@ class Attempt:
             failure=ended.failure,
             warnings=keeping.warnings,
             last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
-            transcript=self._transcript(ended),
+            transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
         )
 
     async def _drain(self, ended: Ended) -> None:
@@ -374,17 +381,6 @@ class Attempt:
 
         if self._streams is not None:
             await self._streams.drained(given_up)
-
-    def _transcript(self, ended: Ended) -> tuple[Path | None, Path | None]:
-        if (
-            self._streams is None
-            or ended.result is None
-            or not (self.order.keep_transcript or ended.end is not End.DONE)
-        ):
-            return None, None
-        stdout, stderr = self._streams.paths
-        printed = ended.result
-        return (stdout if printed.stdout.bytes else None), (stderr if printed.stderr.bytes else None)
 
     async def _put_away(self, keeping: Keeping) -> None:
         self._teller.close()

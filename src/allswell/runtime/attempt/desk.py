@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
+from allswell.runtime.attempt.admission import Admission
 from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_word
 
 _NAME = "s"
@@ -36,11 +37,12 @@ Hear = Callable[[AnyWord], Awaitable[Reply]]
 class Desk:
     """Listens at a socket and hands what is said to `hear`."""
 
-    def __init__(self, hear: Hear) -> None:
-        tmp = os.environ.get("TMPDIR") or _TMP
+    def __init__(self, hear: Hear, admission: Admission) -> None:
+        tmp = os.path.abspath(os.environ.get("TMPDIR") or _TMP)  # noqa: PTH100 - as above
         self.folder = Path(tmp if len(tmp.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
         """Where the socket will be; known before it is made, so that it can be noted before anybody has to clear it."""
         self._hear = hear
+        self._admission = admission
         self._server: asyncio.Server | None = None
         self._speaking: dict[asyncio.Task[None], None] = {}
         self._long = asyncio.Lock()
@@ -71,7 +73,7 @@ class Desk:
             return
         self._speaking[itself] = None
         try:
-            if len(self._speaking) <= _SPEAKERS:
+            if len(self._speaking) <= _SPEAKERS and await self._admits(reader, writer):
                 await self._converse(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # it hung up, or fell silent
@@ -80,6 +82,19 @@ class Desk:
             writer.close()
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
+
+    async def _admits(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether it may speak here; who may not is told so when it has said something, and is ready to hear."""
+        async with asyncio.timeout(_SILENCE):
+            try:
+                await self._admission.check_peer(writer.get_extra_info("socket"))
+            except Refused as error:
+                with contextlib.suppress(asyncio.LimitOverrunError):
+                    await reader.readuntil(b"\n")
+                writer.write(msgspec.json.encode(error_reply(error)) + b"\n")
+                await writer.drain()
+                return False
+        return True
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -114,7 +129,9 @@ class Desk:
 
     async def _answer(self, line: bytes) -> Reply:
         try:
-            return await self._hear(read_word(line))
+            word = read_word(line)
+            self._admission.check_word(word)
+            return await self._hear(word)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return error_reply(Refused("bad_message", f"this is not a word that can be said here: {error}"))
         except AllswellError as error:
@@ -134,8 +151,8 @@ def error_reply(error: AllswellError) -> Reply:
 
 
 def remove(folder: Path) -> None:
-    """Take a socket's folder away, if it is one."""
-    if folder.name.startswith("allswell-"):
+    """Take a socket's folder away, if it is one, and lies where they lie."""
+    if folder.name.startswith("allswell-") and str(folder.parent) in (os.environ.get("TMPDIR"), _TMP):
         with contextlib.suppress(OSError):
             (folder / _NAME).unlink()
         with contextlib.suppress(OSError):

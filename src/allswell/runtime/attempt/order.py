@@ -14,6 +14,7 @@ from allswell.domain.receipt import End, Receipt
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits as SnapshotLimits
 from allswell.errors import AllswellError, Refused
+from allswell.runtime.speaking.speakers import outsiders_may_speak
 from allswell.runtime.warden import Ending, Result, allowed_environment, checked_argv, checked_cwd, find_program
 from allswell.runtime.warden.command import DEFAULT_CAP
 
@@ -68,6 +69,8 @@ class Order:
     """Whether what it printed is kept after a good end, too."""
     resume: tuple[str, ...] = ()
     """What to type to go on, for the receipt."""
+    outsiders: bool = False
+    """Whether who knows the attempt's secret may speak for it from outside of its process tree."""
 
 
 def order_for(
@@ -88,7 +91,8 @@ def order_for(
     variables = {**allowed_environment(env, more=hand_on), "PWD": place}
     path = find_program(words[0], place, variables)
     kept = None if folder is None else Path(checked_cwd(folder))
-    return Order(words, path, place, variables, limits or AttemptLimits(), folder=kept)
+    own = limits or AttemptLimits()
+    return Order(words, path, place, variables, own, folder=kept, outsiders=outsiders_may_speak())
 
 
 @dataclass(frozen=True)

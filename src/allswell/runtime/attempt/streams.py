@@ -15,9 +15,10 @@ from allswell.domain.final_line import LONGEST
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump, Room
+from allswell.runtime.own_files import create, own_folder, remove_file
+from allswell.runtime.warden import Result
 
 _NAMES = ("stdout", "stderr")
-_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _SOON, _LATER = 0.001, 0.05
 """Seconds between two looks at whether everything has passed, at first and at most."""
 _SHOWN = 4_096
@@ -59,12 +60,8 @@ class Streams:
 
     def _open(self, folder: Path, name: str) -> int:
         try:
-            path = folder / name
-            try:
-                opened = os.open(path, _NEW, 0o600)
-            except FileNotFoundError:  # it is the first in this place
-                folder.mkdir(parents=True, exist_ok=True)
-                opened = os.open(path, _NEW, 0o600)
+            with own_folder(folder, make=True) as inside:
+                opened = create(name, inside, flags=os.O_RDWR)
         except OSError as error:
             self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
             self.paths.append(None)
@@ -72,7 +69,7 @@ class Streams:
 
             with tempfile.TemporaryFile() as nameless:
                 return os.dup(nameless.fileno())
-        self.paths.append(path)
+        self.paths.append(folder / name)
         return opened
 
     @property
@@ -114,6 +111,12 @@ class Streams:
         await self.drained(lambda: loop.time() >= until)
         await asyncio.sleep(0)  # what has been heard is noted on the loop
 
+    def kept(self, printed: Result | None) -> tuple[Path | None, Path | None]:
+        """The files by stream; None where nothing was printed."""
+        if printed is None:
+            return None, None
+        return (self.paths[0] if printed.stdout.bytes else None), (self.paths[1] if printed.stderr.bytes else None)
+
     def last_line(self) -> bytes:
         """The last line of the standard output that has anything in it; called when everything has been printed."""
         end = self._end(LONGEST).rstrip()
@@ -137,11 +140,11 @@ class Streams:
         for path in self.paths:
             if path is not None and (not keep or _is_empty(path)):
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    remove_file(path)
 
 
 def _is_empty(path: Path) -> bool:
     try:
-        return path.stat().st_size == 0
+        return path.lstat().st_size == 0
     except OSError:
         return False

@@ -36,6 +36,7 @@ OVERRIDES = {
     "core.splitIndex": "false",  # or writing our copy of the index would leave a shared part in the repository
     "core.fileMode": "true",  # executable bits and links are kept as they are on disk
     "core.symlinks": "true",
+    "core.ignoreCase": "false",  # or an untracked `A.TXT` would be taken for the tracked `a.txt`
     "core.trustctime": "true",
     "core.checkStat": "default",
     "core.autocrlf": "false",
@@ -195,6 +196,18 @@ class Git:
     ) -> tuple[bytes, list[str]]:
         """What one call of git answers, and the lines it complained with."""
         return self._answer(self._on_own_folder(arguments), stdin, good, {**_ALONE, **(extra or {})})
+
+    def administer(self, *arguments: str | bytes) -> None:
+        """A call on the repository's own git folder, for what cannot be done on ours: `worktree add` and `remove`.
+
+        Of what its configuration names these two run hooks only, which are off in every call; `add` must be told not to
+        check anything out. They work in folders of ours, so root stays root.
+        """
+        served, self._owner = self._owner, None
+        try:
+            self._answer([b"--git-dir=" + self.common_dir, *arguments], b"", (0,), _ALONE)
+        finally:
+            self._owner = served
 
     def _on_own_folder(self, arguments: Sequence[str | bytes]) -> list[str | bytes]:
         own = b"--git-dir=" + os.fsencode(self._own)

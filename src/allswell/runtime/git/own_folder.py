@@ -26,7 +26,7 @@ KEPT = ("extensions.objectformat", "extensions.refstorage", "core.excludesfile")
 """What is taken over of a repository's configuration: how it is stored, and where more rules of what is ignored are."""
 
 
-def read_small(path: bytes) -> bytes | None:
+def read_small(path: bytes, most: int = _SMALL) -> bytes | None:
     """What a small file says; None if it is missing, too big, or no file: nothing here waits for a FIFO."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -35,8 +35,8 @@ def read_small(path: bytes) -> bytes | None:
     try:
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             return None
-        said = os.read(opened, _SMALL + 1)
-        return said if len(said) <= _SMALL else None
+        said = os.read(opened, most + 1)
+        return said if len(said) <= most else None
     except OSError:
         return None
     finally:

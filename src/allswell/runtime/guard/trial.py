@@ -49,7 +49,7 @@ UNCOUNTED: Final = -1
 class Trial:
     """One call: how far it has come, and what is known about its time."""
 
-    __slots__ = ("_deadline", "_last", "_single", "_waits_for", "course", "guard")
+    __slots__ = ("_deadline", "_last", "_single", "_untold", "_waits_for", "course", "guard")
 
     def __init__(self, guard: Guard, *, single: bool = False) -> None:
         self.guard = guard
@@ -57,6 +57,8 @@ class Trial:
         self._last: BaseException | None = None
         self._single = single
         self._waits_for: str | None = None
+        self._untold: list[RateLimited | GaveUp] = []
+        """What the store has not been told yet."""
         whole = guard.policy.timeout
         self._deadline = None if whole is None else guard.clock.monotonic() + whole
 
@@ -148,7 +150,9 @@ class Trial:
         guard, service = self.guard, self.guard.service
         attempt = self.course.attempts + 1
         if failure.error is ErrorClass.RATE_LIMIT:
-            guard.tell(RateLimited(service, attempt, failure.retry_after))
+            limited = RateLimited(service, attempt, failure.retry_after)
+            self._untold.append(limited)
+            guard.tell(limited)
         self.course, step = failed(
             self.course, guard.policy, failure, report, remaining=self.remaining(), draw=guard.draw()
         )
@@ -160,7 +164,7 @@ class Trial:
         if step.action == "park" and step.delay is not None:
             guard.tell(Parked(service, step.delay))
             raise ServiceParked(service, guard.clock.wall() + step.delay, step.delay) from error
-        self._give_up(error, step)
+        self._give_up(error, step, failure)
         return None
 
     def _affordable(self, step: Step) -> Step:
@@ -175,14 +179,25 @@ class Trial:
             return Stop("fail", "the retry budget of the service is used up")
         return step
 
-    def _give_up(self, error: BaseException, step: Stop) -> None:
+    def _give_up(self, error: BaseException, step: Stop, failure: Failure | None = None) -> None:
         guard, count = self.guard, self.course.attempts
         self._last = None  # an error that is reachable from its own traceback waits for the garbage collector
         with suppress(Exception):  # an exception may refuse to be written on
             error.add_note(f"allswell: {guard.service} was given up after {count} attempts: {step.reason}")
         if inside_a_guard():
             mark(error, guard.service)
-        guard.tell(GaveUp(guard.service, count, step.action == "escalate", step.reason))
+        escalates = step.action == "escalate"
+        incident = GaveUp(guard.service, count, escalates, step.reason)
+        if failure is not None:
+            incident = replace(incident, error=failure.error, message=failure.message)
+        if escalates:
+            self._untold.append(incident)
+        guard.tell(incident)
+
+    def _taken(self) -> list[RateLimited | GaveUp]:
+        """What the store is to be told now."""
+        untold, self._untold = self._untold, []
+        return untold
 
     def no_more(self) -> None:
         """Output has reached the caller: whatever comes, the call is not repeated."""
@@ -270,7 +285,11 @@ class AsyncTrial(Trial):
         parks = weather(self.guard.policy.retry, failure)
         if parks is not None:
             await self.guard.awaited.park(self.guard.service, parks)
-        return self._next(error, failure, report)
+        try:
+            return self._next(error, failure, report)
+        finally:
+            for incident in self._taken():
+                await self.guard.awaited.note(incident)
 
     async def answering(self, permit: Permit) -> Permit:
         """Output reaches the caller, who takes as long as it takes: a probe has done its work; the rest is a call."""
@@ -332,7 +351,11 @@ class SyncTrial(Trial):
         parks = weather(self.guard.policy.retry, failure)
         if parks is not None:
             self.guard.breakers.park(self.guard.service, parks)
-        return self._next(error, failure, report)
+        try:
+            return self._next(error, failure, report)
+        finally:
+            for incident in self._taken():
+                self.guard.breakers.note(incident)
 
     def answering(self, permit: Permit) -> Permit:
         """Output reaches the caller, who takes as long as it takes: a probe has done its work; the rest is a call."""

@@ -2,9 +2,9 @@
 
     alone      when nothing is left of an earlier attempt at the task
     brief      the prompt, what came before, where it works
-    run        the agent, whatever kind it is
+    run        the agent, whatever kind it is; what it did well in a worktree of its own is brought home
     say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
-    file       the receipt is known to the journal, the worktree put away
+    file       the receipt is known to the journal
 
 What the store decides by itself (a limit, a stall, a lost lease) it decides in any case; the supervisor ends the agent
 for real and leaves the verdict to the store.
@@ -26,7 +26,7 @@ from allswell.domain.condition import Condition, Known, Verdict, judge
 from allswell.domain.event import Event
 from allswell.domain.names import Millis
 from allswell.domain.presence import Post
-from allswell.domain.receipt import End
+from allswell.domain.receipt import End, told
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
@@ -40,7 +40,7 @@ from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
-from allswell.runtime.supervisor.worktree import put_away, worktree_for
+from allswell.runtime.supervisor.worktree import TaskTree, tree_for
 from allswell.store.port import TaskRow
 
 T = TypeVar("T")
@@ -89,6 +89,9 @@ class Attendance:
         self._clock = plan.clock
         self._allowance = Allowance(plan.quota, plan.clock)
         """For what it says in its output; what it says at its socket has one of its own."""
+        self._began = (plan.clock.wall(), plan.clock.monotonic())
+        self._tree: TaskTree | None = None
+        """The worktree of its task, where it has one."""
         self._run: Running | None = None
         self._stop: tuple[str, End, int | None] | None = None
         self._limit: UsageLimit | None = None
@@ -109,7 +112,7 @@ class Attendance:
             with ExitStack() as turn:
                 await self._shared.starting.acquire()
                 turn.callback(self._shared.starting.release)
-                outcome = await self._run_agent(await self._brief(turn.close))
+                outcome = await self._bring_home(await self._run_agent(await self._brief(turn.close)))
         except (AllswellError, OSError) as error:
             outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
         finally:
@@ -150,7 +153,9 @@ class Attendance:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
-            folder = await _in_thread(lambda: worktree_for(lease.task, spec.cwd, home))
+            self._tree = await _in_thread(lambda: tree_for(spec, lease, home))
+            await self._tree.check_out()
+            folder = self._tree.folder
         if lease.attempt > 1:  # what the last one left is read from files
             brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
         else:
@@ -163,6 +168,18 @@ class Attendance:
             reason, end, _ = self._stop
             raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
         return self._run
+
+    async def _bring_home(self, outcome: Outcome) -> Outcome:
+        """What was done well in a worktree of its own is put where a person finds it, before anybody hears of it."""
+        if self._tree is None or outcome.end is not End.DONE or self.lease.lost is not None:
+            return outcome  # whoever has the task now finds the worktree as it is
+        began_at, began = self._began
+        try:
+            kept, path = await self._tree.bring_home(outcome, began_at, self._clock.monotonic() - began)
+        except (AllswellError, OSError) as error:
+            trouble = f"the work in {self._tree.folder} could not be put on its branch, and stays there: {error}"
+            return replace(outcome, warnings=(*outcome.warnings, trouble))
+        return replace(outcome, receipt=kept, receipt_path=path)
 
     async def _say(self, outcome: Outcome) -> Outcome:
         """Say what follows, then tell it as the store has taken it: what comes too late is refused, and kept (O10)."""
@@ -234,13 +251,15 @@ class Attendance:
         lease, receipt = self.lease, outcome.receipt
         with contextlib.suppress(AllswellError):
             if outcome.end is not End.DONE and outcome.result is not None and outcome.result.ending.value == "stopped":
-                told = {"reason": outcome.reason, "evidence": self.verdict.evidence, "killed": outcome.result.killed}
-                await self._notice("agent_stopped", **told)
+                killed = outcome.result.killed
+                shown = self.verdict.evidence
+                await self._notice("agent_stopped", reason=outcome.reason, evidence=shown, killed=killed)
             if receipt is not None and not self._filed:
                 await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
-        if outcome.end is End.DONE and self.slot.spec.worktree:
-            with contextlib.suppress(AllswellError, OSError):
-                await _in_thread(lambda: put_away(lease.task, lease.attempt, self._plan.home))
+        if receipt is not None and receipt.branch is not None:
+            self._plan.tell(f"{lease.agent}: {told(receipt)}")
+            for line in (*receipt.advice.look, *receipt.advice.merge):
+                self._plan.tell(f"  {line}")
         for warning in outcome.warnings:
             self._plan.tell(f"{lease.agent}: {warning}")
 

@@ -24,8 +24,9 @@ from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
+from allswell.store.own_clock import Due, Reading
 from allswell.store.pick import Guess, unknown
-from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
+from allswell.store.port import Changes, Conflict, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
 if TYPE_CHECKING:
@@ -116,6 +117,22 @@ class MemoryTransaction:
             if self._rules is not None:
                 self._rules.note_now()
             return self._base.now()
+
+    async def clocks(self) -> Reading:
+        """The clocks, whatever they say."""
+        with self._statement:
+            await self._store.give_way("now")
+            if self._rules is not None:
+                self._rules.note_now()
+            return self._base.clocks()
+
+    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+        """All timers by owner, for a walk over them."""
+        with self._statement:
+            await self._store.give_way("find_timers")
+            owners = nsmallest(limit, (owner for owner in self._base.tables.timers if owner > after))
+            held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
+            return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
     def take(
         self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.service import ServiceRow
+from allswell.domain.set_back import TOLERATED
 from allswell.domain.task import Lane
 from allswell.store.call import NOTHING, Call
+from allswell.store.own_clock import Due
 from allswell.store.pick import Guess, Pick, unknown
-from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
+from allswell.store.port import Changes, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.read import (
     Places,
     Reading,
@@ -30,6 +33,8 @@ from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
 
+log = logging.getLogger(__name__)
+
 Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 
 _PICK_WIDTH = 2
@@ -46,7 +51,7 @@ def _elapsed() -> float:
 
 
 class Clock:
-    """The server's clock as this process has seen it; it never goes back."""
+    """The server's clock as this process has seen it; it does not go back, unless the server's was set back."""
 
     def __init__(self) -> None:
         self._latest = 0
@@ -54,8 +59,11 @@ class Clock:
         """What it said, and when that was."""
 
     def see(self, moment: int) -> Millis:
-        """The moment, or the latest seen if that is later."""
+        """The moment, or the latest seen if that is a little later; a server whose clock was set back is followed."""
         self._seen = moment, _elapsed()
+        if self._latest - moment > TOLERATED:
+            log.warning("the clock of the PostgreSQL server was set back by %d ms", self._latest - moment)
+            self._latest = moment
         return self._at_least(moment)
 
     def guess(self) -> Millis:

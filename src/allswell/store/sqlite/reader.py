@@ -19,11 +19,11 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
+from allswell.store.now import StoreClock
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import place, views
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import NEWEST, SQL
 from allswell.timing.clock import SystemClock
 

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from allswell.domain.lease import Lease
+from allswell.store.now import StoreClock
 from allswell.store.shortcut import Decide
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.connection import connect_recorder
 from allswell.store.sqlite.faults import translate, translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.turnstile import Turnstile
 

@@ -107,8 +107,10 @@ SELECT id, role, services FROM lane WHERE id > ? ORDER BY id;
 SELECT state FROM service ORDER BY id;
 
 -- name: read_last
--- The moment of the last decision, behind which the store's clock never goes back, and the number of its last event.
-SELECT at, last FROM journal ORDER BY last DESC LIMIT 1;
+-- The moment of the last decision, behind which the store's clock does not go back, the number of its last event, and
+-- how far settling has got after the machine's clock was set.
+SELECT coalesce(max(at), 0), coalesce(max(last), 0), (SELECT value FROM meta WHERE key = 'kept.clock_settling')
+FROM (SELECT at, last FROM journal ORDER BY last DESC LIMIT 1);
 
 -- name: read_last_renewal
 -- The last sign of life, so that beats count for the clock too when a store is opened.
@@ -167,6 +169,17 @@ SELECT task FROM lease WHERE command = ? AND command <> '' ORDER BY task;
 -- name: find_leases
 -- The next leases by task id.
 SELECT task FROM lease WHERE task > ? ORDER BY task LIMIT ?;
+
+-- name: find_timers
+-- The next timers by owner, with the holder: those by themselves and those of leases.
+SELECT owner, agent FROM (
+    SELECT * FROM (
+        SELECT owner, lease.agent FROM timer LEFT JOIN lease ON lease.task = owner
+        WHERE owner > ?1 ORDER BY owner LIMIT ?2)
+    UNION
+    SELECT * FROM (
+        SELECT task, agent FROM lease WHERE due_at IS NOT NULL AND task > ?1 ORDER BY task LIMIT ?2))
+ORDER BY owner LIMIT ?2;
 
 -- ==== Writing. Fenced by (task, token); `state` and `ended_at` never stand in a WHERE.
 
@@ -252,6 +265,15 @@ INSERT OR ROLLBACK INTO recording VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 UPDATE task SET state = ?, ended_at = NULLIF(?, -1), record = ?, result = coalesce(NULLIF(?, ''), result),
                 attempt = coalesce(NULLIF(?, ''), attempt)
 WHERE id = ?;
+
+-- name: move_task
+-- What was asked for, with its limit as the clock is now.
+UPDATE task SET spec = ? WHERE id = ?;
+
+-- name: move_lease
+-- A lease as the clock is now: everything in it that is a moment.
+UPDATE lease SET granted_at = ?, deadline = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?
+WHERE task = ? AND token = ?;
 
 -- name: insert_ready
 -- A task that can be claimed now.
@@ -416,7 +438,7 @@ END;
 -- The moment of the last decision, when the next timer falls due, and whether consequences wait.
 SELECT coalesce((SELECT at FROM journal ORDER BY last DESC LIMIT 1), 0),
        (SELECT min(due) FROM (SELECT min(due_at) AS due FROM timer UNION ALL SELECT min(due_at) FROM lease)),
-       EXISTS (SELECT 1 FROM spread);
+       EXISTS (SELECT 1 FROM spread), (SELECT value FROM meta WHERE key = 'kept.clock_settling');
 
 -- name: view_unaccounted
 -- Open tasks that nothing will ever move again: the invariant, in one query.

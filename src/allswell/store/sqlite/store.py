@@ -19,13 +19,13 @@ from allswell.domain.task import Attempt
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
+from allswell.store.now import StoreClock
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
 from allswell.store.shortcut import Decide
 from allswell.store.sqlite import backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
 from allswell.store.sqlite.turnstile import Turnstile
@@ -85,6 +85,7 @@ class SqliteStore:
             announce_ahead=self._announce_ahead,
         )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
+        self._folder: place.HeldFolder | None = None
         self._reader: sqlite3.Connection | None = None
         self._passage = Turnstile(self.path, min(turn_timeout, _PASSAGE_MOST))
         """For the reader's thread: what it was told of may still be on its way to the disk."""
@@ -129,12 +130,16 @@ class SqliteStore:
             await self._call(reading, self._close_reader, "closing the store")
             await self._call(writing, self._writer.close, "closing the store")
         finally:
+            if self._folder is not None:
+                self._folder.let_go()
             writing.close()
             reading.close()
 
     def _open_writer(self) -> None:
-        place.prepare(self.path)
+        self._folder = place.prepare(self.path)
+        self._folder.close_files()
         self._writer.open()
+        self._folder.check()
 
     def _open_reader(self) -> None:
         self._passage.open()

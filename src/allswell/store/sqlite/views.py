@@ -11,9 +11,10 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import ENDS, Attempt, State, Wait
+from allswell.store.now import StoreClock
+from allswell.store.own_clock import settling_of
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import rows
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 
 _STATE = SQL["view_state"]
@@ -143,8 +144,9 @@ def counts(connection: sqlite3.Connection) -> dict[str, int]:
 
 def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
     """What a sweeper has to do, and when."""
-    last, due, spreads = connection.execute(SQL["view_agenda"]).fetchall()[0]
-    return Agenda(clock.now(last), due, bool(spreads))
+    last, due, spreads, word = connection.execute(SQL["view_agenda"]).fetchall()[0]
+    now, stands = clock.see(last, settling_of(word))
+    return Agenda(now, due, bool(spreads), stands)
 
 
 def unaccounted(connection: sqlite3.Connection, limit: int) -> list[TaskId]:

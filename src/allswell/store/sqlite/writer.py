@@ -19,11 +19,11 @@ from typing import TypeVar
 from allswell.errors import Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.drive import drive
+from allswell.store.now import StoreClock
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_of
 from allswell.store.sqlite.turnstile import Turnstile
@@ -126,7 +126,8 @@ class Writer:
                     schema.upgrade(connection, self._database)
                     connection.execute("COMMIT")
                     renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
-                    self._clock.now(max(last_of(connection)[0], renewed))
+                    at, _, word = last_of(connection)
+                    self._clock.begin(max(at, renewed), word)
                 except BaseException:
                     connection.close()
                     raise
