@@ -287,13 +287,13 @@ class StepAttempt:
         try:
             if came.said:
                 pass
-            elif status is StepStatus.DONE:
+            elif status is StepStatus.DONE or (came.late and came.failure is None):  # late: refused, and kept (O10)
                 await self.lease.complete(self._given(came))
             elif status is StepStatus.ASKED:
                 await self.lease.ask(f"Step {self.job.id}: {came.error}. How should we proceed?", ESCALATION_OPTIONS)
             elif status is StepStatus.INTERRUPTED:
                 await self.lease.release(f"interrupted: {came.error}")
-            elif status is StepStatus.FAILED and came.failure is not None:
+            elif (status is StepStatus.FAILED or came.late) and came.failure is not None:
                 await self.lease.fail(came.failure)
         except LeaseLost as lost:
             if status is StepStatus.DONE:
