@@ -70,5 +70,5 @@ def _load(path: Path) -> Receipt | None:
         if path.stat().st_size > _BIGGEST:
             return None
         return _READ.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from allswell.domain.store_url import hide
 from allswell.errors import Refused, Unavailable
 from allswell.store.sqlite import filesystem
 
@@ -21,7 +22,7 @@ def locate(place: str | Path) -> Path:
         if not text.startswith(f"{_SCHEME}///"):
             raise Refused(
                 "bad_url",
-                f"{text!r} names no file: write sqlite:///relative/path or sqlite:////absolute/path",
+                f"{hide(text)!r} names no file: write sqlite:///relative/path or sqlite:////absolute/path",
                 where="store",
             )
         text = text.removeprefix(f"{_SCHEME}///")
