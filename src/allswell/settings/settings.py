@@ -13,12 +13,13 @@ from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.quota import Quota
 from allswell.domain.retry import RetryPolicy
+from allswell.domain.store_url import hide
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
 from allswell.settings.sources import Part, Problem, Source
-from allswell.settings.values import hide, show
+from allswell.settings.values import show
 
 if TYPE_CHECKING:
     from allswell.domain.fleet import AgentSpec, Fleet

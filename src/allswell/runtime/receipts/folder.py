@@ -69,5 +69,5 @@ class Receipts:
 def _load(path: Path) -> Receipt | None:
     try:
         return _READ.decode(read_file(path, _BIGGEST))
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None

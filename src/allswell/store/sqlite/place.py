@@ -10,6 +10,7 @@ import os
 import stat
 from pathlib import Path
 
+from allswell.domain.store_url import hide
 from allswell.errors import Refused, Unavailable
 from allswell.store import state_folder
 from allswell.store.sqlite import filesystem
@@ -30,7 +31,7 @@ def locate(place: str | Path) -> Path:
         if not text.startswith(f"{_SCHEME}///"):
             raise Refused(
                 "bad_url",
-                f"{text!r} names no file: write sqlite:///relative/path or sqlite:////absolute/path",
+                f"{hide(text)!r} names no file: write sqlite:///relative/path or sqlite:////absolute/path",
                 where="store",
             )
         text = text.removeprefix(f"{_SCHEME}///")
