@@ -38,6 +38,8 @@ _LAZY_WAIT = 0.005
 something urgent have looked: a thread that is woken at once takes the interpreter away from it."""
 _RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
 _WORK_COMES = Call(ready=True)
+NEVER = float("-inf")
+"""Before every moment of the monotonic clock, which may have begun a minute ago."""
 
 
 class CarrierLost(Exception):
@@ -99,7 +101,7 @@ class Herald:
         self._knocked = False
         self._closing = False
         self._to_send = NOTHING
-        self._sent_at = 0.0
+        self._sent_at = self._sent_before = self._taken_at = NEVER
         self._deferred = False
         self._hearer: Hearer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +109,7 @@ class Herald:
         self._in_use = threading.Lock()
         """Held by whoever uses the carrier."""
         self._reader: LoopReader | None = None
-        self._heard_at = 0.0
+        self._heard_at = NEVER
         self._lost: CarrierLost | None = None
         """What the loop met when it read, for the thread to deal with."""
 
@@ -128,8 +130,8 @@ class Herald:
             if self._closing:
                 return
             self._to_send = self._to_send.merged(call)
-            if again:
-                self._sent_at = 0.0
+            if again and self._sent_at == self._taken_at:  # unless the thread has told others meanwhile
+                self._sent_at = self._sent_before
             self._wake()
 
     def announce_ahead(self, call: Call) -> Call:
@@ -157,7 +159,7 @@ class Herald:
             if self._closing or not call.urgent or now < self._sent_at + _URGENT_GAP:
                 return NOTHING
             call, self._to_send = self._to_send.merged(call), NOTHING
-            self._sent_at = now
+            self._sent_before, self._sent_at, self._taken_at = self._sent_at, now, now
             return call
 
     def hear(self, hearer: Hearer) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allswell.domain.snapshot import Limits
-from allswell.runtime.baseline import Baseline, before, changes_since, difference, read_baseline, take_baseline
+from allswell.runtime.baseline import Baseline, before, changes_since, difference, read_baseline, record, take_baseline
 from tests.runtime.snapshot.repository import git, make, picture, write
 
 
@@ -183,3 +183,23 @@ def test_the_difference_of_beginning_and_end_is_shown_and_can_be_applied(tmp_pat
     write(folder, "a", "b\n")
     now = begin(place, folder)
     assert b"-a\n+b\n" in difference((place, then), (place, now)).text
+
+
+def test_contents_that_nobody_asks_for_make_room(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_ROOM", 3_000)
+    monkeypatch.setattr(record, "_LOOKED_AFTER", "0")
+    digests = [record.keep_content(place, b"%d" % number * 200) for number in range(10_000, 10_100)]
+    kept = [digest for digest in digests if record.content(place, digest) is not None]
+    looked = max(number for number, digest in enumerate(digests) if digest.startswith("0"))
+    assert len(digests) - looked - 1 <= len(kept) <= len(digests) - looked + 2
+
+
+def test_an_end_without_its_git_is_told_of_the_same_folder(tmp_path: Path, place: Path) -> None:
+    repo = make(tmp_path / "repo", a="a\n")
+    git(repo, "worktree", "add", "-q", str(repo / "tree"))
+    then = begin(place, repo / "tree")
+    (repo / "tree" / ".git").unlink()
+    write(repo / "tree", "b", "b\n")
+    now = take_baseline(place, repo / "tree", "t_1", 1, end=True)
+    assert now.folder == then.folder
+    assert [(one.how, one.path) for one in difference((place, then), (place, now)).changed] == [("A", "b")]

@@ -75,8 +75,10 @@ def test_a_forked_child_does_not_keep_what_the_loop_reads_from(tmp_path: Path) -
     async def main() -> None:
         async with opened(tmp_path / "x.db") as store:
             await heard_by(store)
-            assert store._herald is not None
-            reader = store._herald._reader
+            herald = store._herald
+            assert herald is not None
+            await until(lambda: herald._reader is not None)  # it begins to read right after it has said that it hears
+            reader = herald._reader
             assert reader is not None
             child = os.fork()
             if child == 0:

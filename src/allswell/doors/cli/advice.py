@@ -38,7 +38,7 @@ def typed_here(command: str) -> str:
     if words[0] != "allswell" or (len(words) > 1 and words[1] in STORELESS):
         return command
     flag = _flag()
-    if not flag or "--store" in command:
+    if not flag or "--store" in command or "--help" in command:
         return command
     before, sign, behind = command.partition(" -- ")
     return f"{before} {flag}{sign}{behind}"

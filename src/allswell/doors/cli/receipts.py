@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import typed_here
@@ -238,16 +238,25 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receip
 
 
 def _offered(snapshot: Snapshot, what: str) -> str:
-    missing = "" if snapshot.whole else f" {len(snapshot.left_out)} files are not in it, {len(snapshot.torn)} are torn."
-    head = (
-        f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}.{missing}"
-    )
+    from shlex import quote
+
+    head = f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}."
     lines = [
-        sentence(head),
-        f"  {typed_here(f'allswell recover {plain(what)} --into DIR')}",
-        f"  {typed_here(f'allswell recover {plain(what)} --apply')}",
+        sentence(" ".join([head, *(f"{plain(note)[:1].upper()}{plain(note)[1:]}." for note in snapshot.notes)])),
+        *_listed("not in it", [f"{one.path} ({one.why.value})" for one in snapshot.left_out]),
+        *_listed("changed while it was read", list(snapshot.torn)),
+        f"  {typed_here(f'allswell recover {quote(plain(what))} --into DIR')}",
+        f"  {typed_here(f'allswell recover {quote(plain(what))} --apply')}",
     ]
     return "\n".join(lines)
+
+
+def _listed(what: str, paths: Sequence[str]) -> list[str]:
+    """What is to be said about these files, and the first of them."""
+    if not paths:
+        return []
+    more = [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    return [f"{paint(what, 'dim')}:", *(f"  {plain(path)}" for path in paths[:_FILES]), *more]
 
 
 def _given_back(done: Recovery) -> str:
@@ -255,17 +264,15 @@ def _given_back(done: Recovery) -> str:
     said = [
         f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} were there already."
     ]
-    lists = {
-        "put beside what is there": [f"{one.path} → {one.recovered}" for one in done.conflicts],
-        "deleted by the attempt, and left": list(done.deleted),
-        "not in the snapshot": [
-            f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"
-        ],
-    }
-    lines = [sentence(said[0])]
-    for what, paths in lists.items():
-        if paths:
-            lines.append(f"{paint(what, 'dim')}:")
-            lines += [f"  {plain(path)}" for path in paths[:_FILES]]
-            lines += [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    untouched = sum(one.why.value == "not_copied" for one in done.missing)
+    if untouched:
+        was = "was" if untouched == 1 else "were"
+        said.append(f"{untouched} {was} not touched by the attempt, and not copied.")
+    missing = [f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"]
+    lines = [
+        sentence(" ".join(said)),
+        *_listed("put beside what is there", [f"{one.path} → {one.recovered}" for one in done.conflicts]),
+        *_listed("deleted by the attempt, and left", done.deleted),
+        *_listed("not in the snapshot", missing),
+    ]
     return "\n".join(lines)

@@ -56,9 +56,8 @@ class _Receipts(Receipts):
     def write(self, receipt: Receipt) -> Path:
         """Keep a receipt; at a limit, the flow's own comes first."""
         if receipt.status is End.TIMEOUT and self._capturing.capture is None:
-            late = max(receipt.elapsed_ms - (receipt.limit_ms or receipt.elapsed_ms), 0)
             last = "" if receipt.last_evidence is None else receipt.last_evidence.what
-            self._capturing.begin(Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + late), last)
+            self._capturing.begin(self._cut, last)
         return super().write(receipt)
 
 

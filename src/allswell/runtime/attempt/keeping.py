@@ -131,10 +131,23 @@ class Keeping:
         before, self.snapshot = self.snapshot, kept
         if before is None or kept.id != before.id:
             try:
-                self._changed = changed_files(kept, flight.head if kept.kind == "git" else None)
+                since = self._since_beginning()
+                head = flight.head if kept.kind == "git" else None
+                self._changed = changed_files(kept, head) if since is None else since
             except (AllswellError, OSError) as error:  # that the work is kept does not hang on what it is compared with
                 self._changed = []
                 self.warn("changes", f"which files have changed cannot be told: {error}")
+
+    def _since_beginning(self) -> list[Change] | None:
+        """What the attempt has changed, and not who was there before; None if not all of its beginning was noted."""
+        from allswell.runtime.baseline import changes_since, read_baseline
+
+        flight = self.flight
+        then = read_baseline(self._home.baselines, flight.task, flight.attempt)
+        if then is None or not then.whole:
+            return None
+        told = changes_since(then, limits=self._limits, clock=self._clock)
+        return list(told.changed) if told.since == "began" else None
 
     def write(self, ended: Ended, *, partial: bool) -> Receipt:
         """Write the receipt, in the place of an earlier one; a disk that is full costs the file and nothing else."""

@@ -24,6 +24,10 @@ from allswell.domain.snapshot import ref_name
 from allswell.runtime.own_files import create, own_folder, read_file, write_all
 
 _BIGGEST = 64 << 20
+_ROOM, _FILES = 1 << 30, 100_000
+"""How much room all contents may take, in bytes and files. What is let go of is told as not kept."""
+_LOOKED_AFTER = "00"
+"""With what the digest of new content begins when all of them are looked after: of one in 256."""
 
 
 class Noted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -102,9 +106,31 @@ def keep_content(place: Path, data: bytes) -> str:
         known = path.lstat()
     except OSError:
         known = None
-    if known is None or not stat.S_ISREG(known.st_mode) or known.st_size != len(data):
-        _put(path, data)
+    if known is not None and stat.S_ISREG(known.st_mode) and known.st_size == len(data):
+        with contextlib.suppress(OSError):
+            os.utime(path, follow_symlinks=False)  # it is still asked for
+        return digest
+    _put(path, data)
+    if digest.startswith(_LOOKED_AFTER):
+        _forget(path.parent)
     return digest
+
+
+def _forget(contents: Path) -> None:
+    """Let go of the contents that were not asked for the longest, once all of them take too much room."""
+    with own_folder(contents) as inside, os.scandir(inside) as there:
+        files = sorted(
+            (status.st_mtime_ns, status.st_size, one.name)
+            for one in there
+            if (status := one.stat(follow_symlinks=False)) is not None
+        )
+        room, count = sum(size for _, size, _ in files) - _ROOM, len(files) - _FILES
+        for _, size, name in files:
+            if room <= 0 and count <= 0:
+                return
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=inside)
+            room, count = room - size, count - 1
 
 
 def content(place: Path, digest: str) -> bytes | None:

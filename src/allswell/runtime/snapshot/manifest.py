@@ -23,6 +23,7 @@ from allswell.domain.names import TaskId
 from allswell.domain.snapshot import LeftOut, Snapshot, ref_name, spell
 from allswell.errors import Unavailable
 from allswell.runtime.own_files import OURS, own_folder, read_file
+from allswell.settings.nearby import nearest_store
 
 SNAPSHOTS = "snapshots"
 _BIGGEST = 1 << 29
@@ -69,11 +70,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def home_of(folder: Path) -> Path:
-    """Where snapshots of a folder are kept if nobody says where: the nearest folder of ours upward, else one there."""
-    for place in (folder, *folder.parents):
-        if os.path.isdir(place / OURS):
-            return place / OURS
-    return folder / OURS
+    """Where snapshots of a folder are kept if nobody says where: in the nearest store's folder upward, else there."""
+    return nearest_store(folder) or folder / OURS
 
 
 def place_of(home: Path, task: str, attempt: int) -> Path:

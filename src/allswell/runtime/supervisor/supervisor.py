@@ -75,7 +75,7 @@ class Supervisor:
         self._stops = 0
         self._nursery = Nursery()
         self._told: object = None
-        self._told_at = 0.0
+        self._told_at = float("-inf")
         self._gauge: Gauge | None = None
         self._shared: Shared | None = None
 

@@ -269,8 +269,8 @@ class World:
             if loop.time() - since < _PROMPT:
                 continue
             due = database.tables.timer_order[0] if database.tables.timer_order else None
-            if due is not None and database.now() - due[0] > _PROMPT * 1000:
-                late = f"{due[1]} is {database.now() - due[0]} ms over"
+            if due is not None and database.see()[0] - due[0] > _PROMPT * 1000:
+                late = f"{due[1]} is {database.see()[0] - due[0]} ms over"
                 self.ledger.breaks("a deadline is never late", f"{late}: {self.ledger.story(due[1])}")
             if any(loop.time() - seen > 2 * _PROMPT for seen in first_seen.values()):
                 self.ledger.breaks("a deadline is never late", f"spreads {list(first_seen)} are not worked off")
