@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, state
+from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, resume_clock, run_of, state
 from allswell.domain.command import Answer, Cancel
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.question import BY_AGENT, WITHDRAWN, Act, Option, Question, choose, note_of
-from allswell.domain.run import Spread
+from allswell.domain.run import Run, Spread
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, Record, State, Task, Wait
 from allswell.errors import Refused
@@ -44,9 +44,11 @@ def closed_with(question: Question, option: Option, command: Answer, now: Millis
     )
 
 
-def answer(case: Case, question: Question, command: Answer, now: Millis) -> tuple[Outcome, Question]:
+def answer(
+    case: Case, question: Question, command: Answer, now: Millis, run: Run | None = None
+) -> tuple[Outcome, Question]:
     """Carry out a human's choice. Subtasks of a split are accepted by the caller, in the same transaction."""
-    out = Outcome(case, answer=question.id)
+    out = Outcome(case, answer=question.id, run=run)
     option = choice_of(question, command)
     if option is None:
         return out, question
@@ -74,6 +76,10 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         out.case = come_to_rest(out.case, now)
         if out.case.ready is not None:
             out.events.append(event(task, "task_ready", reason="answered"))
+    before = run_of(out)
+    if before is not None:
+        out.run, told = resume_clock(before, question, now)
+        out.events += told
     return out, closed_with(question, option, command, now)
 
 

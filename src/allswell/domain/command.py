@@ -132,6 +132,14 @@ class Ask(Word, frozen=True, gc=False):
     hold: bool = False
 
 
+class CheckInAgain(Word, frozen=True, gc=False):
+    """A check-in that its lease alone could not settle: it came late, or the run's limit may have moved."""
+
+    proof: bool = True
+    note: str = ""
+    progress: float | None = None
+
+
 class Delegate(Word, frozen=True, gc=False):
     """The holder hands a focused request to an expert, and keeps working; `timeout` counts from now (O5)."""
 
@@ -252,7 +260,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
-HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | CheckInAgain
 ServiceCommand = Admit | Report | Park | AskForHelp
 Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
 """What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

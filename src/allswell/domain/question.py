@@ -72,6 +72,8 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     answer: str = ""
     answered_by: str = ""
     command: CommandId = NO_COMMAND
+    waited: bool = False
+    """Whether its task waits for the answer: then the clock of its run stands meanwhile."""
 
     @property
     def service(self) -> str | None:

@@ -34,13 +34,12 @@ from allswell.engine.batcher import Batcher, Wait, Work, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
-from allswell.engine.habit import Habit
 from allswell.engine.lanes import MAKING, lanes_of
 from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import AllswellError, Unavailable
+from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.own_clock import SetBack
 from allswell.store.port import Store, Transaction
@@ -98,7 +97,6 @@ class Engine:
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._habit = Habit()
         self._decisions = Batcher[Command | Claim](
             self._perform,
             name="decisions",
@@ -172,20 +170,7 @@ class Engine:
         return await self._decisions.ask(command)
 
     async def record(self, step: RecordStep) -> None:
-        """Have a step of a flow recorded; it is durable when this returns.
-
-        A step that comes alone takes the short way, without the batcher, which would only be woken to wake us again.
-        Whatever goes wrong there is left to the batcher: it knows what to do, and recognises a step that was recorded.
-        """
-        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
-        if short and lease and lane is not None and self._records.idle and not self.sweeper.jumped:
-            try:
-                recorded = await short.record(lease, records.decision(step, lane))
-            except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
-                recorded = False
-            if recorded:
-                self._tell_steps(_ONE_STEP)
-                return
+        """Have a step of a flow recorded; it is durable when this returns."""
         await self._records.ask(step)
 
     def record_here(self, step: RecordStep) -> bool:
@@ -203,7 +188,10 @@ class Engine:
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
-        orders = await self._checkins.ask(command)
+        try:
+            orders = await self._checkins.ask(command)
+        except LeaseLost as lost:
+            orders = await checkins.settle(self.do, command, lost)
         assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
         return orders
 
@@ -213,7 +201,8 @@ class Engine:
 
     async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
         """Renew leases together; orders or an error for each."""
-        return await self._checkins.ask_many(commands)
+        answers = await self._checkins.ask_many(commands)
+        return await checkins.settle_all(self.do, commands, answers)
 
     async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""
@@ -283,7 +272,7 @@ class Engine:
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
+            return batch.perform(tx, commands, lanes, self.draw, careful=careful)
 
         return await self._commit(work, wait)
 

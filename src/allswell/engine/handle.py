@@ -7,6 +7,7 @@ monotonic clock, so it stops before the store gives the work to someone else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -29,12 +30,15 @@ from allswell.engine.ids import Ids
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 
 T = TypeVar("T")
+_CONFIRM = 2.0
+"""Seconds in which the store must have said that a limit has moved."""
 
 
 class Lease:
     """The right to one attempt at one task."""
 
     __slots__ = (
+        "_deadline",
         "_ends",
         "_engine",
         "_granted",
@@ -64,6 +68,7 @@ class Lease:
         self.agent: AgentId = lease.agent
         self.length = lease.length
         self.attempt: int = lease.token
+        self._deadline: int = lease.deadline
         self._ends = sent + (lease.deadline - granted.told_at) / 1000
         self._renewed = sent - (granted.told_at - lease.renewed_at) / 1000
         self._lost: LeaseLost | None = None
@@ -129,8 +134,11 @@ class Lease:
 
     @property
     def deadline(self) -> int:
-        """When the attempt's hard limit falls, on the store's clock (ms since the epoch)."""
-        return self._granted.lease.deadline
+        """When the attempt's hard limit falls, on the store's clock (ms since the epoch), as far as is known here.
+
+        It moves only where it is that of a run whose clock stands while an answer is waited for.
+        """
+        return self._deadline
 
     @property
     def remaining(self) -> int:
@@ -145,7 +153,7 @@ class Lease:
     @property
     def limit(self) -> int:
         """How long the attempt may take in all, in ms."""
-        return self._granted.lease.deadline - self._granted.lease.granted_at
+        return self._deadline - self._granted.lease.granted_at
 
     @property
     def until_limit(self) -> int:
@@ -190,7 +198,7 @@ class Lease:
     def heard(self, answer: object, sent: float) -> Orders | AllswellError:
         """Take note of the answer to a renewal that was sent at this moment."""
         if isinstance(answer, Orders):
-            self._renewed = max(self._renewed, sent)
+            self._obey(answer, sent)
             return answer
         if isinstance(answer, LeaseLost):
             self.lost = answer
@@ -203,8 +211,24 @@ class Lease:
         except LeaseLost as lost:
             self.lost = lost
             raise
-        self._renewed = max(self._renewed, sent)
+        self._obey(orders, sent)
         return orders
+
+    def _obey(self, orders: Orders, sent: float) -> None:
+        self._renewed = max(self._renewed, sent)
+        if orders.deadline != self._deadline:
+            self._deadline = orders.deadline
+            self._ends = sent + orders.remaining_ms / 1000
+
+    async def confirm(self) -> bool:
+        """The limit is reached: ask once whether it has moved, as a run's does while its clock stands."""
+        known = self._deadline
+        if self.run is None or self.lost is not None or self.over:
+            return False
+        with contextlib.suppress(AllswellError, TimeoutError):
+            async with asyncio.timeout(_CONFIRM):
+                await self.renew()
+        return self._deadline > known
 
     async def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
         """Prove progress; the answer says how much time is left and whether a check-in is owed."""

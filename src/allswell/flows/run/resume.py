@@ -82,7 +82,7 @@ async def settle_dead(
     return made
 
 
-def _keep_receipt(base: RunBase, left: Left, died: int, outputs: Outputs) -> StepReceipt:
+def _keep_receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> StepReceipt:
     """Write down how a step was left; it blocks."""
     flight = left.flight
     at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))

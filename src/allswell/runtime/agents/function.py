@@ -161,6 +161,9 @@ class FunctionRun:
                 return self._ended(work)
             if self._stopping.done():
                 return (*self._stopping.result(), None)
+            if loop.time() >= hard_at and await self.lease.confirm():
+                limit = self.lease.limit
+                hard_at = loop.time() + self.lease.until_limit / 1_000
             if loop.time() >= hard_at:
                 return End.TIMEOUT, f"its limit of {show(limit)} was reached", limit
             if self.lease.over:

@@ -38,10 +38,20 @@ class Judge:
         self._gathering = gathering
         self._clock = clock
         self._leave_at: int | None = None
-        own = limits.timeout
-        self._limit = lease.limit if own is None else min(own, lease.limit)
-        left = lease.until_limit if own is None else min(own, lease.until_limit)
-        self._hard_at = clock.monotonic() + left
+        now = clock.monotonic()
+        self._own_at = None if limits.timeout is None else now + limits.timeout
+        self._lease_at, self._deadline = now + lease.until_limit, lease.deadline
+
+    @property
+    def _hard_at(self) -> int:
+        """The nearer of its own limit and the lease's, which moves where it is that of a run whose clock stands."""
+        lease_at = self._lease_at + self._lease.deadline - self._deadline
+        return lease_at if self._own_at is None else min(self._own_at, lease_at)
+
+    @property
+    def _limit(self) -> int:
+        own = self._limits.timeout
+        return self._lease.limit if own is None else min(own, self._lease.limit)
 
     @property
     def remaining(self) -> int:

@@ -264,9 +264,9 @@ class Attendance:
         """Ask at each multiple of the interval strictly before the limit (O2)."""
         every, wait = self.lease.asks
         loop = asyncio.get_running_loop()
-        began, limit = loop.time(), self.lease.until_limit
+        began = loop.time()
         number = 1
-        while number * every < limit:
+        while number * every < (loop.time() - began) * 1_000 + self.lease.until_limit:
             await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
             if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT):
                 self._tell(self._check_in_for_it())  # it has asked, and cannot do more than wait

@@ -24,7 +24,6 @@ from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
 from allswell.store.now import StoreClock
 from allswell.store.own_clock import DISTANCE, SETTLING, Due, Reading, settling_of
-from allswell.store.pick import Guess, unknown
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows, settling
 from allswell.store.sqlite.cache import RowCache
@@ -88,9 +87,8 @@ class SqliteTransaction:
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
-        del likely
         now = await self.now()
         if len(locks) == 1 and locks[0].fresh:
             return now, Rows()  # that one is there already shows when it is written
@@ -221,7 +219,7 @@ class SqliteTransaction:
             found = self._by_id("read_first_attempt", [late.task]) if late.token == 1 else []
             if not found:
                 raise Bug(f"attempt {late.token} of {late.task} does not exist, so nothing can be late on it")
-            kept = replace(rows.first_attempt(found[0]), late=late.late)
+            kept = replace(rows.first_attempt(found[0]), late=late.late, afterwards=late.afterwards)
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
     def _add(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
@@ -315,6 +313,18 @@ class SqliteTransaction:
     async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
         """Open tasks of a run."""
         return [TaskId(task) for task in self._column(SQL["find_open"], run, limit)]
+
+    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
+        """Runs as they are in this transaction."""
+        return {row[0]: Run(*row) for row in self._by_id("read_run", ids)}
+
+    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
+        """In which runs these tasks are."""
+        return dict(self._by_id("find_runs", tasks))
+
+    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
+        """Tasks of a run that somebody holds, by id."""
+        return [TaskId(task) for task in self._column(SQL["find_held"], run, after, limit)]
 
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""
