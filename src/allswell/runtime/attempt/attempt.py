@@ -18,14 +18,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
-from allswell.domain.carried import VARIABLE as DEADLINE
-from allswell.domain.carried import write_instant
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
@@ -47,11 +44,9 @@ from allswell.runtime.attempt.streams import Streams
 from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
 from allswell.runtime.attempt.teller import Teller
 from allswell.runtime.attempt.tower import Tower
-from allswell.runtime.boot import boot_id
+from allswell.runtime.attempt.variables import about
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
-from allswell.runtime.speaking.client import SECRET
-from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
 from allswell.settings.values import hide
 from allswell.timing.clock import Clock, SystemClock
@@ -221,7 +216,7 @@ class Attempt:
             argv=order.argv,
             path=order.path,
             cwd=order.cwd,
-            env=self._environment(),
+            env={**order.env, **about(self.lease, self.remaining, self._desk.path, self._admission.secret)},
             stdout=streams.files[0],
             stderr=streams.files[1],
             stdin=order.stdin,
@@ -244,19 +239,6 @@ class Attempt:
         if self.on_start is not None:
             self.on_start()
         return handle
-
-    def _environment(self) -> dict[str, str]:
-        lease = self.lease
-        at = time.monotonic_ns() + self.remaining * 1_000_000
-        about = {
-            "ALLSWELL_TASK": lease.task,
-            "ALLSWELL_TOKEN": str(lease.token),
-            "ALLSWELL_AGENT": lease.agent,
-            "ALLSWELL_ATTEMPT": str(lease.attempt),
-            DEADLINE: write_instant(boot_id(), at),
-        }
-        spoken = {SOCKET: self._desk.path, SECRET: self._admission.secret} if self._desk.path else {}
-        return {**self.order.env, **about, **spoken}
 
     def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
         if handle is not None:

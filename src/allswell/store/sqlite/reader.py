@@ -40,6 +40,7 @@ class SqliteReader:
         self._reader: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
+        place.close_to_others(self.path)
         with translated(self.path, self._busy_timeout):
             self._reader = connect_reader(self.path, self._busy_timeout)
         return self
