@@ -20,12 +20,14 @@ from allswell.domain.policy import Policy
 from allswell.domain.question import Pause
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
+from allswell.engine.opening import TellsOfWait, log_wait
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.store.port import Store
 from allswell.timing.clock import Clock, SystemClock, this_machine
+from allswell.timing.foreign import refuse_other_loops
 
 if TYPE_CHECKING:
     from allswell.engine.sync import SyncWatch
@@ -58,7 +60,7 @@ def store_for(url: str) -> Store:
     raise Refused("bad_url", text, where="store")
 
 
-def make_watch(
+def make_watch(  # noqa: PLR0913 - each has a name
     store: Store,
     *,
     clock: Clock | None = None,
@@ -67,6 +69,7 @@ def make_watch(
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
     pause_on_question: Pause = "task",
+    tell_of_wait: TellsOfWait = log_wait,
 ) -> Watch:
     """A watch on a store; clock and chance can be given, so that a history can be repeated."""
     machine = this_machine() if clock is None and not store.shared_clock else None
@@ -80,6 +83,7 @@ def make_watch(
         sweeping=sweeping,
         machine=machine,
         pause_on_question=pause_on_question,
+        tell_of_wait=tell_of_wait,
     )
     return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies)
 
@@ -102,6 +106,7 @@ class Opening:
         )
 
     async def __aenter__(self) -> Watch:
+        refuse_other_loops()
         self._watch = self._make()
         return await self._watch.__aenter__()
 

@@ -77,8 +77,12 @@ def test_retry_after_defaults_to_60_s_and_is_waited_for_up_to_300_s(asked: int |
 
 
 @pytest.mark.row("F5", "F6")
-def test_jitter_goes_on_top_of_the_capped_retry_after() -> None:
-    assert verdict(ErrorClass.RATE_LIMIT, retry_after=300_000, draw=0.5) == Again(Millis(375_000))
+@pytest.mark.parametrize("error", [ErrorClass.RATE_LIMIT, ErrorClass.OVERLOAD])
+@pytest.mark.parametrize(
+    "asked, waited", [(60_000, 75_000), (200_000, 250_000), (240_000, 300_000), (290_000, 300_000), (300_000, 300_000)]
+)
+def test_jitter_goes_on_top_of_a_retry_after_up_to_the_cap(error: ErrorClass, asked: int, waited: int) -> None:
+    assert verdict(error, retry_after=asked, draw=0.5) == Again(Millis(waited))
 
 
 @pytest.mark.row("F5")

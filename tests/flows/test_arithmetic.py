@@ -51,7 +51,7 @@ def test_the_seeds_timeouts_fit_together_and_the_longer_call_alone_does_not(tmp_
     assert str(found[0].sum) == "3 × 15m = 45m ≥ 30m"
     found = check(tmp_path, "timeouts:\n  llm_call: 180000 # with the usual step of 10 minutes\n")
     assert [str(one.sum) for one in found] == [
-        "4 × 3m + 1.5 × (1s + 2s + 4s) = 12m 10.5s > 10m",
+        "4 × 3m + 1.5 × (1s + 2s) + breaker.pause 30s = 12m 34.5s > 10m",
         "1.5 × 5 × 1m + 3m = 10m 30s > 10m",
     ]
     assert {one.severity.value for one in found} == {"error"}

@@ -102,7 +102,7 @@ def test_a_relative_folder_counts_from_the_file(tmp_path: Path) -> None:
 )
 def test_mistakes(tmp_path: Path, text: str, says: str, at: int) -> None:
     with pytest.raises(Refused) as told:
-        load(written(tmp_path, text), environ={})
+        _ = load(written(tmp_path, text), environ={}).fleet
     assert says in str(told.value)
     assert f"allswell.toml:{at}: " in str(told.value)
 

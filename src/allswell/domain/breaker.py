@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -46,6 +46,9 @@ from allswell.domain.duration import LONGEST
 from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.status import NOT_THE_SERVICES_FAULT
+
+Then = Literal["probe", "wait"]
+"""What a service is after a human was asked: tried by one probe per pause, or left alone until the answer."""
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -58,7 +61,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """So many failures in a row are a human's matter."""
     probe_lease: int = 180_000
     """A probe that has not reported by then has failed."""
-    then: Literal["probe", "wait"] = "probe"
+    then: Then = "probe"
     """Once a human is asked: go on with one probe per pause, or wait for the answer."""
 
 
@@ -81,7 +84,7 @@ def breaker_rules(breaker: BreakerPolicy) -> list[tuple[bool, str]]:
             (0 < size <= LONGEST, f"breaker.{name} ({size} ms) must be positive and at most 366 days")
             for name, size in lengths.items()
         ),
-        (breaker.then in ("probe", "wait"), f"breaker.then ({breaker.then!r}) must be 'probe' or 'wait'"),
+        (breaker.then in get_args(Then), f"breaker.then ({breaker.then!r}) must be 'probe' or 'wait'"),
     ]
 
 

@@ -74,8 +74,9 @@ def refused(
     """What follows when the service may not be called now."""
     wait = refusal.wait
     if refusal.stand == "parked" and wait is not None:
-        spread = int(min(wait * policy.retry.jitter, STAGGER) * draw)
-        if wait > policy.retry.retry_after_cap:
+        most = policy.retry.retry_after_cap
+        spread = min(int(min(wait * policy.retry.jitter, STAGGER) * draw), max(most - wait, 0))
+        if wait > most:
             return course, Stop("park", f"parked for {show(wait)} more, longer than anyone waits", wait)
         if remaining is not None and wait + spread >= remaining:
             return course, Stop("park", f"parked for {show(wait)} more, and {_left(remaining)}", wait)

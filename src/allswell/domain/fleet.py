@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from posixpath import join, normpath
 from typing import Literal
 
 import msgspec
 
+from allswell.domain.arithmetic.figure import Place
+from allswell.domain.evidence import in_one_folder
 from allswell.domain.meant import nearest
 
 PLACES: Mapping[str, str] = {
@@ -100,6 +103,30 @@ class Fleet(msgspec.Struct, frozen=True, omit_defaults=True):
     agents: Mapping[str, AgentSpec] = {}
     usage: UsageSpec = UsageSpec()
     compaction: CompactionSpec = CompactionSpec()
+    places: Mapping[str, Place] = {}
+    """Where each agent is written."""
+
+
+def beside_each_other(agents: Mapping[str, AgentSpec], here: str) -> dict[str, tuple[str, ...]]:
+    """Commands that may find somebody at work in their folder, with the names of those; itself, if it takes several.
+
+    `here` is the folder that a relative one counts from.
+    """
+    folders = {
+        name: normpath(join(here, spec.cwd))
+        for name, spec in agents.items()
+        if spec.command and not spec.worktree and "{" not in spec.cwd
+    }
+    found = {}
+    for name, folder in folders.items():
+        others = [
+            other
+            for other, place in folders.items()
+            if in_one_folder(folder, place) and (other != name or agents[name].concurrency > 1)
+        ]
+        if others:
+            found[name] = tuple(others)
+    return found
 
 
 def wrong_with(spec: AgentSpec) -> list[tuple[str, str]]:

@@ -91,13 +91,13 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         left = _whole(remaining)
         if attempt < 1:
             raise Refused("bad_attempt", f"attempt ({attempt}) must be 1 or more", where="attempt")
-        verdict = judge(
-            self.retry, failure, earlier={failure.error: attempt - 1}, remaining=left, draw=0.0, rules=self.rules()
-        )
+        earlier = {failure.error.value: attempt - 1}
+        verdict = judge(self.retry, failure, earlier=earlier, remaining=left, draw=0.0, rules=self.rules())
         tells = outcome_of(failure)
         match verdict:
             case Again(delay):
-                latest = Millis(delay + int(delay * self.retry.jitter))
+                longest = judge(self.retry, failure, earlier=earlier, remaining=None, draw=1.0, rules=self.rules())
+                latest = longest.delay if isinstance(longest, Again) else delay
                 if left is not None and latest >= left:
                     latest = Millis(left - 1)
                 return Decision(failure.error, "retry", f"attempt {attempt + 1} follows", tells, delay, latest)
@@ -191,7 +191,7 @@ def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
         yield 0 <= policy.budget.earn <= 1, f"budget.earn ({policy.budget.earn}) must be between 0 and 1"
 
 
-_OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries"})
+_OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries", "timeouts"})
 _SHARES = frozenset({"jitter", "earn"})
 
 

@@ -1,4 +1,4 @@
-"""What guards have to tell: one value for each decision, for logs, hooks and, later, the journal.
+"""What guards have to tell: one value for each decision, for logs, hooks and the journal.
 
 Nothing is told about a call that goes well on the first try: it would be noise, and would cost more than the call.
 """
@@ -82,6 +82,9 @@ class GaveUp(Incident, frozen=True, tag=True):
     attempts: int
     escalate: bool
     reason: str
+    error: ErrorClass | None = None
+    """The class of the last failure, where it was one of this call's own."""
+    message: str = ""
 
     @property
     def serious(self) -> bool:
@@ -149,6 +152,25 @@ class Withdrawn(Incident, frozen=True, tag=True):
     def words(self) -> str:
         """The incident in a sentence."""
         return f"{self.service}: it recovered; the question about it is withdrawn"
+
+
+class SdkRepeats(Incident, frozen=True, tag=True):
+    """The SDK above a guarded transport repeats requests by itself: its retries come on top of ours."""
+
+    count: int
+    """How many such requests this transport has seen."""
+
+    @property
+    def serious(self) -> bool:
+        """Whether somebody should look at it: once is enough."""
+        return self.count == 1
+
+    def words(self) -> str:
+        """The incident in a sentence."""
+        return (
+            f"{self.service}: the SDK has repeated a request by itself, on top of this guard's retries"
+            f" ({self.count} so far); make its client with max_retries=0"
+        )
 
 
 class ClassifierBroke(Incident, frozen=True, tag=True):

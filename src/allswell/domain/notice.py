@@ -1,4 +1,4 @@
-"""What a supervisor may enter into the journal by itself: what it has seen and done, never what is decided here."""
+"""What a supervisor or guard may enter into the journal by itself: what it saw and did, never what is decided here."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ NOTICES = frozenset(
         "session_paused",
         "session_resumed",
         "questions_open",
+        "rate_limited",
     )
 )
 TEXT_MAX = 16_384

@@ -3,7 +3,8 @@
 **A row is made by the first thing that is held against a service, and stays.** Its generation must not begin anew, or
 a permit from before would count again. A service that nothing was ever held against has no row.
 
-**One question.** A row with `asked` set has exactly one open question, the last that was asked about it.
+**One question.** A row with `asked` set has exactly one open question about its failures. Beside it there is one for
+each cause that only a human can mend (`domain.escalation`).
 
 **Reopening is staggered.** When a service may be used again, its agents are let in one after the other within
 `REOPENING`, each at a place of its own that follows from its name: nothing has to be counted, or written, for that.
@@ -13,6 +14,7 @@ What commands make of a row stands in `domain.serving`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from zlib import crc32
 
 import msgspec
@@ -37,6 +39,12 @@ class ServiceRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """When it was shut or, if it is not, when it was last opened again."""
     command: CommandId = NO_COMMAND
     """The last one that changed the row."""
+    failing: int = 0
+    """Which of the questions is open about its failures; 0: the last one."""
+    causes: Mapping[str, int] = {}
+    """What only a human can mend, and which question is open about each."""
+    quiet: Mapping[str, Millis] = {}
+    """Causes that a human has put off, and until when."""
 
 
 def park(row: ServiceRow, until: Millis) -> ServiceRow:
@@ -46,8 +54,8 @@ def park(row: ServiceRow, until: Millis) -> ServiceRow:
 
 
 def open_question(row: ServiceRow) -> QuestionId | None:
-    """The id of the question that is open about a service."""
-    return service_question_id(row.id, row.questions) if row.state.asked else None
+    """The id of the question that is open about a service's failures."""
+    return service_question_id(row.id, row.failing or row.questions) if row.state.asked else None
 
 
 class Shut(msgspec.Struct, frozen=True, gc=False):

@@ -11,17 +11,19 @@ again to the command that got it; a failure is counted once. All else is fenced 
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain import breaker
+from allswell.domain import breaker, escalation
 from allswell.domain.answer import choice_of, closed_with, withdraw
 from allswell.domain.breaker import BreakerPolicy, Change, Effect, Permit, Refusal, Service
-from allswell.domain.command import Admit, Answer, Park, Report
+from allswell.domain.command import Admit, Answer, AskForHelp, Park, Report, ServiceCommand
 from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, service_question_id
-from allswell.domain.question import SERVICE_OPTIONS, Act, Question
+from allswell.domain.question import SERVICE_OPTIONS, Act, Option, Question
 from allswell.domain.service import ServiceRow, park
 from allswell.errors import Bug, Refused
 
@@ -53,6 +55,21 @@ def _check_policy(policy: BreakerPolicy) -> None:
     broken = [text for holds, text in breaker.breaker_rules(policy) if not holds]
     if broken:
         raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
+
+
+def decide(row: ServiceRow, question: Question | None, command: ServiceCommand, now: Millis) -> Decided:
+    """What a command makes of a service; `question` is the one that is open about its failures."""
+    match command:
+        case Admit():
+            return admit(row, question, command, now)
+        case Report():
+            return report(row, question, command, now)
+        case Park():
+            return pause(row, command, now)
+        case AskForHelp():
+            return ask_for_help(row, command, now)
+        case _:
+            assert_never(command)
 
 
 def admit(row: ServiceRow, question: Question | None, command: Admit, now: Millis) -> Decided:
@@ -99,16 +116,33 @@ def answer(row: ServiceRow, question: Question, command: Answer, now: Millis) ->
     option = choice_of(question, command)
     if option is None:
         return Decided(row, question.id)
-    match option.act:
-        case Act.PROBE:
-            state = breaker.answered(row.state, now)
-        case Act.WAIT:
-            state = breaker.acknowledged(row.state, now)
-        case _:
-            raise Bug(f"question {question.id} offers {option.act}, which no service can do")
+    if question.kind == escalation.KIND:
+        after = escalation.answered(row, question.id, option, now)
+    else:
+        after = replace(row, state=_state_after(row.state, question, option, now))
     closed = closed_with(question, option, command, now)
     said = Event("question_answered", data={"question": question.id, "choice": option.key, "by": command.by})
-    return Decided(replace(row, state=state, command=command.id), question.id, (said,), closed=closed)
+    return Decided(replace(after, command=command.id), question.id, (said,), closed=closed)
+
+
+def _state_after(state: Service, question: Question, option: Option, now: Millis) -> Service:
+    match option.act:
+        case Act.PROBE:
+            return breaker.answered(state, now)
+        case Act.WAIT:
+            return breaker.acknowledged(state, now)
+        case _:
+            raise Bug(f"question {question.id} offers {option.act}, which no service can do")
+
+
+def ask_for_help(row: ServiceRow, command: AskForHelp, now: Millis) -> Decided:
+    """Ask a human about what only a human can mend, unless that is asked already."""
+    made = None if _is_repeated(row, command.id) else escalation.ask(row, command, now)
+    told = Told(row.state, breaker.pause_left(row.state, now))
+    if made is None:
+        return Decided(row, told)
+    asked, question, events = made
+    return Decided(asked, told, events, asked=question)
 
 
 def _is_repeated(row: ServiceRow, command: CommandId) -> bool:
@@ -151,7 +185,9 @@ def _decide(
                     raise Bug(f"the question about {row.id} is open and was not read")
                 closed = withdraw(question, now)
                 events.append(Event("question_withdrawn", data={"question": question.id}))
-    changed = ServiceRow(row.id, after, row.questions + (asked is not None), since, command.id)
+    number = row.questions + (asked is not None)
+    failing = number if asked is not None else row.failing
+    changed = replace(row, state=after, questions=number, since=since, command=command.id, failing=failing)
     return Decided(changed, None, tuple(events), asked, closed)
 
 

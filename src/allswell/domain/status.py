@@ -93,14 +93,16 @@ WORDS: Mapping[str, ErrorClass] = {
     "maximum context length": ErrorClass.CONTEXT_OVERFLOW,
     "exceeds the context window": ErrorClass.CONTEXT_OVERFLOW,
 }
+_BACKED_OFF = (ErrorClass.SERVER, ErrorClass.NETWORK, ErrorClass.TRANSIENT)
+"""What is retried after pauses of our own, unless the answer says when."""
 _SAID_IN_WORDS = frozenset({400, 401, 403, 413, 422, 429})
 
 
 def class_of_answer(status: int | None, body: object = None, *, says_when: bool = False) -> ErrorClass:
     """The class of an answer that is an error; `status` is None (or 2xx) for one that came inside a stream.
 
-    `says_when` tells that the answer carries a Retry-After: a 503 that says when to come back is an overload, whose
-    wait is honoured, and no mere 5xx.
+    `says_when` tells that the answer carries a Retry-After. Whatever is retried and says when to come back (500, 502,
+    503, 408, 425, …) is an overload, whose wait is honoured.
     """
     failed = status if status is not None and status >= 400 else None
     names, words = _said(body)
@@ -113,9 +115,8 @@ def class_of_answer(status: int | None, body: object = None, *, says_when: bool 
                 return meant
     if failed is None:
         return next((TYPES[name] for name in names if name in TYPES), ErrorClass.TRANSIENT)
-    if failed == 503 and says_when:
-        return ErrorClass.OVERLOAD
-    return STATUSES.get(failed) or (ErrorClass.SERVER if 500 <= failed < 600 else ErrorClass.TRANSIENT)
+    meant_by_status = STATUSES.get(failed) or (ErrorClass.SERVER if 500 <= failed < 600 else ErrorClass.TRANSIENT)
+    return ErrorClass.OVERLOAD if says_when and meant_by_status in _BACKED_OFF else meant_by_status
 
 
 def _said(body: object) -> tuple[list[str], str]:

@@ -128,6 +128,9 @@ async def _load_picked(
     fresh = [id_ for id_ in picked if id_ not in book.cases]
     rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked if bars else (), whole=True))
     book.take(rows)
+    unread = {run: None for id_ in picked if (run := book.cases[id_].task.run) is not None}
+    if unread:
+        book.seen_runs.update(await tx.runs(list(unread)))
     book.rows.payloads.update(rows.payloads)
     return rows.bars
 
@@ -145,7 +148,7 @@ def _serve(
         case = cases[id_]
         if case.ready is None:
             continue  # someone was quicker between our look and our lock
-        out = held_to_table(case, grant(case, claim, now))
+        out = held_to_table(case, grant(case, claim, now, book.run_seen(case.task)))
         book.apply(out)
         if out.answer is not None:
             given.append(out.case)

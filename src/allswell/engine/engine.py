@@ -36,10 +36,11 @@ from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
 from allswell.engine.habit import Habit
 from allswell.engine.lanes import MAKING, lanes_of
+from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
-from allswell.errors import AllswellError, Unavailable
+from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.own_clock import SetBack
 from allswell.store.port import CommitUnknown, Store, Transaction
@@ -66,7 +67,7 @@ class Claimed(msgspec.Struct, frozen=True):
 class Engine:
     """One process's share of the watch. Any number of engines may work on one store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has a name
         self,
         store: Store,
         *,
@@ -76,8 +77,10 @@ class Engine:
         sweeping: bool = True,
         machine: str | None = None,
         pause_on_question: Pause = "task",
+        tell_of_wait: TellsOfWait = log_wait,
     ) -> None:
         self.store = store
+        self._tell_of_wait = tell_of_wait
         self.pause_on_question = pause_on_question
         self.pace = pace
         self.draw = draw
@@ -128,7 +131,7 @@ class Engine:
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
-        await self.store.open()
+        await open_patiently(self.store, self.pace, self._tell_of_wait)
         self.loop = asyncio.get_running_loop()
         with contextlib.suppress(Unavailable):  # a store that is away now may be back for the first command
             await self.sweeper.look_back()
@@ -200,7 +203,10 @@ class Engine:
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
-        orders = await self._checkins.ask(command)
+        try:
+            orders = await self._checkins.ask(command)
+        except LeaseLost as lost:
+            orders = await checkins.settle(self.do, command, lost)
         assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
         return orders
 
@@ -210,7 +216,8 @@ class Engine:
 
     async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
         """Renew leases together; orders or an error for each."""
-        return await self._checkins.ask_many(commands)
+        answers = await self._checkins.ask_many(commands)
+        return await checkins.settle_all(self.do, commands, answers)
 
     async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""

@@ -17,6 +17,7 @@ from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.meant import nearest
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -25,7 +26,7 @@ from allswell.domain.task import Attempt
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
-from allswell.engine.handle import Lease, to_json
+from allswell.engine.handle import Lease
 from allswell.engine.ids import Ids, run_for_key, task_for_key
 from allswell.engine.renewing import Renewing, say_many
 from allswell.errors import AllswellError, Refused

@@ -21,6 +21,7 @@ from typing import Self
 import msgspec
 
 from allswell.domain.deadline import positive
+from allswell.timing.foreign import refuse_other_loops
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class LoopWatchdog:
     async def __aenter__(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("This watchdog was started before; make a new one.")
+        refuse_other_loops()
         watched = asyncio.get_running_loop(), threading.get_ident()
         self._thread = threading.Thread(target=self._watch, args=watched, name="allswell-watchdog", daemon=True)
         self._thread.start()

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from allswell.domain.arithmetic.checkins import CheckIns, busy_is_not_stalled, checkins_work
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_telling
+from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.arithmetic.scopes import never_fires
 from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
 from allswell.domain.deadline import ScopeKind
 from allswell.settings.settings import Settings
+from allswell.settings.sources import Part
 
 BAD_SETTING = Rule("bad_setting", Severity.ERROR, "Settings can be read, and none contradicts another at once.")
 RETRY_FIGURES = ("retries", "max_attempts", "backoff", "jitter", "retry_after_default", "retry_after_cap")
+BREAKER_FIGURES = ("breaker.pause", "breaker.open_after")
+_FIXES: Mapping[Part, str] = {
+    "all": "No command runs before this is mended; `allswell config NAME` explains a setting.",
+    "figures": "Only what looks runs before this is mended; `allswell config NAME` explains a setting.",
+    "agents": "No agent is started before this is mended; docs/supervisor.md lists what an agent can have.",
+}
 CALL, TOOL = "a call of a model", "a tool"
 
 
 def refusals(settings: Settings) -> list[Finding]:
-    """What is wrong with the settings themselves: with any of these they are not loaded at all."""
+    """What is wrong with the settings themselves: whoever needs that part of them does not run."""
     return [
         BAD_SETTING.broken(
             problem.says if problem.says.endswith("?") else f"{problem.says}.",
             (),
-            fix="No command runs before this is mended; `allswell config NAME` explains a setting.",
+            fix=_FIXES[problem.part],
             place=problem.place,
         )
         for problem in settings.problems
@@ -34,6 +43,7 @@ def refusals(settings: Settings) -> list[Finding]:
 def findings(settings: Settings) -> list[Finding]:
     """What the settings' figures say about each other."""
     told = [*_scopes(settings), *_worker(settings), *_role(settings, "")]
+    told += folders_apart(settings.fleet, str(Path.cwd()))
     common = {one.rule for one in told if worth_telling(one)}
     for role in settings.known_roles():
         own = _role(settings, role)
@@ -83,5 +93,6 @@ def _role(settings: Settings, role: str) -> Iterator[Finding]:
 
 def calls(settings: Settings, call: Figure) -> Retrying:
     """How calls of a model are retried."""
-    figures = [settings.figure(f"retry.{key}") for key in RETRY_FIGURES]
-    return Retrying(CALL, call, settings.policy_for("").retry, tuple(one for one in figures if one.written))
+    figures = [settings.figure(name) for name in (*(f"retry.{key}" for key in RETRY_FIGURES), *BREAKER_FIGURES)]
+    written = tuple(one for one in figures if one.written)
+    return Retrying(CALL, call, settings.policy_for("").retry, written, breaker=settings.breaker())

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import get_args
 
 import msgspec
 
 from allswell.domain.breaker import DEFAULT as BREAKER
+from allswell.domain.breaker import Then
 from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.policy import DEFAULT as POLICY
@@ -64,7 +66,7 @@ PREFIX = "ALLSWELL_"
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
-        *("SOCKET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
         *("ORDERS", "PROMPT", "WORK", "MARKER"),
     )
 )
@@ -86,8 +88,8 @@ def _hard_limit(kind: ScopeKind, what: str) -> Setting:
     return Setting(f"hard_limits.{kind}", Kind.DURATION, LIMITS.hard_limit(kind), text)
 
 
-def _breaker(key: str, kind: Kind, description: str) -> Setting:
-    return Setting(f"breaker.{key}", kind, getattr(BREAKER, key), description)
+def _breaker(key: str, kind: Kind, description: str, choices: tuple[str, ...] = ()) -> Setting:
+    return Setting(f"breaker.{key}", kind, getattr(BREAKER, key), description, choices=choices)
 
 
 def _pace(key: str, description: str) -> Setting:
@@ -194,12 +196,27 @@ _ALL = (
         Kind.DURATION,
         "A probe that has not come back by then has failed; never less than the limit of a call of a model.",
     ),
+    _breaker(
+        "then",
+        Kind.CHOICE,
+        "Once a human is asked: go on with one probe per pause, or wait for the answer.",
+        choices=get_args(Then),
+    ),
+    Setting(
+        "breaker.first_call",
+        Kind.CHOICE,
+        "fail",
+        "What a first attempt does that finds the breaker open: fail at once, or wait out the pause. Retries always"
+        " wait, if their time allows.",
+        choices=("fail", "wait"),
+    ),
     # What the supervisor goes by.
     Setting(
         "delegation_timeout",
         Kind.DURATION,
         DELEGATION_TIMEOUT,
         "The limit of work that an agent hands to an expert; never more than its own attempt has left.",
+        per_role=True,
     ),
     Setting(
         "context_threshold",
@@ -234,6 +251,14 @@ _ALL = (
         "task",
         "What an open question about a task holds back: that task, every task of its run, or all of them.",
         choices=("task", "run", "all"),
+    ),
+    Setting(
+        "socket_speakers",
+        Kind.CHOICE,
+        "attempt",
+        "Who may speak through an attempt's socket: only its own processes (`attempt`), or whoever knows its secret"
+        " (`secret`), for agents in containers or in a tmux that was there before.",
+        choices=("attempt", "secret"),
     ),
     Setting(
         "question_reminder",

@@ -163,7 +163,7 @@ class FleetReading:
             self._sources[(*path, key)] = source
 
     def _wrong(self, says: str, source: Source) -> None:
-        self._problems.append(Problem(says, source.where, source.place))
+        self._problems.append(Problem(says, source.where, source.place, "agents"))
 
     def fleet(self, known_roles: Iterable[str]) -> Fleet:
         """All agents, as far as they could be read; what is wrong with the whole of one is a problem too."""
@@ -181,7 +181,8 @@ class FleetReading:
         for key, given in (("usage", self._usage), ("compaction", self._compaction)):
             if given.get("command") and given.get("function"):
                 self._wrong(f"{key} has a command and a function; which of them?", self._sources[(key, "function")])
-        return Fleet(agents, UsageSpec(**self._usage), CompactionSpec(**self._compaction))
+        places = {name: place for name in agents if (place := self._sources["agents", name].place) is not None}
+        return Fleet(agents, UsageSpec(**self._usage), CompactionSpec(**self._compaction), places)
 
     def _check_role(self, role: str, path: tuple[str, ...], roles: list[str]) -> None:
         """A role is whatever tasks are given; but one that is nearly one of those set up here is a slip."""

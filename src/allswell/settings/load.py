@@ -17,12 +17,11 @@ from allswell.domain.policy import broken_rules
 from allswell.engine.pace import broken_rules as broken_pace
 from allswell.errors import Refused
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
+from allswell.settings.nearby import DATABASE, FOLDER, nearest_store
 from allswell.settings.settings import Given, Settings
-from allswell.settings.sources import Path_, Problem, Source, files, leaves
+from allswell.settings.sources import Part, Path_, Problem, Source, files, leaves
 from allswell.settings.values import Unfit, read
 
-FOLDER = ".allswell"
-DATABASE = "allswell.db"
 _ROLES = "ROLES_"
 FLEET = ("agents", "usage", "compaction")
 """Tables that are read by `settings.fleet`."""
@@ -31,13 +30,8 @@ FLEET = ("agents", "usage", "compaction")
 def load(
     start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings that hold here; `Refused` with everything that is wrong with them."""
-    settings = look(start, environ=environ, flags=flags)
-    if settings.problems:
-        first = settings.problems[0]
-        listed = "; ".join(map(str, settings.problems))
-        raise Refused("bad_setting", f"the settings are wrong: {listed}", where=first.where or None)
-    return settings
+    """The settings that hold here; `Refused` with what is wrong with them. Agents are not checked before `fleet`."""
+    return look(start, environ=environ, flags=flags).without("all", "figures")
 
 
 def look(
@@ -67,8 +61,15 @@ def look(
     strangers = reading.take_environment(os.environ if environ is None else environ)
     for name, raw in (flags or {}).items():
         reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Place(f"--{name}")))
+    where, untrusted = _nearest(here)
     settings = Settings(
-        reading.given, reading.roles, nearest_store(here), tuple(read_files), strangers=tuple(strangers)
+        reading.given,
+        reading.roles,
+        f"sqlite:///{(where or here / FOLDER) / DATABASE}",
+        tuple(read_files),
+        strangers=tuple(strangers),
+        found=None if where is None else str(where),
+        untrusted=untrusted,
     )
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
     problems = (*reading.problems, *_impossible(settings))
@@ -83,12 +84,12 @@ def _here(start: Path | None) -> Path:
         raise Refused("no_folder", text, where="folder") from None
 
 
-def nearest_store(here: Path) -> str:
-    """The nearest `.allswell/` upward, as git finds its folder; else a new one here."""
-    for folder in (here, *here.parents):
-        if os.path.isdir(folder / FOLDER):  # noqa: PTH112 - Path.is_dir raises where a folder may not be entered
-            return f"sqlite:///{folder / FOLDER / DATABASE}"
-    return f"sqlite:///{here / FOLDER / DATABASE}"
+def _nearest(here: Path) -> tuple[Path | None, Problem | None]:
+    """The folder of the nearest store, if there is one; or why it is not used, which stops only who needs it."""
+    try:
+        return nearest_store(here), None
+    except Refused as error:
+        return None, Problem(error.message, error.where or "")
 
 
 class _Reading:
@@ -105,16 +106,18 @@ class _Reading:
         if role is not None and not name:
             if isinstance(raw, dict) and role:
                 return  # an empty table of a role sets nothing
-            self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source)
+            self._wrong(f"{'.'.join(path)} must be a table such as [roles.critic]", source, "figures")
         elif role == "":
-            self._wrong("a role needs a name; what holds for every task stands outside [roles]", source)
+            said = "a role needs a name; what holds for every task stands outside [roles]"
+            self._wrong(said, source, "figures")
         elif name not in (SETTINGS if role is None else PER_ROLE):
-            self._wrong(_unknown(name, role), source)
+            # What is no setting at all may have been meant to name the store.
+            self._wrong(_unknown(name, role), source, "all" if len(path) == 1 else "figures")
         else:
             try:
                 value = read(SETTINGS[name], raw)
             except Unfit as error:
-                self._wrong(str(error), source)
+                self._wrong(str(error), source, "all" if name == "store" else "figures")
                 return
             if name == "store" and source.folder is not None:
                 value = _anchored(str(value), source.folder)
@@ -137,8 +140,8 @@ class _Reading:
                 strangers.append(variable)
         return strangers
 
-    def _wrong(self, says: str, source: Source) -> None:
-        self.problems.append(Problem(says, source.where, source.place))
+    def _wrong(self, says: str, source: Source, part: Part = "all") -> None:
+        self.problems.append(Problem(says, source.where, source.place, part))
 
 
 _VARIABLES: Mapping[str, Path_] = {setting.env(): (setting.name,) for setting in SETTINGS.values()}
@@ -218,4 +221,4 @@ def _problem(settings: Settings, says: str, rule: str, role: str) -> Problem:
     given = [settings.roles.get(role, {}).get(name) or settings.given.get(name) for name in named]
     sources = [one.source for one in given if one is not None]
     where = ", ".join(dict.fromkeys(source.where for source in sources))
-    return Problem(says, where, sources[0].place if sources else None)
+    return Problem(says, where, sources[0].place if sources else None, "figures")

@@ -14,12 +14,13 @@ from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
+from allswell.errors import Refused
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
-from allswell.settings.sources import Problem, Source
+from allswell.settings.sources import Part, Problem, Source
 from allswell.settings.values import hide, show
 
 if TYPE_CHECKING:
-    from allswell.domain.fleet import Fleet
+    from allswell.domain.fleet import AgentSpec, Fleet
     from allswell.domain.question import Pause
 
 BY_DEFAULT = Source("default")
@@ -65,18 +66,35 @@ class Settings(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
     """The files that were read, the weaker first."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong; empty for settings that `load` returned."""
+    """What is wrong; of settings that `load` returned, at most with agents."""
     strangers: tuple[str, ...] = ()
     """Variables of the environment that look like settings and are none."""
     agents: Fleet | None = None
     """What the files say about agents, if they say anything."""
+    found: str | None = None
+    """The folder of the store that was found upward; None: there is none yet."""
+    untrusted: Problem | None = None
+    """Why the store that was found is not used; it concerns only those who name no other one."""
 
     @property
     def fleet(self) -> Fleet:
-        """The agents that are set up here."""
+        """The agents that are set up here; `Refused` if anything is wrong with them."""
         from allswell.domain.fleet import Fleet
 
-        return self.agents or Fleet()
+        return self.without("agents").agents or Fleet()
+
+    @property
+    def known_agents(self) -> Mapping[str, AgentSpec]:
+        """The agents as far as they can be read: for those who only look."""
+        return {} if self.agents is None else self.agents.agents
+
+    def without(self, *parts: Part) -> Settings:
+        """The same settings, if there is nothing wrong with these parts of them; else `Refused` with all of it."""
+        wrong = [problem for problem in self.problems if problem.part in parts]
+        if wrong:
+            listed = "; ".join(map(str, wrong))
+            raise Refused("bad_setting", f"the settings are wrong: {listed}", where=wrong[0].where or None)
+        return self
 
     def value(self, name: str, role: str = "") -> Value:
         """A setting's value, for a role: its own, or what everybody has."""
@@ -114,8 +132,16 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def store(self) -> str:
-        """The URL of the store."""
-        return str(self.value("store") or self.default_store)
+        """The URL of the store; `Refused` if the one that was found is not to be trusted and nobody names another."""
+        return str(self.value("store") or self.found_store)
+
+    @property
+    def found_store(self) -> str:
+        """The URL of the store that the search upward comes to; `Refused` if that is not to be trusted."""
+        if self.untrusted is not None:
+            says = f"the store that was found is not used: {self.untrusted.says}"
+            raise Refused("untrusted", says, where=self.untrusted.where)
+        return self.default_store
 
     @property
     def pause_on_question(self) -> Pause:
@@ -147,8 +173,14 @@ class Settings(msgspec.Struct, frozen=True):
 
     def breaker(self) -> BreakerPolicy:
         """When a service is left alone."""
-        figures: dict[str, Any] = {name: int(value or 0) for name, value in self._table(_BREAKER)}
+        figures: dict[str, Any] = dict(self._table(_BREAKER))
+        del figures["first_call"]  # of calls, not of the breaker
         return BreakerPolicy(**figures)
+
+    @property
+    def patient(self) -> bool:
+        """Whether a first attempt, too, waits out an open breaker's pause."""
+        return self.value("breaker.first_call") == "wait"
 
     def pace(self) -> Pace:
         """How patient the engine is."""
@@ -162,6 +194,12 @@ class Settings(msgspec.Struct, frozen=True):
         for name in SETTINGS:
             if name.startswith(prefix):
                 yield name.removeprefix(prefix), self.value(name)
+
+    def _where_found(self) -> str:
+        """What is to be said about the store that the search upward comes to."""
+        if self.untrusted is not None:
+            return self.untrusted.says
+        return "to be made here" if self.found is None else f"found: {self.found}"
 
     # --- explaining ---------------------------------------------------------------------------------------------------
 
@@ -178,14 +216,14 @@ class Settings(msgspec.Struct, frozen=True):
         given = self._given(name, role)
         value, default = given.value, ROLES.get(role, {}).get(name, setting.default)
         if name == "store":
-            value, default = hide(self.store), hide(self.default_store)
+            value, default = hide(str(value or self.default_store)), hide(self.default_store)
         return Row(
             name=f"roles.{role}.{name}" if role else name,
             role=role,
             value=value,
             default=default,
             source=given.source.kind,
-            where=given.source.where,
+            where=given.source.where or (self._where_found() if name == "store" else ""),
             kind=setting.kind.value,
             env=setting.env(role or None),
             description=setting.description,

@@ -43,6 +43,7 @@ from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
 from allswell.store.own_clock import Due, Moved
 from allswell.store.pick import Guess, unknown
+from allswell.store.running import RunHints, RunViews
 from allswell.store.words import Words
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ class Changes(msgspec.Struct):
     new_services: list[ServiceRow] = msgspec.field(default_factory=list)
     services: list[ServiceRow] = msgspec.field(default_factory=list)
     new_agents: list[Agent] = msgspec.field(default_factory=list)
-    """Of agents that had no record: two that count a first miss at once must not both begin at one."""
+    """Of agents without a record: two that count a first miss at once must not both begin at one."""
     agents: list[Agent] = msgspec.field(default_factory=list)  # put
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
     new_questions: list[Question] = msgspec.field(default_factory=list)
@@ -141,11 +142,10 @@ class Changes(msgspec.Struct):
     new_bars: list[Bar] = msgspec.field(default_factory=list)
     new_leases: list[Lease] = msgspec.field(default_factory=list)
     leases: list[Lease] = msgspec.field(default_factory=list)
-    """Only where task and token still match; a row that does not is a `Bug`, never silence. What can
-    change is `deadline`, `judged`, `stalled_at`, `renewed_at`, `checkin_at`, `progress` and `note`."""
+    """Where task and token still match, else it is a `Bug`; `deadline` can change, and all from `judged` on."""
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
-    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only `late` changes
+    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only what came after changes
     new_spreads: list[Spread] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
@@ -167,7 +167,7 @@ class Conflict(AllswellError):
     """Another transaction made the same new row first; roll back and decide again on what is there now."""
 
 
-class Transaction(Telling, Protocol):
+class Transaction(Telling, RunHints, Protocol):
     """One unit of work on the store."""
 
     async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
@@ -208,7 +208,7 @@ class Transaction(Telling, Protocol):
         ...
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
-        """Timers that have fallen due, the oldest first."""
+        """Timers that have fallen due, the oldest first; of one moment's, those of tasks before those of runs."""
         ...
 
     async def find_spreads(self, limit: int) -> Sequence[str]:
@@ -287,7 +287,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...]
 
 
-class Views(Protocol):
+class Views(RunViews, Protocol):
     """What can be looked at: committed rows only, and no view waits for writers."""
 
     async def view_agenda(self) -> Agenda:

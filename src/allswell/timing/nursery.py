@@ -31,6 +31,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from allswell.timing.foreign import refuse_other_loops
+
 T = TypeVar("T")
 
 _BODY = "the body"
@@ -53,6 +55,7 @@ class Nursery:
     async def __aenter__(self) -> Self:
         if self._host is not None:
             raise RuntimeError("A Nursery is entered once; make a new one for each block.")
+        refuse_other_loops()
         self._host = asyncio.current_task()
         if self._host is None:
             raise RuntimeError("A Nursery is entered inside a task.")

@@ -40,9 +40,9 @@ def test_a_finding_shows_the_sum_the_line_and_what_to_do(cli: Console) -> None:
         "error    flow.yaml:2:3  retries_fit\n"
         "         The retries of a call of a model that keeps running into its limit do not fit into\n"
         "         timeouts.step.\n"
-        "           4 × 2m + 1.5 × (1s + 2s + 4s) = 8m 10.5s > 5m\n"
+        "           4 × 2m + 1.5 × (1s + 2s) + breaker.pause 30s = 8m 34.5s > 5m\n"
         "            2 │   step: 5m\n"
-        "         → Give timeouts.step at least 8m 11s, or make timeouts.llm_call at most 1m 12s, or allow\n"
+        "         → Give timeouts.step at least 8m 35s, or make timeouts.llm_call at most 1m 6s, or allow\n"
         "           only 1 retry.\n"
     ) in said.out
     assert "note     flow.yaml:6:5  override\n" in said.out
@@ -64,8 +64,8 @@ def test_json_has_the_numbers_and_the_place(cli: Console) -> None:
     assert first["place"] == {"source": "flow.yaml", "line": 2, "column": 3}
     assert first["key"] == "timeouts.step"
     assert first["numbers"] == {"timeouts.step": 300_000, "timeouts.llm_call": 120_000}
-    assert (first["total_ms"], first["limit_ms"], first["severity"]) == (490_500, 300_000, "error")
-    assert first["sum"] == "4 × 2m + 1.5 × (1s + 2s + 4s) = 8m 10.5s > 5m"
+    assert (first["total_ms"], first["limit_ms"], first["severity"]) == (514_500, 300_000, "error")
+    assert first["sum"] == "4 × 2m + 1.5 × (1s + 2s) + breaker.pause 30s = 8m 34.5s > 5m"
     assert cli.ok("check", "--json").json == {"exit": 0, "errors": 0, "warnings": 0, "notes": 0, "findings": []}
 
 
@@ -163,3 +163,32 @@ def test_it_fits_the_terminal(tmp_path: Path, columns: int) -> None:
 def test_the_real_command_needs_nothing_but_a_file(tmp_path: Path) -> None:
     ran = run("check", flow(tmp_path, SEED), "--json", cwd=tmp_path)
     assert (ran.code, json.loads(ran.out)["errors"]) == (1, 2)
+
+
+def test_agents_that_share_a_folder_are_warned_of_and_those_with_one_of_their_own_are_not(cli: Console) -> None:
+    (cli.folder / "own").mkdir()
+    (cli.folder / "allswell.toml").write_text(
+        """
+[agents.crowd]
+command = ["true", "{prompt}"]
+concurrency = 3
+[agents.deeper]
+command = ["true", "{prompt}"]
+cwd = "own"
+[agents.apart]
+command = ["true", "{prompt}"]
+worktree = true
+concurrency = 3
+[agents.far]
+remote = true
+"""
+    )
+    found = cli.ok("check", "--json").json["findings"]
+    assert [(one["rule"], one["severity"], one["place"]["line"]) for one in found] == [
+        ("shared_folder", "warning", 2),
+        ("shared_folder", "warning", 5),
+    ]
+    assert "with up to 3 of itself, deeper" in found[0]["says"]
+    assert "own) with crowd" in found[1]["says"]
+    (cli.folder / "allswell.toml").write_text('[agents.one]\ncommand = ["true", "{prompt}"]\n')
+    assert cli.ok("check").out == "All's well: everything fits.\n"

@@ -91,7 +91,7 @@ def test_a_store_that_cannot_be_reached_is_exit_75(tmp_path: Path) -> None:
 def test_a_url_that_names_no_store_is_a_finding(tmp_path: Path) -> None:
     report = Report(tmp_path, ALLSWELL_STORE="mysql://host")
     assert (report.code, report.verdict("store")) == (1, "bad")
-    assert report.findings["store"]["next"] == "allswell config store"
+    assert report.findings["store"]["next"] == "allswell config store --store mysql://host"
 
 
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+import allswell
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import Admit, Park, Report
+from allswell.domain.guard import GuardPolicy
 from allswell.domain.serving import Told
 from tests.doors.cli.console import Console
 from tests.doors.cli.upkeep import HOUR, MINUTE, watch_at
@@ -103,3 +105,25 @@ def test_the_doctor_speaks_of_a_service_that_has_been_shut_for_long(cli: Console
     warned = services()
     assert warned["verdict"] == "warn"
     assert str(warned["says"]).startswith("anthropic has failed 3 times in a row and has been shut for 1h")
+
+
+@pytest.mark.row("F7")
+def test_a_sync_program_asks_and_people_answer_at_the_command_line(cli: Console) -> None:
+    with allswell.open(f"sqlite:///{cli.folder}/.allswell/allswell.db") as watch:
+        one = allswell.guard("anthropic", GuardPolicy(breaker=None), watch=watch)
+        for _ in range(3):
+            with pytest.raises(PermissionError):
+                one.call_sync(_refused)
+    first = cli.ok("questions").out
+    for part in ("q_@anthropic.1", "service anthropic", "refuses who we say we are", "mended", "later"):
+        assert part in first
+    about = " ".join(cli.ok("why", "q_@anthropic.1").out.split())
+    assert "allswell answer q_@anthropic.1 mended" in about
+    assert "answered: mended" in cli.ok("answer", "anthropic", "mended").out
+    assert cli.ok("questions").out == "Nothing waits for you.\n"
+    events = cli.ok("events").out
+    assert events.count("service_escalated") == 1
+
+
+def _refused() -> None:
+    raise PermissionError("invalid x-api-key")

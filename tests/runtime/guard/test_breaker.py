@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from allswell.domain.arithmetic.figure import Figure
+from allswell.domain.arithmetic.retries import Retrying, hanging
 from allswell.domain.breaker import Answer, BreakerPolicy, Outcome, Permit, Refusal, Stand
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import BreakerOpen
 from allswell.runtime.guard import MemoryBreakers
-from allswell.timing.scope import within
+from allswell.timing.scope import ScopeTimeout, within
 from tests.runtime.guard.stage import Service, Stage, Status, now, play
 
 ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
@@ -297,6 +299,31 @@ def test_a_retry_that_meets_an_open_breaker_waits_out_the_pause_if_its_budget_al
 
     play(scene())
     play(short())
+
+
+@pytest.mark.row("F3", "F8")
+@pytest.mark.parametrize(
+    "policy",
+    [
+        GuardPolicy(),
+        GuardPolicy(retry=RetryPolicy(retries=5, backoff=7_000), breaker=BreakerPolicy(open_after=2, escalate_after=3)),
+        GuardPolicy(retry=RetryPolicy(retries=5), breaker=BreakerPolicy(open_after=1, escalate_after=4, then="wait")),
+    ],
+)
+def test_check_sums_up_what_a_lone_caller_really_waits(policy: GuardPolicy) -> None:
+    attempt = Figure("timeouts.llm_call", 120_000)
+    made = hanging(
+        Retrying("a call", attempt, policy.retry, breaker=policy.breaker), Figure("timeouts.step", 3_600_000)
+    )
+
+    async def scene() -> None:
+        stage = Stage(draw=0.999_999)
+        with pytest.raises(ScopeTimeout):
+            await stage.guard(policy).call(Service(takes=1_000))
+        assert made is not None
+        assert now() == pytest.approx(made.total, abs=20)
+
+    play(scene())
 
 
 @pytest.mark.row("F8")

@@ -193,6 +193,26 @@ def test_beyond_the_cap_parks_the_service_for_everybody_and_spends_no_attempt() 
     play(scene())
 
 
+@pytest.mark.row("F4", "F5")
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 529])
+def test_whoever_says_when_is_asked_then_and_never_later_than_the_cap(status: int) -> None:
+    async def scene() -> None:
+        stage, service = Stage(), Service([Status(status, "7"), Status(status, "250")])
+        guard = stage.guard(GuardPolicy(breaker=None))
+        stage.draw = 0.999
+        assert await guard.call(service) == "answer"
+        first, second = service.calls[1], service.calls[2] - service.calls[1]
+        assert 7_000 <= first < 10_500
+        assert second == 300_000
+        # The rest of a pause for everybody is waited out within the cap as well.
+        stage.breakers.park("s", 295_000)
+        began = now()
+        assert await guard.call(service) == "answer"
+        assert now() - began == 300_000
+
+    play(scene())
+
+
 @pytest.mark.row("F5")
 def test_a_parked_service_is_not_waited_for_beyond_the_deadline() -> None:
     async def scene() -> None:

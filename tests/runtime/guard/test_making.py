@@ -32,11 +32,14 @@ def test_a_guard_that_names_no_policy_goes_by_the_settings(monkeypatch: pytest.M
     monkeypatch.setenv("ALLSWELL_BREAKER_OPEN_AFTER", "2")
     monkeypatch.setenv("ALLSWELL_RETRY_BACKOFF", "2s")
     monkeypatch.setenv("ALLSWELL_BREAKER_PROBE_LEASE", "1s")
+    monkeypatch.setenv("ALLSWELL_BREAKER_THEN", "wait")
+    monkeypatch.setenv("ALLSWELL_BREAKER_FIRST_CALL", "wait")
     use_policy(None)
     try:
         made = allswell.guard("s", retries=1).policy
         # A probe's lease is never shorter than the attempt that it is.
-        assert made.breaker == BreakerPolicy(open_after=2, probe_lease=120_000)
+        assert made.breaker == BreakerPolicy(open_after=2, probe_lease=120_000, then="wait")
+        assert (made.patient, allswell.guard("s", patient=False).policy.patient) == (True, False)
         assert made.retry == RetryPolicy(backoff=2_000, retries=1)
     finally:
         monkeypatch.undo()

@@ -2,12 +2,13 @@
 
 Two courses are followed to their end, each of one kind of failure, because they are the longest of their kinds:
 
-- **hanging**: every attempt runs into its limit, is a network error, and is retried after a pause that doubles;
+- **hanging**: every attempt runs into its limit, is a network error, and is retried after a pause that doubles; where
+  the service has a breaker, the failures open it, and its pause is waited out as well, by a lone caller too;
 - **limited**: every attempt is answered at once with 429 and no Retry-After, and the last one takes all its time.
 
-How many retries there are and how long each pause is, is asked of `judge`, which decides it at run time: there is no
-second truth. Mixed courses can be longer; they are bounded by `max_attempts`, and by the scope itself, which never
-waits for a retry that cannot fit. That is also why this matters: what does not fit does not happen.
+How many retries there are and how long each pause is, is asked of `judge` and of the breaker, which decide it at run
+time: there is no second truth. Mixed courses can be longer; they are bounded by `max_attempts`, and by the scope, which
+never waits for a retry that cannot fit. That is also why this matters: what does not fit does not happen.
 
 Retries of a library below (`tries_inside`) multiply: an SDK with two retries of its own makes 3 × 4 × 2 minutes.
 """
@@ -20,7 +21,8 @@ import msgspec
 
 from allswell.domain.arithmetic.figure import Figure, Place
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity
-from allswell.domain.arithmetic.sum import Sum, at_least, at_most, exact, one, pauses, times
+from allswell.domain.arithmetic.sum import Sum, Term, at_least, at_most, exact, one, pauses, times
+from allswell.domain.breaker import CLEAN, BreakerPolicy, Outcome, Permit, admit, outcome_of, pause_left, report
 from allswell.domain.duration import LONGEST
 from allswell.domain.retry import Again, ErrorClass, Failure, RetryPolicy, judge
 
@@ -48,48 +50,91 @@ class Retrying(msgspec.Struct, frozen=True):
     """How often a library below tries within one attempt, each time for the attempt's whole limit."""
     place: Place | None = None
     """Where it is asked for, if no figure says so."""
+    breaker: BreakerPolicy | None = None
+    """The breaker of the service that is called, where there is one."""
 
 
 class Course(msgspec.Struct, frozen=True):
-    """The pauses of one course: without jitter, and with the most of it."""
+    """The pauses of one course."""
 
+    waits: tuple[int, ...]
+    """All of them, each as long as it can get."""
     bases: tuple[int, ...]
+    """The retries' own, without jitter."""
     worst: tuple[int, ...]
+    """The same, with the most of it."""
+    breaks: tuple[int, ...]
+    """The breaker's, where they are longer than the retry's own: without chance."""
+
+    def terms(self, jitter: float) -> tuple[Term, ...]:
+        """All its pauses, as a sum has them."""
+        own = (pauses(self.bases, self.worst, jitter),) if self.bases else ()
+        if not self.breaks:
+            return own
+        shut = times(len(self.breaks), self.breaks[0])
+        return (*own, Term(f"breaker.pause {shut.text}", shut.total))
 
 
-def course(policy: RetryPolicy, error: ErrorClass) -> Course:
-    """Every pause that a policy grants to a row of failures of one class."""
+def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None = None) -> Course:
+    """Every pause that a policy, and a breaker, grant to a row of failures of one class."""
     failure = Failure(error)
+    shut = _Breaker(breaker) if breaker is not None and outcome_of(failure) is Outcome.FAILED else None
+    waits: list[int] = []
     bases: list[int] = []
     worst: list[int] = []
+    breaks: list[int] = []
     # A course beyond the longest duration fits nowhere; there is no use in following it further.
-    while len(bases) < _MOST_FOLLOWED and sum(worst) <= LONGEST:
-        earlier = {str(error): len(bases)}
+    while len(waits) < _MOST_FOLLOWED and sum(waits) <= LONGEST:
+        earlier = {str(error): len(waits)}
         least = judge(policy, failure, earlier=earlier, remaining=None, draw=0.0)
         most = judge(policy, failure, earlier=earlier, remaining=None, draw=1.0)
-        if not isinstance(least, Again) or not isinstance(most, Again):
+        pause = 0 if shut is None else shut.fail()
+        if not isinstance(least, Again) or not isinstance(most, Again) or pause is None:
             break
-        bases.append(least.delay)
-        worst.append(most.delay)
-    return Course(tuple(bases), tuple(worst))
+        waits.append(max(pause, most.delay))
+        if pause > most.delay:
+            breaks.append(pause)
+        else:
+            bases.append(least.delay)
+            worst.append(most.delay)
+    return Course(tuple(waits), tuple(bases), tuple(worst), tuple(breaks))
+
+
+class _Breaker:
+    """The breaker of a service that only one caller calls, whose every call fails."""
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self._policy = policy
+        self._service = CLEAN
+        self._now = 0
+
+    def fail(self) -> int | None:
+        """How long it is shut after one more failure; None where a human is waited for."""
+        given, change = admit("", self._service, self._policy, self._now)
+        if isinstance(given, Permit):
+            change = report(change.service, self._policy, given, Outcome.FAILED, self._now)
+        self._service = change.service
+        pause = pause_left(self._service, self._now)
+        self._now += pause or 0
+        return pause
 
 
 def hanging(retrying: Retrying, scope: Figure) -> Sum | None:
     """The sum of the course on which every attempt takes all its time; None where nothing is retried."""
-    path = course(retrying.policy, ErrorClass.NETWORK)
-    if not path.bases:
+    path = course(retrying.policy, ErrorClass.NETWORK, retrying.breaker)
+    if not path.waits:
         return None
-    attempts = times(len(path.bases) + 1, retrying.attempt.length, inside=retrying.tries_inside)
-    return Sum((attempts, pauses(path.bases, path.worst, retrying.policy.jitter)), ">", scope.length)
+    attempts = times(len(path.waits) + 1, retrying.attempt.length, inside=retrying.tries_inside)
+    return Sum((attempts, *path.terms(retrying.policy.jitter)), ">", scope.length)
 
 
 def limited(retrying: Retrying, scope: Figure) -> Sum | None:
     """The sum of the course on which every attempt but the last is answered at once with 429."""
     path = course(retrying.policy, ErrorClass.RATE_LIMIT)
-    if not path.bases:
+    if not path.waits:
         return None
     last = times(1, retrying.attempt.length, inside=retrying.tries_inside)
-    return Sum((pauses(path.bases, path.worst, retrying.policy.jitter), last), ">", scope.length)
+    return Sum((*path.terms(retrying.policy.jitter), last), ">", scope.length)
 
 
 def retries_fit(
@@ -118,7 +163,7 @@ def _fix(retrying: Retrying, scope: Figure, made: Sum, error: ErrorClass, most: 
     ways = []
     if made.total <= (LONGEST if most is None else most):
         ways.append(f"give {scope.name} at least {at_least(made.total)}")
-    waits = course(retrying.policy, error).worst
+    waits = _all_waits(retrying, error)
     tries = retrying.tries_inside * (len(waits) + 1 if error is ErrorClass.NETWORK else 1)
     longest = (scope.length - sum(waits)) // tries
     if longest > 0:
@@ -129,12 +174,16 @@ def _fix(retrying: Retrying, scope: Figure, made: Sum, error: ErrorClass, most: 
     return said[0].upper() + said[1:] + "."
 
 
+def _all_waits(retrying: Retrying, error: ErrorClass) -> tuple[int, ...]:
+    """Every pause on that course, each as long as it can get."""
+    return course(retrying.policy, error, retrying.breaker).waits
+
+
 def _retries_that_fit(retrying: Retrying, scope: Figure, error: ErrorClass) -> int | None:
     """The most retries that would fit; None if not even a first attempt does."""
-    path = course(retrying.policy, error)
     attempt = retrying.attempt.length * retrying.tries_inside
     spent = attempt
-    for number, pause in enumerate(path.worst):
+    for number, pause in enumerate(_all_waits(retrying, error)):
         spent += pause + (attempt if error is ErrorClass.NETWORK else 0)
         if spent > scope.value:
             return number if attempt <= scope.value else None

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
+_SUPERVISING = ("run", "resume", "up", "work")
+"""The commands that have agents below them, which must not read what is ours."""
+
 
 def main() -> None:
     """The `allswell` command."""
@@ -24,6 +27,10 @@ def main() -> None:
     _import("msgspec", without="typing_extensions")  # which it takes where it is installed and does not need
     if running:
         _import("asyncio", without="ssl")  # nothing here speaks TLS by asyncio
+    if sys.argv[1:2] and sys.argv[1] in _SUPERVISING:
+        from allswell.runtime.secrecy import keep_to_ourselves
+
+        keep_to_ourselves()
     from allswell.doors.cli.app import run
 
     sys.exit(run())

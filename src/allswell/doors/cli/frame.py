@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from allswell.doors.cli.advice import in_words, use_store
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -101,20 +102,24 @@ class Frame:
     def __init__(self, store: str | None, *, json: bool) -> None:
         self._store = store
         self.json = json
+        use_store(store)
 
     @property
     def url(self) -> str:
         """The store that is meant: the flag, the settings, or the nearest `.allswell/`."""
-        return self._store or self.settings.store
+        return self._store or self._seen.without("all").store
 
     @property
     def home(self) -> Path:
-        """The folder of ours beside the store: receipts, transcripts, attempts in flight."""
-        from pathlib import Path
+        """The folder of ours beside the store: receipts, transcripts, attempts in flight.
 
-        database = self.database
-        beside = Path.cwd() if database is None else database.parent
-        return beside if beside.name == ".allswell" else beside / ".allswell"
+        A store on a server has nothing beside it: there it is the nearest one upward, or a new one here.
+        """
+        from allswell.settings.nearby import own_folder
+        from allswell.store.sqlite.place import locate
+
+        beside = (self.database or locate(self.settings.found_store)).parent
+        return beside if beside.name == ".allswell" else own_folder(beside)
 
     @property
     def database(self) -> Path | None:
@@ -125,12 +130,45 @@ class Frame:
 
         return locate(self.url)
 
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings that hold here; read once, and only if they are asked for."""
-        from allswell.settings import load
+    def for_humans(self, verb: str) -> None:
+        """Refuse what only a human may do to an agent: to whatever runs inside an attempt of this very store."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.inside import refuse_inside
+            from allswell.runtime.receipts import Home
 
-        return load()
+            refuse_inside(Home(self.home), self.identity, verb)
+
+    def for_its_holder(self, task: str, token: int) -> None:
+        """Refuse to speak for a lease that has a supervisor of its own to whatever runs inside another attempt."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.inside import refuse_other
+            from allswell.runtime.receipts import Home
+
+            refuse_other(Home(self.home), self.identity, task, token)
+
+    def _attempts_in_flight(self) -> bool:
+        """Whether there are any beside this store: looked at first, since all the rest takes longer to import."""
+        return any((self.home / "attempts").glob("*.json"))
+
+    @property
+    def identity(self) -> str:
+        """The store's URL as attempts note it: resolved, and without a password."""
+        from allswell.settings.values import hide
+
+        database = self.database
+        return hide(self.url if database is None else f"sqlite:///{database}")
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
+        return self._seen.without("all", "figures")
+
+    @cached_property
+    def _seen(self) -> Settings:
+        """The settings as far as they can be read: once, and only if they are asked for."""
+        from allswell.settings import look
+
+        return look()
 
     @property
     def console(self) -> Console:
@@ -144,19 +182,27 @@ class Frame:
 
         Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
         """
-        import asyncio
-
         from allswell.app import make_watch, store_for
+        from allswell.runtime.contained import run_through
 
         if not making:
             self._check_there()
+        else:
+            self._say_where()
 
         settings = self.settings
         pace, policies, pause = settings.pace(), settings.policies(), settings.pause_on_question
 
         async def live() -> T:
             store = store_for(self.url)
-            made = make_watch(store, pace=pace, policies=policies, sweeping=sweeping, pause_on_question=pause)
+            made = make_watch(
+                store,
+                pace=pace,
+                policies=policies,
+                sweeping=sweeping,
+                pause_on_question=pause,
+                tell_of_wait=self.hint,
+            )
             async with made as watch:
                 if not sweeping:
                     return await work(watch)
@@ -169,11 +215,19 @@ class Frame:
 
         answer: list[T] = []
         try:
-            return asyncio.run(live())
+            return run_through(live())
         except Unavailable:
             if not answer:
                 raise
             return answer[0]  # it is committed: trouble with what came after must not hide it
+
+    def _say_where(self) -> None:
+        """Say it where the store was found above: somebody may have meant a new one here."""
+        from pathlib import Path
+
+        found = self.settings.found
+        if found is not None and self.url == self.settings.default_store and Path(found).parent != Path.cwd():
+            self.hint(f"The store was found above: {found}")
 
     def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views."""
@@ -188,10 +242,15 @@ class Frame:
         import asyncio
 
         from allswell.app import store_for
+        from allswell.engine.opening import open_patiently
+        from allswell.engine.pace import DEFAULT
+
+        wrong = any(problem.part == "figures" for problem in self._seen.problems)
+        pace = DEFAULT if wrong else self._seen.pace()
 
         async def live() -> T:
             store = store_for(self.url)
-            await store.open()
+            await open_patiently(store, pace, self.hint)
             try:
                 return await work(store)
             finally:
@@ -233,9 +292,10 @@ class Frame:
 
 
 def remark(text: str) -> None:
-    """A sentence on standard error; at a terminal, broken to its width."""
+    """A sentence on standard error, its commands as they are to be typed; at a terminal, broken to its width."""
     from allswell.doors.cli.width import columns, wrapped
 
+    text = in_words(text)
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
@@ -255,7 +315,7 @@ def told(error: AllswellError, *, json: bool) -> Exit:
     """Tell the user what went wrong, in the way asked for; the exit code that goes with it."""
     code = code_of(error)
     if json:
-        said: dict[str, object] = {"error": type(error).__name__, "message": str(error), "exit": int(code)}
+        said: dict[str, object] = {"error": type(error).__name__, "message": in_words(str(error)), "exit": int(code)}
         if isinstance(error, Refused):
             said |= {"code": error.code, "where": error.where}
         write(encoded(said) + "\n")

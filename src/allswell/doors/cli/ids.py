@@ -81,11 +81,10 @@ async def find_question(views: Views, text: str) -> QuestionId:
         return QuestionId(text)
     unanswered = await views.view_questions()
     if not text.startswith("q_"):
-        services = [question.id for question in unanswered if question.service == text]
-        if services:
-            return services[0]
-        task = await find_task(views, text, "question")
-        about = [question.id for question in unanswered if question.task == task]
+        about = [question.id for question in unanswered if question.service == text]
+        if not about:
+            task = await find_task(views, text, "question")
+            about = [question.id for question in unanswered if question.task == task]
         if len(about) == 1:
             return about[0]
         if about:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import journal, showing
+from allswell.doors.cli.advice import in_words, typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
 from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
@@ -188,7 +189,7 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
     if filtered:
         return "No tasks like that."
     ended = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    return f"No open tasks ({ended}). `allswell tasks --all` lists them."
+    return in_words(f"No open tasks ({ended}). `allswell tasks --all` lists them.")
 
 
 # --- runs and questions -----------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         Column("ENDED", 12),
         Column("FLOW", 8, spare=True),
     )
-    none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
+    none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
     told = [{**shapes.run(run), "flow": None if run.id not in flows else flows[run.id].run} for run in found]
     frame.say({"runs": told}, table(heads, rows) if rows else none)
 
@@ -263,7 +264,7 @@ def told_question(question: Question, name: str, now: int) -> str:
         return "\n".join(lines)
     width = max((len(option.key) for option in question.options), default=0)
     lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
-    lines.append(paint(f"  {typed('answer', question.id)} OPTION [TEXT]", "dim"))
+    lines.append(paint("  " + typed_here(f"{typed('answer', question.id)} OPTION [TEXT]"), "dim"))
     return "\n".join(lines)
 
 
@@ -288,7 +289,8 @@ def answer(
         str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
     ] = None,
     timeout: Annotated[
-        str | None, Option("--timeout", metavar="TIME", help="For increase_timeout; default: twice as long.")
+        str | None,
+        Option("--timeout", metavar="TIME", help="For the options that increase; default: twice as long."),
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
     store: Store = None,
@@ -298,7 +300,8 @@ def answer(
     from allswell.doors.cli.given import tasks_in
 
     frame = Frame(store, json=json)
-    who = by or os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    frame.for_humans("answer")
+    who = _answering(by)
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
 
@@ -314,6 +317,14 @@ def answer(
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
     frame.say({"question": id_, "choice": choice}, sentence(words))
+
+
+def _answering(by: str | None) -> str:
+    """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
+    from allswell.store.ownership import user_name
+
+    user = user_name(os.geteuid())
+    return user if by in (None, "", user) else f"{by} ({user})"
 
 
 async def _stands(views: Views, question: Question) -> str:
@@ -337,6 +348,7 @@ def cancel(
 ) -> None:
     """Call off a task, whoever holds it, or a run with all its tasks."""
     frame = Frame(store, json=json)
+    frame.for_humans("cancel")
 
     async def work(watch: Watch) -> tuple[str, str]:
         from allswell.domain.names import TaskId

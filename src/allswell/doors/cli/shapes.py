@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allswell.domain.case import Case, state
+from allswell.domain.run import went_on_in
 from allswell.domain.task import Ready
 from allswell.errors import Bug
 
@@ -123,15 +124,17 @@ def question(asked: Question) -> Shape:
     }
 
 
-def run(told: Run) -> Shape:
-    """A run."""
+def run(told: Run, last: Run | None = None) -> Shape:
+    """A run; with the last one in which it went on, how it all stands."""
+    last = last or told
     return {
         "id": told.id,
         "name": told.name,
         "created_at": told.created_at,
-        "deadline": told.deadline,
-        "ended_at": told.ended_at,
-        "reason": told.reason or None,
+        "deadline": last.deadline,
+        "ended_at": last.ended_at,
+        "reason": last.reason or None,
+        "went_on_in": went_on_in(told),
     }
 
 

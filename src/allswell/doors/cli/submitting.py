@@ -131,7 +131,7 @@ def _hint_at_role(frame: Frame, role: str) -> None:
     """Where agents are set up and none of them takes this role, say so: it may be a slip, or somebody else's work."""
     from allswell.doors.cli.ids import did_you_mean
 
-    roles = {spec.role for spec in frame.settings.fleet.agents.values()}
+    roles = {spec.role for spec in frame.settings.known_agents.values()}
     if roles and None not in roles and role not in roles:
         known = sorted(one for one in roles if one)
         what = f"the role {role!r}" if role else "tasks without a role"

@@ -15,6 +15,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.names import Millis, RunId
 from allswell.domain.question import Question
+from allswell.domain.run import went_on_in
 from allswell.domain.task import State
 from allswell.engine.explaining.standing import LATE, outcome, resume_command, resume_flow
 from allswell.engine.explaining.words import ago, clean, many, quoted, time_stands, typed
@@ -82,6 +83,9 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
         if len(page) < PAGE:
             break
         after = page[-1].task.id
+    if any(row.task.run is not None for row in found):  # what another run has done since is no news
+        gone_on = {run.id for run in await store.view_runs() if went_on_in(run) is not None}
+        found = [row for row in found if row.task.run not in gone_on]
     return sorted(found, key=lambda row: -(row.task.ended_at or 0))
 
 

@@ -91,6 +91,7 @@ class Runner:
         self._trouble: BaseException | None = None
         self._ready: list[TaskId] = []
         self._ran = 0
+        self._signed = 0.0
 
     @property
     def interrupted(self) -> bool:
@@ -112,6 +113,7 @@ class Runner:
                 news = self.site.watch.engine.ready.listen()
                 self._ended.clear()
                 await self._claim()
+                self._give_sign()
                 if not self.active and await self._is_over():
                     break
                 await self._wait(news)
@@ -122,6 +124,12 @@ class Runner:
         if self._trouble is not None:
             raise self._trouble
         return await self.summary()
+
+    def _give_sign(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._signed + _LOOK / 2:
+            self._signed = now
+            self.site.base.give_sign()
 
     async def _wait(self, news: Bell) -> None:
         """Until a step has ended here, something has become ready, or it is time to look again."""

@@ -64,8 +64,10 @@ def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None
 
 
 async def open_run(watch: Watch, base: RunBase, flow: Flow, run: RunId) -> None:
-    """Open a run of the store for this folder; the same again if it was opened already."""
-    command = OpenRun(opening(run), run, base.record.flow, Millis(flow.timeouts.flow))
+    """Open a run of the store for this folder, after the one before if there is one; once, however often it is said."""
+    runs = base.record.runs
+    after = RunId(runs[runs.index(run) - 1]) if run in runs[1:] else None
+    command = OpenRun(opening(run), run, base.record.flow, Millis(flow.timeouts.flow), after)
     await watch.engine.do(command)
 
 

@@ -24,6 +24,7 @@ from allswell.runtime.agents.ears import Ears, Heard
 from allswell.runtime.agents.function import told_of
 from allswell.runtime.attempt import Attempt, AttemptLimits, Outcome, Tower, order_for
 from allswell.runtime.attempt.order import Order
+from allswell.runtime.own_files import rewrite_file, write_file
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import SystemClock
 
@@ -90,7 +91,7 @@ class CommandRun:
             try:
                 self._brief.write()
                 if self._spec.function:
-                    self._brief.work_file.write_bytes(msgspec.json.encode(told_of(self._brief, self.lease)))
+                    write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
                 order = dataclasses.replace(order_of(self._spec, self._brief), echo=self._hear)
                 if self._spec.hears == "stdin":
                     source, self._input = os.pipe2(os.O_CLOEXEC)
@@ -110,7 +111,9 @@ class CommandRun:
             self._ears.last()
             self._brief.remove()
         self.result = {"exit_code": outcome.exit_code}
-        if outcome.end in (End.FAILED, End.SIGNALLED, End.LOST):
+        if outcome.failure is not None:
+            self.failure = outcome.failure
+        elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0):
             tail = self._tail.decode("utf-8", "replace").strip()
             self.failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}\n{tail}".strip())
         return outcome
@@ -130,7 +133,7 @@ class CommandRun:
                 os.write(self._input, words.replace("\n", " ").encode() + b"\n")
                 ways.append("stdin")
         with contextlib.suppress(OSError):
-            self._brief.orders_file.write_text(words + "\n", encoding="utf-8")
+            rewrite_file(self._brief.orders_file, words.encode() + b"\n")
             if self._spec.hears == "file":
                 ways.append("file")
         return tuple(ways)

@@ -12,8 +12,9 @@ from allswell.engine.handle import Lease
 from allswell.runtime.agents.brief import Brief
 from allswell.runtime.agents.command import CommandRun
 from allswell.runtime.agents.ears import Heard
-from allswell.runtime.agents.function import FunctionRun, find_function, is_async
+from allswell.runtime.agents.function import FunctionRun, find_function
 from allswell.runtime.attempt import Outcome, Tower
+from allswell.runtime.contained import is_async
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock
 

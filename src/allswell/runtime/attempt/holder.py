@@ -86,8 +86,7 @@ class Holder:
         return Reply(orders=await self._orders(), question=asked)
 
     async def _request(self, word: Request) -> Reply:
-        how = {} if word.timeout is None else {"timeout": word.timeout}
-        made = await self._lease.delegate(word.role, word.name, payload=word.payload, **how)
+        made = await self._lease.delegate(word.role, word.name, payload=word.payload, timeout=word.timeout)
         self.requests.append(made)
         self._heard(f"it asked {word.role} for help")
         return Reply(orders=await self._orders(), request=made)

@@ -34,6 +34,8 @@ class Steps:
         self._known = known
         self._calls: dict[tuple[str, str], int] = {}
         """How often each was called."""
+        self._functions: dict[str, str] = {}
+        """Which function each name stands for."""
         self._counting = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._over = False
@@ -55,6 +57,12 @@ class Steps:
         if self._over:
             text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
             raise Refused("flow_over", text, where=step.name)
+        first = self._functions.setdefault(step.name, step.function)
+        if first != step.function:
+            text = f"two functions are called step {step.name!r} here, {first} and {step.function}"
+            raise Refused(
+                "two_functions", f"{text}, and each would get the other's results; rename one", where=step.name
+            )
         key = step.key(args, kwargs)
         place = (step.name, key)
         with self._counting:  # threads may call at once

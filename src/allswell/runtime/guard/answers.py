@@ -2,6 +2,10 @@
 
 Nothing is repeated any more (F7): whoever reads has seen bytes. A stream that breaks off, or outlasts its attempt, is a
 failure of its service all the same; one that its reader leaves in the middle was answering when it was left.
+
+**A reader's own time is not the service's.** The attempt's limit bounds the waits for the next piece, all of them
+together; who reads a piece an hour long takes nothing from it. For the same reason a probe has done its work when the
+answer has begun: its lease would run out while the reader reads (`test_a_slow_reader_says_nothing_about_a_service`).
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from allswell.timing.scope import Scope, ScopeTimeout
 
 Theirs = Any
 """An object of `httpx` or of `httpx2`: which one is known at run time only."""
+STILL_COMES = "The attempt's time is up, and the answer still comes."
+"""What the error of an answer says that is in time with every byte, and late as a whole."""
 
 
 @cache
@@ -106,11 +112,16 @@ class SyncRest:
         self._trial.no_more()
 
     def __iter__(self) -> Iterator[bytes]:
+        left, now = self._rest.limit, self._trial.guard.clock.monotonic
         if self._rest.first:
             yield self._rest.seen(self._rest.first)
         while True:
+            began = now()
             try:
                 chunk = next(self._rest.chunks, None)
+                left = None if left is None else left - (now() - began)
+                if chunk is not None and left is not None and left <= 0:
+                    raise self._rest.flavour.ReadTimeout(STILL_COMES)  # noqa: TRY301 - told like any other
             except BaseException as error:
                 self._ended(error)
                 raise

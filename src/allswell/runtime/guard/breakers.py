@@ -23,6 +23,7 @@ import msgspec
 from allswell.domain import breaker
 from allswell.domain.breaker import CLEAN, BreakerPolicy, Effect, Outcome, Permit, Refusal, Service
 from allswell.domain.course import Report
+from allswell.domain.incident import GaveUp, RateLimited
 from allswell.domain.names import Millis
 from allswell.timing.clock import Clock, SystemClock
 
@@ -58,6 +59,10 @@ class Breakers(Protocol):
         """How long the service is still parked."""
         ...
 
+    def note(self, incident: RateLimited | GaveUp) -> None:
+        """Keep what happened where others see it, and ask a human where one is needed."""
+        ...
+
 
 class AsyncBreakers(Protocol):
     """The same for a place that has to be waited for."""
@@ -80,6 +85,10 @@ class AsyncBreakers(Protocol):
 
     async def parked(self, service: str) -> Millis:
         """How long the service is still parked."""
+        ...
+
+    async def note(self, incident: RateLimited | GaveUp) -> None:
+        """Keep what happened where others see it, and ask a human where one is needed."""
         ...
 
 
@@ -161,6 +170,9 @@ class MemoryBreakers:
         until = self._cell(service).service.parked_until
         return Millis(0 if until is None else max(until - self._clock.monotonic(), 0))
 
+    def note(self, incident: RateLimited | GaveUp) -> None:
+        """Nobody else sees what happens in this process: the log and the guard's hook have told it."""
+
     def answered(self, service: str) -> None:
         """A human says: try it now."""
         with self._lock:
@@ -208,6 +220,10 @@ class Awaited:
     async def parked(self, service: str) -> Millis:
         """How long the service is still parked."""
         return self._breakers.parked(service)
+
+    async def note(self, incident: RateLimited | GaveUp) -> None:
+        """Keep what happened where others see it, and ask a human where one is needed."""
+        self._breakers.note(incident)
 
 
 SHARED = MemoryBreakers()

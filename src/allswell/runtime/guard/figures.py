@@ -21,7 +21,8 @@ def usual_policy() -> GuardPolicy:
         attempt, breaker = limits().timeout(ScopeKind.LLM_CALL), settings.breaker()
         lease = max(breaker.probe_lease, attempt)
         retry = settings.policy_for("").retry
-        _in_force = GuardPolicy(attempt_timeout=attempt, retry=retry, breaker=replace(breaker, probe_lease=lease))
+        breaker = replace(breaker, probe_lease=lease)
+        _in_force = GuardPolicy(attempt_timeout=attempt, retry=retry, breaker=breaker, patient=settings.patient)
     return _in_force
 
 

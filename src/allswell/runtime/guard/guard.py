@@ -290,7 +290,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     retries: int | Mapping[str, int] | None = None,
     breaker: BreakerPolicy | bool | None = True,
     budget: RetryBudget | None = None,
-    patient: bool = False,
+    patient: bool | None = None,
     classifier: Classifier | None = None,
     on_incident: Hook | None = None,
     on: Place = "thread",
@@ -317,7 +317,7 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
         figures["breaker"] = None
     if budget is not None:
         figures["budget"] = budget
-    if patient:
+    if patient is not None:
         figures["patient"] = patient
     if policy is not None and figures:
         text = f"give a whole policy or single figures ({', '.join(figures)}), not both"

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.course import Report
+from allswell.domain.incident import GaveUp, RateLimited
 from allswell.domain.names import Millis
 from allswell.engine.sync import SyncWatch
 from allswell.engine.watch import Watch
@@ -70,6 +71,11 @@ class FromLoops:
         own = self._stored.own
         return await self._ask(self._stored.parked(service), lambda: own.parked(service))
 
+    async def note(self, incident: RateLimited | GaveUp) -> None:
+        """Keep what happened where others see it, and ask a human where one is needed."""
+        own = self._stored.own
+        await self._ask(self._stored.note(incident), lambda: own.note(incident))
+
 
 class FromThreads:
     """Stored breakers for code that blocks."""
@@ -118,6 +124,11 @@ class FromThreads:
         """How long the service is still parked."""
         own = self._stored.own
         return self._ask(self._stored.parked(service), lambda: own.parked(service))
+
+    def note(self, incident: RateLimited | GaveUp) -> None:
+        """Keep what happened where others see it, and ask a human where one is needed."""
+        own = self._stored.own
+        self._ask(self._stored.note(incident), lambda: own.note(incident))
 
 
 def _carried(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, home: int) -> Future[T] | None:

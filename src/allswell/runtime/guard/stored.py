@@ -30,11 +30,13 @@ from typing import Any, NamedTuple, TypeVar
 from allswell.domain import breaker, command
 from allswell.domain.breaker import CLEAN, BreakerPolicy, Outcome, Permit, Service
 from allswell.domain.course import NOTHING, Report
+from allswell.domain.event import Event
+from allswell.domain.incident import GaveUp, RateLimited
 from allswell.domain.names import Millis
 from allswell.domain.service import ServiceRow
 from allswell.domain.serving import Told
 from allswell.engine.watch import Watch
-from allswell.errors import Bug, Unavailable
+from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.runtime.guard.breakers import Admission, MemoryBreakers
 
 T = TypeVar("T")
@@ -246,6 +248,29 @@ class StoredBreakers:
             else:
                 return
         self.own.park(service, delay)
+
+    async def note(self, incident: RateLimited | GaveUp) -> None:
+        """Write a rate limit into the journal; ask a human about what only a human can mend."""
+        said: command.Notice | command.AskForHelp
+        if isinstance(incident, RateLimited):
+            about = {
+                "service": incident.service,
+                "count": incident.attempt,
+                "retry_after_ms": incident.retry_after,
+            }
+            said = command.Notice(self._new_command(), Event("rate_limited", data=about))
+        elif incident.error is not None:
+            why = (incident.error, incident.reason, incident.message)
+            said = command.AskForHelp(self._new_command(), incident.service, *why)
+        else:
+            return
+        if not self._away():
+            try:
+                await self._bounded(self._start(self._engine.do(said)))
+            except (Unavailable, Bug) as error:
+                self._gone(error)
+            except AllswellError as error:  # the call's own error is what matters
+                log.warning("the store does not take what happened to %s: %s", incident.service, error)
 
     async def parked(self, service: str) -> Millis:
         """How long the service is still parked."""

@@ -4,10 +4,11 @@ What a consumer has seen cannot be taken back: a second attempt would tell it th
 outcome still counts for the breaker: a stream that breaks off is a failure of its service, one that ends is a success,
 and one that its consumer leaves in the middle was answering when it was left.
 
-The attempt's limit bounds the waits for the next item, all of them together; a consumer's own time does not count. It
-is no scope around the `yield`: that would reach out to the consumer, and end code that is none of ours. A plain
-generator is run as plain functions are, item by item: in threads, which can be given up, or, with `on="here"`, where it
-is used, and then its limits are seen to between two items.
+The attempt's limit bounds the waits for the next item, all of them together; a consumer's own time does not count, nor
+does it use up the lease of a probe: that has done its work with the first item. The limit is no scope around the
+`yield`: that would reach out to the consumer, and end code that is none of ours. A plain generator is run as plain
+functions are, item by item: in threads, which can be given up, or, with `on="here"`, where it is used, and then its
+limits are seen to between two items.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ async def async_stream(
                 if item is _END:
                     return
                 trial.no_more()
+                permit = await trial.answering(permit)
                 try:
                     yield item
                 except BaseException:  # the consumer leaves, by whatever way; the service was answering
@@ -105,6 +107,7 @@ def sync_stream(
                 if item is _END:
                     return
                 trial.no_more()
+                permit = trial.answering(permit)
                 try:
                     yield item
                 except BaseException:

@@ -19,7 +19,8 @@ only once is sent once.
 
 **The SDK's own retries** would multiply with ours. They are turned off by `max_retries=0`; where somebody forgets it,
 answers that were given up say `x-should-retry: false`, which these SDKs obey, and a request that an SDK repeats all the
-same (it says so in `x-stainless-retry-count`) is sent once and not repeated here.
+same (it says so in `x-stainless-retry-count`) is sent once and not repeated here. It is told, and the first time warned
+of (`SdkRepeats`).
 
 `httpx` is not imported: `httpx` and its successor `httpx2` live side by side, and the transport that is handed in says
 which one it belongs to.
@@ -28,6 +29,7 @@ which one it belongs to.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,9 +39,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import msgspec
 
 from allswell.domain.breaker import Permit
+from allswell.domain.incident import SdkRepeats
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
-from allswell.runtime.guard.answers import AsyncRest, Rest, SyncRest, Theirs, joined
+from allswell.runtime.guard.answers import STILL_COMES, AsyncRest, Rest, SyncRest, Theirs, joined
 from allswell.runtime.guard.ledger import Tape, in_ledger
 from allswell.runtime.guard.nesting import ATTEMPT, HEADER, probing
 from allswell.runtime.guard.trial import AsyncTrial, SyncTrial
@@ -86,14 +89,18 @@ class _Requests:
         self.guard = guard
         self.inner = inner
         self.flavour = flavour
+        self._repeats = itertools.count(1)
 
     def _once(self, request: Theirs) -> bool:
         """Whether a request can or should be sent only once."""
+        repeated = str(request.headers.get("x-stainless-retry-count", "0")) != "0"
+        if repeated:
+            self.guard.tell(SdkRepeats(self.guard.service, next(self._repeats)))
         try:
             request.content  # noqa: B018 - it raises where the body is a stream, which can be read once
         except self.flavour.RequestNotRead:
             return True
-        return str(request.headers.get("x-stainless-retry-count", "0")) != "0"
+        return repeated
 
     def _is_whole(self, response: Theirs) -> bool:
         """Whether an answer is read to its end before anybody sees it."""
@@ -196,8 +203,16 @@ class AsyncGuarded(_Requests):
                     await response.stream.aclose()
                 raise
         left = None if limit is None else max(limit - (time() - began) * 1_000, 1)
-        tape = self._tape(request, response)
-        rest = Rest(first, chunks, response.stream, self.flavour, trial, permit, left, tape)
+        rest = Rest(
+            first,
+            chunks,
+            response.stream,
+            self.flavour,
+            trial,
+            await trial.answering(permit),
+            left,
+            self._tape(request, response),
+        )
         response.stream = joined(AsyncRest, self.flavour.AsyncByteStream)(rest)
         return response
 
@@ -245,8 +260,17 @@ class SyncGuarded(_Requests):
             trial.succeeded(permit)
             return response
         first, chunks = seen
-        tape, timed = self._tape(request, response), self._in_time(chunks, until, request)
-        rest = Rest(first, timed, response.stream, self.flavour, trial, permit, None, tape)
+        left = None if until is None else float(max(until - self.guard.clock.monotonic(), 0))
+        rest = Rest(
+            first,
+            chunks,
+            response.stream,
+            self.flavour,
+            trial,
+            trial.answering(permit),
+            left,
+            self._tape(request, response),
+        )
         response.stream = joined(SyncRest, self.flavour.SyncByteStream)(rest)
         return response
 
@@ -284,7 +308,7 @@ class SyncGuarded(_Requests):
         """What comes while the attempt's time lasts: who drips is in time with every byte, and late as a whole."""
         for chunk in chunks:
             if until is not None and self.guard.clock.monotonic() >= until:
-                raise self.flavour.ReadTimeout("The attempt's time is up, and the answer still comes.", request=request)
+                raise self.flavour.ReadTimeout(STILL_COMES, request=request)
             yield chunk
 
 

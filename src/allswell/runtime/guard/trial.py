@@ -11,6 +11,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from allswell.domain.breaker import BreakerPolicy, Effect, Outcome, Permit, Refusal, outcome_of
 from allswell.domain.classify import classified, failure_of
 from allswell.domain.course import NOTHING, Course, Report, Step, Stop, Wait, failed, refused
@@ -32,6 +34,7 @@ from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass, Failure, weather
 from allswell.errors import BreakerOpen, ServiceParked
 from allswell.runtime.guard.nesting import ATTEMPT, gave_up, inside_a_guard, is_probe_of, mark, unmark
+from allswell.timing.foreign import refuse_other_loops
 from allswell.timing.scope import Scope, current, remaining_ms
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ UNCOUNTED: Final = -1
 class Trial:
     """One call: how far it has come, and what is known about its time."""
 
-    __slots__ = ("_deadline", "_last", "_single", "_waits_for", "course", "guard")
+    __slots__ = ("_deadline", "_last", "_single", "_untold", "_waits_for", "course", "guard")
 
     def __init__(self, guard: Guard, *, single: bool = False) -> None:
         self.guard = guard
@@ -54,6 +57,8 @@ class Trial:
         self._last: BaseException | None = None
         self._single = single
         self._waits_for: str | None = None
+        self._untold: list[RateLimited | GaveUp] = []
+        """What the store has not been told yet."""
         whole = guard.policy.timeout
         self._deadline = None if whole is None else guard.clock.monotonic() + whole
 
@@ -145,7 +150,9 @@ class Trial:
         guard, service = self.guard, self.guard.service
         attempt = self.course.attempts + 1
         if failure.error is ErrorClass.RATE_LIMIT:
-            guard.tell(RateLimited(service, attempt, failure.retry_after))
+            limited = RateLimited(service, attempt, failure.retry_after)
+            self._untold.append(limited)
+            guard.tell(limited)
         self.course, step = failed(
             self.course, guard.policy, failure, report, remaining=self.remaining(), draw=guard.draw()
         )
@@ -157,7 +164,7 @@ class Trial:
         if step.action == "park" and step.delay is not None:
             guard.tell(Parked(service, step.delay))
             raise ServiceParked(service, guard.clock.wall() + step.delay, step.delay) from error
-        self._give_up(error, step)
+        self._give_up(error, step, failure)
         return None
 
     def _affordable(self, step: Step) -> Step:
@@ -172,14 +179,25 @@ class Trial:
             return Stop("fail", "the retry budget of the service is used up")
         return step
 
-    def _give_up(self, error: BaseException, step: Stop) -> None:
+    def _give_up(self, error: BaseException, step: Stop, failure: Failure | None = None) -> None:
         guard, count = self.guard, self.course.attempts
         self._last = None  # an error that is reachable from its own traceback waits for the garbage collector
         with suppress(Exception):  # an exception may refuse to be written on
             error.add_note(f"allswell: {guard.service} was given up after {count} attempts: {step.reason}")
         if inside_a_guard():
             mark(error, guard.service)
-        guard.tell(GaveUp(guard.service, count, step.action == "escalate", step.reason))
+        escalates = step.action == "escalate"
+        incident = GaveUp(guard.service, count, escalates, step.reason)
+        if failure is not None:
+            incident = replace(incident, error=failure.error, message=failure.message)
+        if escalates:
+            self._untold.append(incident)
+        guard.tell(incident)
+
+    def _taken(self) -> list[RateLimited | GaveUp]:
+        """What the store is to be told now."""
+        untold, self._untold = self._untold, []
+        return untold
 
     def no_more(self) -> None:
         """Output has reached the caller: whatever comes, the call is not repeated."""
@@ -219,10 +237,19 @@ def _time_is_up() -> bool:
     return scope is not None and scope.now() >= scope.deadline
 
 
+def _after_probe(permit: Permit, report: Report) -> Permit:
+    """The permit of a probe that has gone well, for what still comes of the same call."""
+    return replace(permit, generation=report.generation, probe=False)
+
+
 class AsyncTrial(Trial):
     """A call of async code."""
 
     __slots__ = ()
+
+    def __init__(self, guard: Guard, *, single: bool = False) -> None:
+        refuse_other_loops()
+        super().__init__(guard, single=single)
 
     async def admit(self) -> Permit:
         """Wait until the service may be called; raises if that cannot be waited for."""
@@ -258,7 +285,17 @@ class AsyncTrial(Trial):
         parks = weather(self.guard.policy.retry, failure)
         if parks is not None:
             await self.guard.awaited.park(self.guard.service, parks)
-        return self._next(error, failure, report)
+        try:
+            return self._next(error, failure, report)
+        finally:
+            for incident in self._taken():
+                await self.guard.awaited.note(incident)
+
+    async def answering(self, permit: Permit) -> Permit:
+        """Output reaches the caller, who takes as long as it takes: a probe has done its work; the rest is a call."""
+        if not permit.probe:
+            return permit
+        return _after_probe(permit, await self._report(permit, Outcome.HEALTHY))
 
     async def succeeded(self, permit: Permit) -> None:
         """Tell that an attempt went well."""
@@ -314,7 +351,17 @@ class SyncTrial(Trial):
         parks = weather(self.guard.policy.retry, failure)
         if parks is not None:
             self.guard.breakers.park(self.guard.service, parks)
-        return self._next(error, failure, report)
+        try:
+            return self._next(error, failure, report)
+        finally:
+            for incident in self._taken():
+                self.guard.breakers.note(incident)
+
+    def answering(self, permit: Permit) -> Permit:
+        """Output reaches the caller, who takes as long as it takes: a probe has done its work; the rest is a call."""
+        if not permit.probe:
+            return permit
+        return _after_probe(permit, self._report(permit, Outcome.HEALTHY))
 
     def succeeded(self, permit: Permit) -> None:
         """Tell that an attempt went well."""

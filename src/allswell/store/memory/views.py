@@ -113,6 +113,11 @@ class MemoryViews:
         runs = self.database.tables.runs.values()
         return sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)[:limit]
 
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        await self.give_way("view_run")
+        return self.database.tables.runs.get(run)
+
     async def view_agents(self) -> list[Agent]:
         """Agents that something is held against."""
         await self.give_way("view_agents")

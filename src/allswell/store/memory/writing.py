@@ -118,7 +118,7 @@ def _enter_leases(changes: Changes, draft: Draft) -> None:
         known = draft.attempts.get(key)
         if known is None:
             raise Bug(f"attempt {key} does not exist, so nothing can be late on it")
-        draft.attempts.put(key, replace(known, late=attempt.late))
+        draft.attempts.put(key, replace(known, late=attempt.late, afterwards=attempt.afterwards))
 
 
 def _enter_places(changes: Changes, draft: Draft) -> None:

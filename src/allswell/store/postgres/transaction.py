@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.set_back import TOLERATED
 from allswell.domain.task import Lane
@@ -252,6 +253,18 @@ class PostgresTransaction:
     async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
         """Open tasks of a run."""
         return [TaskId(task) for task in _column(self._ask("find_open", run, limit))]
+
+    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
+        """Runs as they are committed, or as written by this transaction."""
+        return {row[0]: Run(*row) for row in self._ask("read_runs", texts(ids)).fetchall()}
+
+    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
+        """In which runs these tasks are."""
+        return dict(self._ask("find_runs", texts(tasks)).fetchall())
+
+    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
+        """Tasks of a run that somebody holds, by id."""
+        return [TaskId(task) for task in _column(self._ask("find_held", run, after, limit))]
 
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""

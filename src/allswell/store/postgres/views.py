@@ -93,6 +93,11 @@ class PostgresViews:
         """Runs, the newest first."""
         return [Run(*row) for row in await self._rows("view_runs", limit)]
 
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        rows = await self._rows("read_runs", texts([run]))
+        return Run(*rows[0]) if rows else None
+
     async def view_agents(self) -> list[Agent]:
         """Agents that something is held against."""
         return [Agent(*row) for row in await self._rows("view_agents")]

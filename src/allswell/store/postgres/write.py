@@ -68,6 +68,7 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     checkin_at: Millis | None = None
     progress: float | None = None
     note: str = ""
+    own: Millis | None = None
 
 
 def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
@@ -235,7 +236,7 @@ def _new_leases(leases: Sequence[Lease], due: Mapping[str, Millis]) -> list[Stat
 
 _ALIKE_MOST = 4
 """So many statements for leases that are alike take less time than one for leases that are not."""
-_Grant = tuple[int, str, int, int, int | None, int | None, int, int, int, str, int, int | None]
+_Grant = tuple[int, str, int, int, int | None, int | None, int, int, int, str, int, int | None, int | None]
 
 
 def _grant(lease: Lease, due: Millis | None) -> _Grant:
@@ -252,6 +253,7 @@ def _grant(lease: Lease, due: Millis | None) -> _Grant:
         lease.grace,
         lease.command,
         lease.renewed_at,
+        lease.own,
         due,
     )
 
@@ -292,6 +294,7 @@ def _renewal(lease: Lease) -> _LeaseUpdate:
         lease.checkin_at,
         lease.progress,
         lease.note,
+        lease.own,
     )
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -99,6 +99,10 @@ class SqliteReader:
     async def view_runs(self, limit: int = 1_000) -> list[Run]:
         """Runs, the newest first."""
         return self._look(lambda reader: views.runs(reader, limit))
+
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return self._look(lambda reader: views.one_run(reader, run))
 
     async def view_agents(self) -> list[Agent]:
         """What is held against agents."""

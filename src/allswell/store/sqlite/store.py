@@ -85,6 +85,7 @@ class SqliteStore:
             announce_ahead=self._announce_ahead,
         )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
+        self._folder: place.HeldFolder | None = None
         self._reader: sqlite3.Connection | None = None
         self._passage = Turnstile(self.path, min(turn_timeout, _PASSAGE_MOST))
         """For the reader's thread: what it was told of may still be on its way to the disk."""
@@ -129,12 +130,16 @@ class SqliteStore:
             await self._call(reading, self._close_reader, "closing the store")
             await self._call(writing, self._writer.close, "closing the store")
         finally:
+            if self._folder is not None:
+                self._folder.let_go()
             writing.close()
             reading.close()
 
     def _open_writer(self) -> None:
-        place.prepare(self.path)
+        self._folder = place.prepare(self.path)
+        self._folder.close_files()
         self._writer.open()
+        self._folder.check()
 
     def _open_reader(self) -> None:
         self._passage.open()
@@ -312,6 +317,10 @@ class SqliteStore:
     async def view_runs(self, limit: int = 1_000) -> list[Run]:
         """Runs, the newest first."""
         return await self._view(lambda reader: views.runs(reader, limit))
+
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return await self._view(lambda reader: views.one_run(reader, run))
 
     async def view_agents(self) -> list[Agent]:
         """What is held against agents."""

@@ -221,7 +221,7 @@ class SqliteTransaction:
             found = self._by_id("read_first_attempt", [late.task]) if late.token == 1 else []
             if not found:
                 raise Bug(f"attempt {late.token} of {late.task} does not exist, so nothing can be late on it")
-            kept = replace(rows.first_attempt(found[0]), late=late.late)
+            kept = replace(rows.first_attempt(found[0]), late=late.late, afterwards=late.afterwards)
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
     def _add(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
@@ -315,6 +315,18 @@ class SqliteTransaction:
     async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
         """Open tasks of a run."""
         return [TaskId(task) for task in self._column(SQL["find_open"], run, limit)]
+
+    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
+        """Runs as they are in this transaction."""
+        return {row[0]: Run(*row) for row in self._by_id("read_run", ids)}
+
+    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
+        """In which runs these tasks are."""
+        return dict(self._by_id("find_runs", tasks))
+
+    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
+        """Tasks of a run that somebody holds, by id."""
+        return [TaskId(task) for task in self._column(SQL["find_held"], run, after, limit)]
 
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""

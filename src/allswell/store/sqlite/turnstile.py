@@ -108,7 +108,7 @@ class Turnstile:
 
 def _open(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Unavailable(
             f"cannot open the lock file {path}: {error.strerror}",

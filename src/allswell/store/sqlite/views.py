@@ -122,6 +122,12 @@ def runs(connection: sqlite3.Connection, limit: int) -> list[Run]:
     return [Run(*row) for row in connection.execute(SQL["view_runs"], (limit,)).fetchall()]
 
 
+def one_run(connection: sqlite3.Connection, run: RunId) -> Run | None:
+    """One run."""
+    found = connection.execute(SQL["read_run"], (rows.text([run]),)).fetchall()
+    return Run(*found[0]) if found else None
+
+
 def agents(connection: sqlite3.Connection) -> list[Agent]:
     """What is held against agents."""
     return [rows.agent(row) for row in connection.execute(SQL["view_agents"]).fetchall()]

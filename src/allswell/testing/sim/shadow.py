@@ -14,7 +14,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Claim, Command, RecordStep
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId
-from allswell.domain.task import OPEN, Task
+from allswell.domain.task import OPEN
 from allswell.store.memory.tables import Tables
 from allswell.store.port import Changes
 
@@ -110,12 +110,3 @@ def changes_at(lease: Lease) -> int:
     asked = asked_moment(lease, lease.judged + 1)
     over = over_at(lease)
     return over if asked >= lease.deadline else min(over, asked + lease.ask_wait)
-
-
-def limit_of(task: Task, granted_at: int) -> int:
-    """The hard limit of an attempt that begins now."""
-    longest = task.record.timeout_override or task.spec.policy.timeout
-    limit = granted_at + longest
-    if task.spec.limit_at is None:
-        return limit
-    return min(limit, task.spec.limit_at) if task.spec.origin is None else task.spec.limit_at

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from allswell.domain.spending import label
+from allswell.timing.foreign import refuse_other_loops
 from allswell.timing.scope import misuse
 from allswell.timing.scope.expiry import SHORTEST_PAUSE, end_of, expire
 from allswell.timing.scope.scope import Scope
@@ -43,6 +44,7 @@ async def run(scope: Scope, function: Callable[P, Awaitable[T]], /, *args: P.arg
     """Await a call inside a scope in a task of its own; back at the latest when the scope's grace is over."""
     if scope.began is not None:
         raise misuse.entered_twice(scope)
+    refuse_other_loops()
 
     async def body() -> T:
         task.remove_done_callback(ended)  # it is for a task that is cancelled before it begins

@@ -31,6 +31,7 @@ from allswell.domain.deadline import DEFAULT, positive
 from allswell.domain.duration import LONGEST
 from allswell.domain.spending import Book, Report, Spending, book, label, span
 from allswell.errors import Refused
+from allswell.timing.foreign import refuse_other_loops, refuse_trio
 from allswell.timing.scope import misuse
 from allswell.timing.scope.deadlines import Deadlines, of_loop
 from allswell.timing.scope.effect import in_effect, late_from
@@ -141,14 +142,20 @@ class Scope:
     # --- entering -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if not self._opened(_running_loop()):
+        loop = _running_loop()
+        if loop is None:
+            refuse_other_loops()
+        if not self._opened(loop):
             # A body that swallows this, too, and tries again must not keep the loop busy.
             await asyncio.sleep(SHORTEST_PAUSE)
             raise asyncio.CancelledError(f"{self!r} was entered after the end of {self.outer!r}")
         return self
 
     def __enter__(self) -> Self:
-        return self.enter(_running_loop())
+        loop = _running_loop()
+        if loop is None:
+            refuse_trio()
+        return self.enter(loop)
 
     def enter(self, loop: asyncio.AbstractEventLoop | None) -> Self:
         """Enter it as sync code does; without a loop no task is bound to it, even where one is running."""
@@ -156,7 +163,7 @@ class Scope:
             raise (late_from(self.outer) or self).timed_out()
         return self
 
-    def _opened(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+    def _opened(self, loop: asyncio.AbstractEventLoop | None) -> bool:  # noqa: PLR0912 - one look at all of it
         """Find out what is outside and how much time there is, and open; False if there is none."""
         if self.began is not None:
             raise misuse.entered_twice(self)
@@ -166,7 +173,9 @@ class Scope:
             deadlines = self.deadlines = of_loop[loop]
             self._expiries_on_entry = deadlines.expiries
             task = self.task = _current_task(loop)
-            if task is not None:
+            if task is None:
+                refuse_trio()  # it can be a guest of asyncio's loop
+            else:
                 self._cancels_on_entry = task.cancelling()
         limit = inf
         if outer is None:
