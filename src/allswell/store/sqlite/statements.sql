@@ -286,7 +286,7 @@ UPDATE task SET spec = ? WHERE id = ?;
 
 -- name: move_lease
 -- A lease as the clock is now: everything in it that is a moment.
-UPDATE lease SET granted_at = ?, deadline = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?
+UPDATE lease SET granted_at = ?, deadline = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?, own = ?
 WHERE task = ? AND token = ?;
 
 -- name: insert_ready
