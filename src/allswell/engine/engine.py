@@ -34,7 +34,6 @@ from allswell.engine.batcher import Batcher, Wait, Work, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
-from allswell.engine.habit import Habit
 from allswell.engine.lanes import MAKING, lanes_of
 from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
@@ -98,7 +97,6 @@ class Engine:
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._habit = Habit()
         self._decisions = Batcher[Command | Claim](
             self._perform,
             name="decisions",
@@ -172,20 +170,7 @@ class Engine:
         return await self._decisions.ask(command)
 
     async def record(self, step: RecordStep) -> None:
-        """Have a step of a flow recorded; it is durable when this returns.
-
-        A step that comes alone takes the short way, without the batcher, which would only be woken to wake us again.
-        Whatever goes wrong there is left to the batcher: it knows what to do, and recognises a step that was recorded.
-        """
-        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
-        if short and lease and lane is not None and self._records.idle and not self.sweeper.jumped:
-            try:
-                recorded = await short.record(lease, records.decision(step, lane))
-            except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
-                recorded = False
-            if recorded:
-                self._tell_steps(_ONE_STEP)
-                return
+        """Have a step of a flow recorded; it is durable when this returns."""
         await self._records.ask(step)
 
     def record_here(self, step: RecordStep) -> bool:
@@ -289,7 +274,7 @@ class Engine:
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
+            return batch.perform(tx, commands, lanes, self.draw, careful=careful)
 
         return await self._commit(work, wait)
 

@@ -42,7 +42,6 @@ from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
 from allswell.store.own_clock import Due, Moved
-from allswell.store.pick import Guess, unknown
 from allswell.store.running import RunHints, RunViews
 from allswell.store.words import Words
 
@@ -178,11 +177,10 @@ class Transaction(Telling, RunHints, Protocol):
         """The store's clock, read now; never less than it was before, unless all was settled. `SetBack` before that."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it. It may send a
-        pick that is `likely` to follow along with its look at the lanes.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
         """
         ...
 

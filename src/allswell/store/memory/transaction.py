@@ -26,7 +26,6 @@ from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
 from allswell.store.own_clock import Due, Reading
-from allswell.store.pick import Guess, unknown
 from allswell.store.port import Changes, Conflict, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
@@ -135,11 +134,8 @@ class MemoryTransaction:
             held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
             return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
-    def take(
-        self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown
-    ) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
+    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
         """Lock, read the clock, and read what was locked."""
-        del likely  # nothing is gained by it here
         return take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:

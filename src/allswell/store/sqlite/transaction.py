@@ -24,7 +24,6 @@ from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
 from allswell.store.now import StoreClock
 from allswell.store.own_clock import DISTANCE, SETTLING, Due, Reading, settling_of
-from allswell.store.pick import Guess, unknown
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows, settling
 from allswell.store.sqlite.cache import RowCache
@@ -88,9 +87,8 @@ class SqliteTransaction:
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
-        del likely
         now = await self.now()
         if len(locks) == 1 and locks[0].fresh:
             return now, Rows()  # that one is there already shows when it is written

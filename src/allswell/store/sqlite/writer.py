@@ -100,10 +100,8 @@ class Writer:
         turn_timeout: int,
         busy_timeout: int,
         announce: Callable[[Call], None],
-        announce_ahead: Callable[[Call], Call],
     ) -> None:
         self._announce = announce
-        self._announce_ahead = announce_ahead
         self._database = database
         self._clock = clock
         self._busy_timeout = busy_timeout
@@ -191,8 +189,6 @@ class Writer:
             result = drive(_await(work, transaction))
             transaction.check()
             unit.go_on(_COMMITTING)
-            # Whoever wants to claim waits for our turn's end, and can wake up while the disk works.
-            call = self._announce_ahead(transaction.call)
             connection.execute("COMMIT")
         except BaseException:
             # A failed COMMIT leaves the transaction open or has rolled it back; either way nothing of it stays.
@@ -200,7 +196,7 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return result, call
+        return result, transaction.call
 
 
 async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:
