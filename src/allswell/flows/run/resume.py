@@ -24,6 +24,7 @@ from allswell.domain.command import EndRun, Release
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.question import ESCALATION_OPTIONS
+from allswell.domain.run import Run
 from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
@@ -124,11 +125,16 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
             await open_run(watch, base, flow, run)
         await submit(watch, _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried)))
         return base, run
-    if standing.open and same and not standing.stuck:
+    if standing.open and same and not standing.stuck and not await _is_used_up(watch, standing.row):
         return base, run  # all its tasks are there: they came together
     if standing.open:
         await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
     return await _another(watch, base, flow, source, policy, standing)
+
+
+async def _is_used_up(watch: Watch, row: Run) -> bool:
+    """Whether a run has no time left, and nobody has ended it yet."""
+    return row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
 
 
 async def _another(
