@@ -139,7 +139,7 @@ def test_a_neighbour_s_files_keep_nobody_alive_and_one_s_own_do_again_when_it_is
             assert (slept.end, writing.done()) == (End.IDLE, False)
             assert f"attempt {writer.lease.task}.1 works in the same folder" in slept.reason
             assert slept.receipt is not None
-            assert slept.receipt.last_evidence is None
+            assert Sign.WORK not in {seen.sign for seen in slept.receipt.evidence}
             (here.folder / "stop").touch()
             await writing
             here.seen.clear()

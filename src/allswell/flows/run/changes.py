@@ -22,7 +22,7 @@ from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.errors import AllswellError
 from allswell.flows.run.base import moment
 from allswell.flows.run.job import Job
-from allswell.runtime.baseline import Baseline, changes_since, read_baseline, take_baseline
+from allswell.runtime.baseline import Baseline, changes_since, forget_baseline, read_baseline, take_baseline
 from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.receipts import Home
 from allswell.runtime.snapshot.reading import open_file
@@ -49,15 +49,21 @@ class Noting:
 
     async def note(
         self, aside: Callable[[Callable[[], Any]], Awaitable[Any]], job: Job, task: TaskId, attempt: int
-    ) -> None:
-        """Note it for one attempt, in a thread; nothing that goes wrong with it stops the attempt."""
+    ) -> bool:
+        """Note it for one attempt, in a thread; nothing that goes wrong with it stops the attempt. Whether it was."""
         began = self._clock.monotonic()
         if self._spent > _FREE + (began - self._began) // _SHARE:
-            return
+            return False
         with contextlib.suppress(AllswellError, OSError):
             place = Home(job.home).baselines
             await aside(lambda: take_baseline(place, job.folder, task, attempt, clock=self._clock))
         self._spent += self._clock.monotonic() - began
+        return True
+
+    @staticmethod
+    def forget(job: Job, task: TaskId, attempt: int) -> None:
+        """The attempt has ended well: nobody will put back what it changed."""
+        forget_baseline(Home(job.home).baselines, task, attempt)
 
 
 def changes_of(then: Baseline, at: AtWork, *, folder: str, outputs: Iterable[str]) -> StepChanges | None:

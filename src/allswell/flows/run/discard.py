@@ -42,7 +42,8 @@ def discard(home: Path, folder: Path, cuts: Sequence[CutOff]) -> list[Discarded]
     discarded = {cut.step for cut in cuts}
     found = []
     for cut, changes, then in known:
-        kept = take(folder, cut.task, cut.attempt, reason="discarded, to be tried again", limits=_LIMITS)
+        why = "discarded, to be tried again"
+        kept = take(folder, cut.task, cut.attempt, reason=why, limits=_LIMITS, home=home)
         missing = {left.path for left in kept.left_out}
         lost = [left.path for left, _ in cut.own if left.path in missing and left.how != "D"]
         if lost:

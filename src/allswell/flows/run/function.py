@@ -20,6 +20,7 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.step_receipt import StepStatus
 from allswell.engine.handle import Lease
 from allswell.errors import Refused
+from allswell.flows.run.changes import Noting
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
@@ -59,6 +60,7 @@ class FunctionWork:
         self._work = work
         self._site = site
         self._lease = lease
+        self._noted = False
         self._number = job.tried + lease.attempt
         self._ledger = Ledger()
         self._capturing = capturing
@@ -71,6 +73,8 @@ class FunctionWork:
     async def run(self) -> Came:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
         came = await self._called()
+        if self._noted and came.status is StepStatus.DONE and self._job.audit is None:
+            Noting.forget(self._job, self._lease.task, self._lease.attempt)
         lines = self._ledger.lines()
         if not lines:
             return came
@@ -85,7 +89,7 @@ class FunctionWork:
             return failed(error.message)
         noting = self._site.noting
         if noting is not None:
-            await noting.note(self._site.aside, self._job, self._lease.task, self._lease.attempt)
+            self._noted = await noting.note(self._site.aside, self._job, self._lease.task, self._lease.attempt)
         self._remaining = self._lease.until_limit
         if self._remaining <= 0:
             return await self._timed_out(self._cut, "its time was up before it began")

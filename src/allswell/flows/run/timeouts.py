@@ -143,10 +143,16 @@ class Capturing:
 
     def snapshot(self, reason: str) -> Snapshot | None:
         """The work in the flow's folder on a recovery ref; None where it cannot be kept."""
-        task, attempt, clock = self._task, self._attempt, self._clock
         try:
             return take(
-                self.job.folder, task, attempt, reason=reason, limits=_KEEPING, clock=clock, since=self._began_at
+                self.job.folder,
+                self._task,
+                self._attempt,
+                reason=reason,
+                limits=_KEEPING,
+                clock=self._clock,
+                since=self._began_at,
+                home=self.job.home,
             )
         except (AllswellError, OSError):
             return None

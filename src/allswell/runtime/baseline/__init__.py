@@ -15,7 +15,7 @@ nothing is guessed: `whole` is false, and a comparison says that it goes by HEAD
 
 from allswell.runtime.baseline.compare import Before, Comparison, before, changes_since
 from allswell.runtime.baseline.difference import Difference, difference
-from allswell.runtime.baseline.record import Baseline, Noted, attempts_noted, read_baseline
+from allswell.runtime.baseline.record import Baseline, Noted, attempts_noted, forget_baseline, read_baseline
 from allswell.runtime.baseline.take import BOUNDS, take_baseline
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "before",
     "changes_since",
     "difference",
+    "forget_baseline",
     "read_baseline",
     "take_baseline",
 ]

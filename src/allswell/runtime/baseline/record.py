@@ -98,6 +98,12 @@ def write_baseline(place: Path, made: Baseline, *, end: bool) -> None:
     _put(place / _name(made.task, made.attempt, end=end), msgspec.json.encode(made))
 
 
+def forget_baseline(place: Path, task: str, attempt: int) -> None:
+    """Let go of what was noted for an attempt that nobody will ask about; its bytes may be others' too, and stay."""
+    with contextlib.suppress(OSError), own_folder(place) as inside:
+        os.unlink(_name(task, attempt, end=False), dir_fd=inside)
+
+
 def keep_content(place: Path, data: bytes) -> str:
     """Keep bytes under their digest, which is returned; `OSError` if that cannot be."""
     digest = hashlib.sha256(data).hexdigest()
