@@ -73,7 +73,7 @@ def _flag() -> str:
         return ""
     import shlex
 
-    from allswell.settings.values import hide
+    from allswell.domain.store_url import hide
 
     if hide(url) != url:
         return f'--store "${VARIABLE}"' if url == around else f"--store {shlex.quote(hide(url))}"

@@ -153,7 +153,7 @@ class Frame:
     @property
     def identity(self) -> str:
         """The store's URL as attempts note it: resolved, and without a password."""
-        from allswell.settings.values import hide
+        from allswell.domain.store_url import hide
 
         database = self.database
         return hide(self.url if database is None else f"sqlite:///{database}")

@@ -26,6 +26,7 @@ import msgspec
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
+from allswell.domain.store_url import hide
 from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
@@ -48,7 +49,6 @@ from allswell.runtime.attempt.variables import about
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
-from allswell.settings.values import hide
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
