@@ -160,7 +160,7 @@ def test_where_nothing_was_ever_run_there_is_nothing_to_settle(tmp_path: Path) -
     "lie",
     [
         {"folder": "/other"},
-        {"folder": "/work/../other"},
+        {"folder": "/project/../other"},
         {"agent": AgentId("somebody")},
         {"name": "another"},
         {"token": Token(2)},
@@ -170,8 +170,8 @@ def test_where_nothing_was_ever_run_there_is_nothing_to_settle(tmp_path: Path) -
 )
 def test_a_note_is_believed_only_as_far_as_the_store_agrees(tmp_path: Path, lie: dict[str, object]) -> None:
     home = Home(tmp_path)
-    known = Known("job", {Token(1): AgentId("ada"), Token(9): AgentId("ada")}, "/work")
-    true = flight(folder="/work", record=new_record("0" * 32))
+    known = Known("job", {Token(1): AgentId("ada"), Token(9): AgentId("ada")}, "/project")
+    true = flight(folder="/project", record=new_record("0" * 32))
     assert disagreement("t_a.1.json", true, known, home, ()) is None
     assert disagreement("t_a.1.json", true, None, home, ()) is not None
     assert disagreement("t_a.1.json", msgspec.structs.replace(true, **lie), known, home, ()) is not None
