@@ -12,7 +12,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -140,12 +140,16 @@ def paragraphs(text: str | None) -> list[str]:
 def refusals() -> Iterator[tuple[str, str, str]]:
     """Every `Refused(code, message, where=…)` in the source."""
     for path in sorted(SOURCE.rglob("*.py")):
-        for scope in ast.walk(ast.parse(path.read_text())):
+        source = path.read_text()
+        if not any(name in source for name in REFUSING):
+            continue
+        for scope in ast.walk(ast.parse(source)):
             if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
-                known = texts(scope)
-                for call in ast.walk(scope):
-                    if isinstance(call, ast.Call) and ast.unparse(call.func) in REFUSING:
-                        yield from refusal(call, known)
+                inside = list(ast.walk(scope))
+                calls = [one for one in inside if isinstance(one, ast.Call) and ast.unparse(one.func) in REFUSING]
+                known = texts(inside) if calls else {}
+                for call in calls:
+                    yield from refusal(call, known)
 
 
 REFUSING = ("Refused", "allswell.Refused", "super().__init__")  # the last: a kind of refusal with a class of its own
@@ -161,11 +165,11 @@ def refusal(call: ast.Call, known: Mapping[str, ast.expr]) -> Iterator[tuple[str
         yield str(code.value), template(message, known), "".join(f"`{one}`" for one in where)
 
 
-def texts(scope: ast.AST) -> dict[str, ast.expr]:
+def texts(inside: Iterable[ast.AST]) -> dict[str, ast.expr]:
     """What the names in a function were last set to, for messages that are built before they are raised."""
     return {
         node.targets[0].id: node.value
-        for node in ast.walk(scope)
+        for node in inside
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
 
@@ -194,6 +198,7 @@ TABLES = {
     "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
     "fleet": "`[fleet]`: how a supervisor holds its tasks",
+    "quota": "`[quota]`: what one attempt may put into the store",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
 

@@ -6,9 +6,29 @@ from collections.abc import Iterator
 
 import pytest
 
+from allswell.settings import SETTINGS
 from allswell.testing.postgres import Cluster
 
 _ROW = re.compile(r"[OFMWC][0-9]+")
+_OF_AN_ATTEMPT = {
+    f"ALLSWELL_{name}"
+    for name in [
+        "AGENT",
+        "ATTEMPT",
+        "AUDIT",
+        "DEADLINE",
+        "DEBUG",
+        "MARKER",
+        "ORDERS",
+        "PROMPT",
+        "SOCKET",
+        "STEP",
+        "STORE",
+        "TASK",
+        "TOKEN",
+        "WORK",
+    ]
+}
 _LONGEST = ("test_every_promise_holds", "test_every_command_at_a_terminal")
 
 
@@ -30,6 +50,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two on each core: tests wait for disks, servers and processes for longer than they compute."""
     return 2 * (os.cpu_count() or 1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test sees its caller's home, folder, git settings, our own settings, or a store in a folder above its own.
+
+    Whoever looks upward for a store stops at a sticky folder, as /tmp is; so the tests' temporary folder is one too,
+    wherever TMPDIR lies. Variables that say how long the proofs run (ALLSWELL_KILLS, …) are the tests' own and stay.
+    """
+    base = tmp_path_factory.getbasetemp()
+    base.chmod(0o1700)
+    home, here = base / "home", base / "here"
+    home.mkdir()
+    here.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        ours = {setting.env() for setting in SETTINGS.values()} | _OF_AN_ATTEMPT
+        for name in list(os.environ):
+            if name.startswith(("GIT_", "XDG_")) or name in ours:
+                patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.chdir(here)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def _refused(code: str, message: str, where: str | None) -> Refused:
 class LeaseLost(AllswellError):
     """A write carried a token that is not the current one; the work belongs to someone else, or to nobody.
 
-    It is not a failure of the task: what was brought is kept as a late result where it had content.
+    It is not a failure of the task: what was said is kept with the attempt that has ended.
     """
 
     def __init__(self, task: str, token: int, reason: str) -> None:
@@ -49,6 +49,13 @@ class LeaseLost(AllswellError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LeaseLost, (self.task, self.token, self.reason))
+
+
+class TimeUp(LeaseLost):
+    """As far as the lease itself tells, its time is up; its run, if it has one, may have given it more since."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TimeUp, (self.task, self.token, self.reason))
 
 
 class Unavailable(AllswellError):

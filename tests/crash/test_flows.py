@@ -9,6 +9,7 @@ import pytest
 
 import allswell
 from allswell.store.port import TaskFilter
+from tests import patience
 
 JOB = Path(__file__).with_name("job.py")
 RESULT = "result 309"
@@ -28,7 +29,7 @@ CUTS = (
 def life(kind: str, url: str, run: str, cut: str = "") -> tuple[int, list[str]]:
     """One life of the program: how it ended, and what it said."""
     command = [sys.executable, str(JOB), kind, url, run, *cut.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience.SECONDS, check=False)
     assert done.returncode in (0, -9), done.stderr
     return done.returncode, done.stdout.splitlines()
 

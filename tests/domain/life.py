@@ -16,17 +16,18 @@ from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.event import Event
 from allswell.domain.hold import CheckedIn, check_in
 from allswell.domain.lease import Lease, due_at
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.run import Spread
+from allswell.domain.run import Run, Spread
 from allswell.domain.submit import accept
 from allswell.domain.task import Attempt, Record, State
 
 START = Millis(1_700_000_000_000)
 SECOND = 1_000
 MINUTE = 60_000
+RUN = RunId("r_life")
 
 
 def at(minutes: float) -> Millis:
@@ -39,16 +40,20 @@ def new(id_: str = "t_a", **fields: Any) -> NewTask:
     return NewTask(**{"id": TaskId(id_), "name": id_[2:].upper(), **fields})
 
 
-def opened(*, policy: Policy = DEFAULT, limit_at: Millis | None = None, now: Millis = START, **fields: Any) -> Case:
+def opened(*, policy: Policy = DEFAULT, now: Millis = START, **fields: Any) -> Case:
     """A task that was just accepted and needs nothing."""
     made = new(policy=policy, **fields)
-    return accept(made, 1, limit_at, {}, {made.id: 0}, now).case
+    return accept(made, 1, None, {}, {made.id: 0}, now).case
 
 
 class Life:
     """A task with everything that was decided about it so far."""
 
-    def __init__(self, case: Case | None = None, **fields: Any) -> None:
+    def __init__(self, case: Case | None = None, *, limit_at: Millis | None = None, **fields: Any) -> None:
+        """`limit_at` is the deadline of its run; without one it is in none."""
+        self.run = None if limit_at is None else Run(RUN, "run", START, limit_at)
+        if self.run is not None:
+            fields["run"] = RUN
         self.case = opened(**fields) if case is None else case
         self.agents: dict[AgentId, Agent] = {}
         self.events: list[Event] = []
@@ -63,7 +68,7 @@ class Life:
 
     def claim(self, agent: str, now: Millis, *, length: int | None = None, command: str = "claim") -> Lease:
         claim = Claim(CommandId(command), AgentId(agent), None, 1, length)
-        out = held_to_table(self.case, grant(self.case, claim, now))
+        out = held_to_table(self.case, grant(self.case, claim, now, self.run))
         self._enter(out, None)
         assert isinstance(out.answer, Lease)
         return out.answer
@@ -111,7 +116,7 @@ class Life:
         """Answer the only open question."""
         question = self.question
         before = self.case
-        out, closed = answer(before, question, Answer(CommandId(id_), question.id, option, **how), now)
+        out, closed = answer(before, question, Answer(CommandId(id_), question.id, option, **how), now, self.run)
         held_to_table(before, out)
         self.questions[closed.id] = closed
         self._enter(out, None)
@@ -128,7 +133,7 @@ class Life:
     def _decide(self, command: Any, now: Millis, agent: AgentId | None, draw: float = 0.0) -> Outcome:
         past = self.attempts.get(getattr(command, "token", 0))
         known = None if agent is None else self.agents.get(agent)
-        out = decide(replace(self.case, agent=known, past=past), command, now, draw)
+        out = decide(replace(self.case, agent=known, past=past), command, now, draw, self.run)
         self._enter(out, agent)
         return out
 
@@ -145,8 +150,14 @@ class Life:
             self.attempts[out.late.token] = out.late
         self.questions.update({question.id: question for question in out.questions})
         self.spread = out.spread or self.spread
+        self.run = out.run or self.run
 
     # --- what can be seen -------------------------------------------------------------------------------------------
+
+    @property
+    def limit(self) -> Millis | None:
+        """That of its run, if there is one now."""
+        return None if self.run is None else self.run.limit
 
     def stands(self) -> State:
         return state(self.case)

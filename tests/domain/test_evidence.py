@@ -2,7 +2,18 @@
 
 import pytest
 
-from allswell.domain.evidence import Evidence, Look, Novelty, Process, Sign, Standing, at_work, busy
+from allswell.domain.evidence import (
+    Evidence,
+    Look,
+    Novelty,
+    Process,
+    Sign,
+    Standing,
+    at_work,
+    busy,
+    in_one_folder,
+    last_words,
+)
 
 SECOND = 1_000
 ME, CHILD = (10, 1), (11, 2)
@@ -105,3 +116,30 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(10_000):
         novelty.is_new(bytes([97 + number % 26, 97 + number // 26 % 26, 97 + number // 676 % 26, 97 + number // 17576]))
     assert len(novelty._seen) <= 4_096
+
+
+@pytest.mark.parametrize(
+    "one, other, shared",
+    [
+        ("/w", "/w", True),
+        ("/w", "/w/src", True),
+        ("/w/src", "/w", True),
+        ("/", "/w", True),
+        ("/w/a", "/w/b", False),
+        ("/w", "/wide", False),
+        ("/w", "/w/.allswell/worktrees/t_1", False),
+        ("/w/.allswell/worktrees/t_1", "/w/.allswell/worktrees/t_2", False),
+        ("/w/.allswell/worktrees/t_1", "/w/.allswell/worktrees/t_1/src", True),
+    ],
+)
+def test_who_works_in_or_below_the_same_folder_shares_it_but_for_worktrees(
+    one: str, other: str, *, shared: bool
+) -> None:
+    assert in_one_folder(one, other) is shared
+    assert in_one_folder(other, one) is shared
+
+
+def test_last_words_are_lines_that_a_person_can_read() -> None:
+    assert last_words(b"one\r\n\x1b[31mtwo\x1b[0m\n\r| wait\r| wait\x07\n\n") == "one\ntwo\n| wait"
+    assert len(last_words(b"x" * 4_000)) == 500
+    assert last_words(b"") == ""

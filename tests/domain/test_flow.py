@@ -14,6 +14,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.run import Run
 from allswell.domain.submit import PAYLOAD_MAX, accept
 from allswell.domain.task import State
 from allswell.errors import LeaseLost, Refused
@@ -22,6 +23,7 @@ NOW = Millis(1_700_000_000_000)
 FLOW, RUN, ADA, BOB = TaskId("t_flow"), RunId("r_1"), AgentId("ada"), AgentId("bob")
 NEW = NewTask(FLOW, "build", RUN, "flow", policy=Policy(timeout=600_000), flow=True)
 HOLD = 60_000
+THE_RUN = Run(RUN, "build", NOW, None)
 
 
 def wants(agent: AgentId = BOB, dead: int | None = None, name: str = "build") -> TakeUp:
@@ -72,7 +74,7 @@ def test_while_somebody_holds_it_nobody_else_does() -> None:
 @pytest.mark.parametrize("token, gone", [(1, True), (2, False), (None, False)])
 def test_a_holder_is_given_up_for_dead_by_its_own_token_only(token: int | None, gone: bool) -> None:
     case, _ = held()
-    out = give_up_the_dead(case, wants(dead=token), Millis(NOW + 9))
+    out = give_up_the_dead(case, wants(dead=token), Millis(NOW + 9), THE_RUN)
     assert (out is not None) == gone
     if out is not None:
         assert [attempt.outcome for attempt in out.attempts] == ["agent_died"]
@@ -81,7 +83,7 @@ def test_a_holder_is_given_up_for_dead_by_its_own_token_only(token: int | None, 
 
 def test_running_it_again_withdraws_the_question_and_goes_on_with_the_next_token() -> None:
     case, lease = held()
-    left = decide(case, Tick(FLOW), Millis(NOW + HOLD), 0.0)
+    left = decide(case, Tick(FLOW), Millis(NOW + HOLD), 0.0, THE_RUN)
     (question,) = left.questions
     out, closed = take_up(left.case, question, wants(), Millis(NOW + HOLD + 1))
     assert closed is not None
@@ -93,7 +95,7 @@ def test_running_it_again_withdraws_the_question_and_goes_on_with_the_next_token
 
 def test_a_flow_that_is_over_or_another_is_refused() -> None:
     case, lease = held()
-    done = decide(case, Complete(CommandId("d"), FLOW, lease.token, ADA), NOW, 0.0).case
+    done = decide(case, Complete(CommandId("d"), FLOW, lease.token, ADA), NOW, 0.0, THE_RUN).case
     assert take_up(done, None, wants(), NOW)[0].case.lease is None
     skipped = replace(done, task=replace(done.task, state="skipped"))
     for wrong, command, said in (
@@ -128,7 +130,7 @@ def test_a_flow_that_is_over_or_another_is_refused() -> None:
 def test_a_flow_that_nobody_runs_asks_a_human_and_is_never_in_the_pool(ends: object, why: str) -> None:
     case, lease = held()
     command, now = ends(lease)  # type: ignore[operator]
-    out = decide(case, command, Millis(now), 0.0)
+    out = decide(case, command, Millis(now), 0.0, THE_RUN)
     assert state(out.case) is State.WAITING
     assert out.case.ready is None
     (question,) = out.questions
@@ -139,7 +141,7 @@ def test_a_flow_that_nobody_runs_asks_a_human_and_is_never_in_the_pool(ends: obj
 def test_at_its_limit_it_is_left_too() -> None:
     case, lease = held()
     renewed = replace(case, lease=replace(lease, renewed_at=Millis(NOW + 590_000)))
-    out = decide(renewed, Tick(FLOW), Millis(NOW + 600_000), 0.0)
+    out = decide(renewed, Tick(FLOW), Millis(NOW + 600_000), 0.0, THE_RUN)
     assert "it reached its limit" in out.questions[0].text
     assert [event.kind for event in out.events].count("question_asked") == 1
 
@@ -148,13 +150,13 @@ def test_a_flow_cannot_wait_without_its_process() -> None:
     case, lease = held()
     said = Ask(CommandId("x"), FLOW, lease.token, ADA, "Which one?")
     with pytest.raises(Refused, match="a flow cannot wait for an answer without its process"):
-        decide(case, said, NOW, 0.0)
-    assert decide(case, replace(said, hold=True), NOW, 0.0).case.lease is not None
+        decide(case, said, NOW, 0.0, THE_RUN)
+    assert decide(case, replace(said, hold=True), NOW, 0.0, THE_RUN).case.lease is not None
 
 
 def test_a_plain_claim_finds_nothing_of_a_flow_that_was_left() -> None:
     case, lease = held()
-    out = decide(case, Release(CommandId("x"), FLOW, lease.token, ADA), NOW, 0.0)
+    out = decide(case, Release(CommandId("x"), FLOW, lease.token, ADA), NOW, 0.0, THE_RUN)
     assert grant(out.case, Claim(CommandId("y"), BOB), NOW).answer is None
     assert leave.__doc__
 

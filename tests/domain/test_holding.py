@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from allswell.domain.command import Ask, CheckIn, Complete
+from allswell.domain.command import Ask, CheckIn, CheckInAgain, Complete
 from allswell.domain.hold import check_in
-from allswell.domain.names import AgentId, CommandId, Token
+from allswell.domain.late import TEXT_MOST, WORDS_MOST, afterwards
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Token
 from allswell.domain.question import Act, Option
 from allswell.domain.retry import ErrorClass
 from allswell.domain.task import State
@@ -60,18 +61,48 @@ def test_what_a_late_agent_brings_is_refused_recorded_and_kept_once(verb: str) -
     assert [dict(event.data) for event in life.told("late_result")] == [{"verb": verb}]
     bring("second")
     assert isinstance(life.error, LeaseLost)
-    assert life.attempts[1].late == kept
-    assert len(life.told("late_result")) == 1
+    assert life.attempts[1].late == kept, "the first result is the one to use"
+    words = afterwards(life.attempts[1]).words
+    second = '"second"' if verb == "complete" else kept
+    assert [(word.verb, word.text) for word in words] == [(verb, ""), (verb, second)]
+    assert len(life.told("late_result")) == 2
     assert life.case == before, "never applied over the new holder's work"
 
 
 @pytest.mark.row("O10")
-def test_a_late_release_brings_nothing_to_keep() -> None:
+def test_a_late_release_and_a_late_question_are_kept_once_each() -> None:
     life = taken_over()
-    life.release(at(17), token=1, agent=BOB)
+    before = life.case
+    for _ in range(2):
+        life.release(at(17), token=1, agent=BOB, id_="c_release")
+        life.do(Ask(CommandId("c_ask"), life.case.task.id, Token(1), BOB, "Which one?"), at(18))
     assert isinstance(life.error, LeaseLost)
-    assert life.events == []
+    assert life.case == before
     assert life.attempts[1].late is None
+    words = afterwards(life.attempts[1]).words
+    assert [(word.verb, word.text, word.at) for word in words] == [
+        ("release", "released", at(17)),
+        ("ask", "Which one?", at(18)),
+    ]
+    assert [dict(event.data) for event in life.told("late_word")] == [{"verb": "release"}, {"verb": "ask"}]
+
+
+@pytest.mark.row("O10")
+def test_what_comes_late_is_bounded() -> None:
+    life = taken_over()
+    for number in range(WORDS_MOST + 5):
+        life.complete(at(17), result=f'"{number}{"x" * 40_000}"', token=1, agent=BOB)
+    after = afterwards(life.attempts[1])
+    assert (len(after.words), after.more, len(life.told("late_result"))) == (WORDS_MOST, 5, WORDS_MOST)
+    assert {len(word.text) for word in after.words[1:]} == {TEXT_MOST}
+    assert all(word.cut for word in after.words[1:])
+    for number in range(100):
+        said = CheckInAgain(NO_COMMAND, life.case.task.id, Token(1), BOB, True, f"note {number}", 0.5)
+        life.do(said, at(18))
+        assert isinstance(life.error, LeaseLost)
+    after = afterwards(life.attempts[1])
+    assert (after.checkins, after.checkin_at, after.note, after.progress) == (100, at(18), "note 99", 0.5)
+    assert [dict(event.data) for event in life.told("late_word")] == [{"verb": "checkin"}], "told once"
 
 
 @pytest.mark.row("O10")

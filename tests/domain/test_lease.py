@@ -103,7 +103,7 @@ def test_a_run_s_deadline_caps_the_attempt() -> None:
 
 def test_nothing_is_handed_out_once_the_run_s_time_is_up() -> None:
     life = Life(limit_at=at(9))
-    assert grant(life.case, Claim(CommandId("c"), AgentId("bob")), at(9)).answer is None
+    assert grant(life.case, Claim(CommandId("c"), AgentId("bob")), at(9), life.run).answer is None
 
 
 def test_every_lease_has_a_greater_token() -> None:

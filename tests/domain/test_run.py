@@ -3,13 +3,18 @@
 import pytest
 
 from allswell.domain.breaker import Service
-from allswell.domain.command import EndRun, OpenRun
+from allswell.domain.case import RunUnread
+from allswell.domain.command import Complete, EndRun, OpenRun
+from allswell.domain.decide import decide
 from allswell.domain.ending import end_run, open_run, tick_run
 from allswell.domain.names import CommandId, Millis, RunId
-from allswell.domain.run import Run, Spread
+from allswell.domain.policy import Policy
+from allswell.domain.run import Run, Spread, start_clock, stop_clock, time_left
 from allswell.domain.service import ServiceRow, park
+from allswell.domain.task import State
+from allswell.domain.tick import move_limit
 from allswell.errors import Refused
-from tests.domain.life import MINUTE, START, at
+from tests.domain.life import MINUTE, START, Life, at
 
 RUN = RunId("r_a")
 
@@ -66,3 +71,81 @@ def test_a_parked_service_is_never_released_early() -> None:
     assert park(ServiceRow("api"), at(5)) == parked(5)
     assert park(parked(9), at(5)) == parked(9)
     assert park(parked(3), at(5)) == parked(5)
+
+
+@pytest.mark.row("O9")
+def test_the_clock_stands_while_a_question_is_open_and_overlaps_count_once() -> None:
+    run = stop_clock(opened(), at(10))
+    assert (run.limit, run.asked, run.stands_since, time_left(run, at(500))) == (None, 1, at(10), 20 * MINUTE)
+    assert tick_run(run, at(500)) is None
+    run = start_clock(stop_clock(run, at(15)), at(20))
+    assert (run.limit, run.asked, run.moves) == (None, 1, 1), "one of two is still open"
+    run = start_clock(run, at(40))
+    assert (run.limit, run.asked, run.stands_since, run.stood, run.moves) == (at(60), 0, None, 30 * MINUTE, 2)
+    assert time_left(run, at(45)) == 15 * MINUTE
+    run = start_clock(stop_clock(run, at(50)), at(55))
+    assert (run.limit, run.stood) == (at(65), 35 * MINUTE)
+    assert tick_run(run, Millis(at(65) - 1)) is None
+    assert tick_run(run, at(65)) is not None
+
+
+def test_a_question_that_is_asked_too_late_leaves_no_time_and_never_less() -> None:
+    run = start_clock(stop_clock(opened(), at(31)), at(90))
+    assert (run.limit, time_left(run, at(90))) == (at(90), 0)
+    assert start_clock(run, at(99)) is run
+    assert time_left(opened(None), at(1)) is None
+    free = opened(None)
+    assert stop_clock(free, at(1)) is free, "a run without a deadline has no clock"
+
+
+def test_a_third_timeout_that_ties_with_the_run_s_end_asks() -> None:
+    life = Life(limit_at=at(45))
+    for number in range(3):
+        life.claim("bob", at(15 * number))
+        life.tick(at(15 * (number + 1)))
+    assert (life.stands(), life.record.timeouts) == (State.WAITING, 3)
+    assert life.run is not None
+    assert (life.run.stands_since, tick_run(life.run, at(46))) == (at(45), None)
+    assert [event.kind for event in life.events[-2:]] == ["question_asked", "run_stands"]
+
+
+@pytest.mark.parametrize("clock", ["idle", "lapse"])
+def test_whatever_ties_with_the_run_s_end_speaks_before_it(clock: str) -> None:
+    life = Life(limit_at=at(12), policy=Policy(idle=4 * MINUTE if clock == "idle" else None))
+    length = 4 * MINUTE if clock == "lapse" else None
+    for number in range(3):
+        life.claim("bob", at(4 * number), length=length)
+        life.tick(at(4 * (number + 1)))
+    assert life.stands() is State.WAITING
+    assert life.run is not None
+    assert life.run.limit is None
+
+
+def test_a_lease_that_reaches_its_run_s_limit_looks_at_the_run_first() -> None:
+    life = Life(limit_at=at(9))
+    lease = life.claim("bob", at(0))
+    assert (lease.deadline, lease.own) == (at(9), at(15))
+    assert life.run is not None
+    life.run = stop_clock(life.run, at(5))
+    life.tick(at(9))
+    assert (life.lease.deadline, life.lease.own, life.case.due) == (at(15), None, at(10.5))
+    assert life.told("limit_moved")[0].data == {"deadline": at(15)}
+    life.run = start_clock(life.run, at(11))
+    moved = move_limit(life.case, life.run).case.lease
+    assert moved is not None
+    assert (moved.deadline, moved.own) == (at(15), None), "15 minutes of its own: the run's limit of now is no nearer"
+    life.run = Run(life.run.id, "run", START, at(9), stood=4 * MINUTE)
+    moved = move_limit(life.case, life.run).case.lease
+    assert moved is not None
+    assert (moved.deadline, moved.own) == (at(13), at(15))
+    life.tick_when_due(at(30))
+    assert life.record.timeouts == 1, "its own limit"
+
+
+def test_a_word_that_turns_out_to_need_the_run_says_so() -> None:
+    life = Life(limit_at=at(9))
+    life.claim("bob", at(0))
+    done = Complete(CommandId("c"), life.lease.task, life.lease.token, life.lease.agent)
+    assert decide(life.case, done, at(8), 0.0).error is None
+    with pytest.raises(RunUnread):
+        decide(life.case, done, at(9), 0.0)

@@ -7,7 +7,7 @@ from allswell.domain.case import state
 from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.run import Run
-from allswell.domain.submit import accept, check_task, digest, limit_of
+from allswell.domain.submit import accept, check_run, check_task, digest
 from allswell.domain.task import State
 from allswell.errors import Refused
 from tests.domain.life import MINUTE, START, Life, at, new, opened
@@ -110,13 +110,13 @@ def test_a_need_that_has_ended_counts_at_once(ended: str, if_need_fails: str) ->
 
 def test_a_run_that_is_unknown_or_over_takes_no_tasks() -> None:
     run = Run(RunId("r_a"), "build", START, at(30))
-    assert limit_of(run, run.id) == at(30)
+    check_run(run, run.id)
     with pytest.raises(Refused, match="there is no run r_b") as caught:
-        limit_of(None, RunId("r_b"))
+        check_run(None, RunId("r_b"))
     assert caught.value.code == "unknown_run"
     ended = Run(RunId("r_a"), "build", START, None, at(1), "enough")
     with pytest.raises(Refused, match=r"run r_a has ended \(enough\); open another") as caught:
-        limit_of(ended, ended.id)
+        check_run(ended, ended.id)
     assert caught.value.code == "run_ended"
 
 

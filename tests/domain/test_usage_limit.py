@@ -55,6 +55,14 @@ def test_the_words(text: str, at: int | None, after: int | None, wall: Wall | No
         assert (found.at, found.after, found.wall, found.sure) == (at, after, wall, sure)
 
 
+def test_a_provider_that_refuses_is_a_limit_once_the_agent_has_given_up() -> None:
+    text = "exceeded retry " + "count, last status: 429 Too Many Requests"
+    assert read(line(type="turn.failed", error={"message": text})) is not None
+    assert read(line(type="error", message=text)) is None, "it may try again"
+    rejected = "API Error: Request rejected (429)"
+    assert read(line(type="result", is_error=True, api_error_status=429, result=rejected)) is not None
+
+
 def test_codex_with_the_answer_inside() -> None:
     inner = {"type": "usage_limit_reached", "message": "The usage limit has been reached", "resets_in_seconds": 13_872}
     found = read(line(type="turn.failed", error=inner))

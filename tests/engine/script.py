@@ -38,10 +38,12 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
+from allswell.domain.late import afterwards
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
+from allswell.domain.task import Attempt
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.errors import AllswellError
@@ -49,7 +51,21 @@ from allswell.store.port import Position, TaskFilter
 
 AGENTS = [AgentId(name) for name in ("ann", "bob", "cy")]
 ROLES = ("", "builder", "auditor")
-TIMES = ("_at", "deadline", "until", "elapsed_ms", "due", "remaining_ms", "limit_at", "wait", "since", "shut_ms")
+TIMES = (
+    "_at",
+    "deadline",
+    "until",
+    "elapsed_ms",
+    "due",
+    "remaining_ms",
+    "limit_at",
+    "wait",
+    "since",
+    "shut_ms",
+    "stood",
+    "stood_ms",
+    "own",
+)
 """Fields that tell a moment or a length that was measured."""
 MEASURED = re.compile(r"\d+ (ms (are )?left|s from now)")
 FLOWS = ("one", "two")
@@ -299,6 +315,13 @@ async def perform(engine: Engine, line: Line) -> list[object]:
     return []
 
 
+def _with_words(ended: Attempt) -> tuple[Attempt, object]:
+    """An attempt, with what came after it taken apart, as that has moments in it."""
+    after = afterwards(ended)
+    words = [(word.verb, word.text, word.command) for word in after.words]
+    return msgspec.structs.replace(ended, afterwards=None), (words, after.more, after.checkins, after.note)
+
+
 async def stands(engine: Engine) -> dict[str, object]:
     """Everything that can be seen, to be compared."""
     store = engine.store
@@ -306,7 +329,7 @@ async def stands(engine: Engine) -> dict[str, object]:
     seen = {
         "tasks": rows,
         "payloads": [await store.view_payload(row.task.id) for row in rows],
-        "attempts": [await store.view_attempts(row.task.id) for row in rows],
+        "attempts": [[_with_words(ended) for ended in await store.view_attempts(row.task.id)] for row in rows],
         "questions": sorted(await store.view_questions(open_only=False), key=lambda question: question.id),
         "runs": sorted(await store.view_runs(), key=lambda run: run.id),
         "agents": await store.view_agents(),

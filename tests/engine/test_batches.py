@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from allswell import LeaseLost, Refused, Unavailable
 from allswell.domain.command import Cancel, Complete, NewTask, Submit
+from allswell.domain.late import afterwards
 from allswell.domain.names import AgentId, CommandId, TaskId, Token
 from allswell.errors import Bug
 from allswell.store.port import Changes
@@ -93,7 +94,7 @@ def test_a_known_task_submitted_again_beside_one_that_needs_it_counts_as_it_stan
     play(scene)
 
 
-def test_two_late_results_in_one_batch_keep_the_first() -> None:
+def test_of_two_late_results_in_one_batch_the_first_is_the_one_to_use() -> None:
     async def scene(stage: Stage) -> None:
         watch = stage.watch
         task = await watch.submit("a", timeout=1_000)
@@ -102,8 +103,10 @@ def test_two_late_results_in_one_batch_keep_the_first() -> None:
         stage.clock.jump_wall(1_500)  # too short to count as a jump, and no sweeper has noticed yet
         late = [Complete(CommandId(word), task, lease.token, lease.agent, f'"{word}"') for word in ("first", "second")]
         assert all(isinstance(told, LeaseLost) for told in await together(stage, *late))
-        assert [attempt.late for attempt in await watch.attempts(task)] == ['"first"']
-        assert len(await stage.told("late_result")) == 1
+        (attempt,) = await watch.attempts(task)
+        assert attempt.late == '"first"'
+        assert [word.text for word in afterwards(attempt).words] == ["", '"second"'], "what follows is kept beside it"
+        assert len(await stage.told("late_result")) == 2
 
     play(scene, seed=IN_ORDER)
 

@@ -24,6 +24,11 @@ BAD_SUBMISSIONS: dict[str, tuple[Call, str, str]] = {
         "not_json",
         "cannot be written as JSON",
     ),
+    "payload with a number that JSON does not have": (
+        lambda w: w.submit("a", payload={"scores": [1.0, None, float("nan")]}),
+        "not_json",
+        "payload of 'a' cannot be written as JSON: JSON has no nan (at scores.2)",
+    ),
     "payload with a lone surrogate": (lambda w: w.submit("a", payload="\ud800"), "not_json", "payload of 'a'"),
     "name with a control character": (
         lambda w: w.submit("a\x1b"),
@@ -212,6 +217,9 @@ def test_a_holder_s_bad_input_is_refused_and_its_lease_goes_on() -> None:
             (lambda: lease.complete(BIG), "too_large"),
             (lambda: lease.complete({object()}), "not_json"),
             (lambda: lease.complete(float), "not_json"),
+            (lambda: lease.complete(float("inf")), "not_json"),
+            (lambda: lease.delegate("expert", "b", payload=[float("-inf")]), "not_json"),
+            (lambda: lease.checkin(progress=float("nan")), "bad_progress"),
             (lambda: lease.fail(Failure(message="x" * 20_000)), "too_large"),
             (lambda: lease.fail("bad", error_class="sad"), "bad_class"),
             (lambda: lease.fail("bad", retry_after="soon"), "bad_duration"),

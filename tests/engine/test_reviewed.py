@@ -14,6 +14,7 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.submit import check_name
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import Refused, Unavailable
+from tests import patience
 from tests.engine.stage import Stage, play
 
 
@@ -77,7 +78,7 @@ def test_closing_a_sync_watch_lets_its_callers_go() -> None:
     thread.start()
     time.sleep(0.2)
     opening.__exit__(None, None, None)
-    thread.join(10)
+    thread.join(patience.SECONDS)
     assert not thread.is_alive()
     assert len(told) == 1
     with pytest.raises(Unavailable, match="closed"):

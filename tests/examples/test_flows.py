@@ -20,7 +20,6 @@ def copy(name: str, into: Path) -> Path:
     return folder
 
 
-@pytest.mark.row("C2")
 def test_a_repository_is_built_and_audited(tmp_path: Path) -> None:
     folder = copy("build-and-audit", tmp_path)
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")

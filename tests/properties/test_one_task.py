@@ -112,7 +112,7 @@ def _carry_out(  # noqa: C901, PLR0912 - one branch for each thing that can happ
     signed: dict[str, Any] = {"id_": id_, "token": token, "agent": who}
     match verb:
         case "claim":
-            if life.stands() is State.READY and (life.case.task.spec.limit_at or now + 1) > now:
+            if life.stands() is State.READY and (life.limit or now + 1) > now:
                 life.claim(step.agent, now, length=step.length, command=id_)
         case "tick" | "wait":
             life.tick(now)
@@ -153,7 +153,7 @@ def _answer(life: Life, step: Step, now: Millis, id_: CommandId) -> None:
             option = question.options[step.choice % len(question.options)]
             said = Answer(id_, question.id, option.key, "like this", (new("t_b"),))
             before = life.case
-            out, closed = answer(before, question, said, now)
+            out, closed = answer(before, question, said, now, life.run)
             held_to_table(before, out)
             life.questions[closed.id] = closed
             life._enter(out, None)
@@ -287,7 +287,7 @@ def test_an_open_task_can_always_be_brought_to_an_end(life: Life, steps: list[St
         if life.stands() is State.WAITING:
             _answer(life, Step(0, 0, "", 0, None, ErrorClass.BUG, None, 0.0, 0), now, CommandId(f"end{number}"))
         elif life.stands() is State.READY:
-            if (life.case.task.spec.limit_at or now + 1) <= now:
+            if (life.limit or now + 1) <= now:
                 return  # its run's end is near: the run's timer speaks next
             life.claim("zoe", now, command=f"end{number}")
             life.complete(now, id_=f"done{number}")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import allswell
 from allswell.domain.deadline import Limits
 from allswell.errors import Refused
+from allswell.runtime import answer
 from allswell.runtime.limits import use_limits
 from allswell.runtime.processes import Stop, call_in_process, supervise
 from tests.runtime import work
@@ -38,6 +40,31 @@ def test_errors_come_back_as_they_were_raised() -> None:
         call_in_process(tool(), work.unsendable, (), {})
     with pytest.raises(ChildProcessError, match="exit code 7"):
         call_in_process(tool(), work.die, (), {})
+
+
+def test_an_answer_comes_by_a_pipe_whatever_its_size_and_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for function in (work.everything, work.plain):
+        for size in (1, 3_000_000):  # more than a pipe holds
+            assert repr(call_in_process(tool(), function, (size,), {})) == repr(function(size))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert call_in_process(tool(), work.files_in_tmp, (), {}) == [], "nobody else can put an answer anywhere"
+
+
+def test_an_answer_that_is_too_large_is_told_and_one_that_never_ends_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answer, "MOST", 1_000)
+    sent = answer.Answer()
+    answer.send(sent.writer, ("x" * 2_000, None))
+    outcome = sent.outcome()
+    assert outcome is not None
+    assert "it returned 2,002 bytes, and 1,000 can be sent" in str(outcome[1])
+    sent.close()
+    flood = answer.Answer()
+    os.write(flood.writer.fileno(), b"\0" * 7 + b"\xffj" + b"x" * 5_000)
+    assert flood.outcome() is None
+    flood.close()
 
 
 def test_what_cannot_be_sent_there_is_refused_before_anything_is_started() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from allswell.runtime.threads import Call, Threads
+from tests import patience
 
 
 def test_a_call_gives_its_result_or_its_error() -> None:
@@ -52,8 +53,8 @@ def test_no_more_calls_run_at_a_time_than_there_are_slots() -> None:
         gate.wait(10)
 
     calls = [threads.call(blocked) for _ in range(3)]
-    assert begun.acquire(timeout=10)
-    assert begun.acquire(timeout=10)
+    assert begun.acquire(timeout=patience.SECONDS)
+    assert begun.acquire(timeout=patience.SECONDS)
     assert not begun.acquire(timeout=0.05)
     assert threads.busy == 2
     gate.set()

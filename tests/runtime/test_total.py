@@ -17,6 +17,7 @@ import pytest
 import allswell
 from allswell.domain.deadline import Limits
 from allswell.runtime.limits import use_limits
+from tests import patience
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
 
@@ -78,7 +79,7 @@ def test_an_async_call_ends_with_its_scope_and_hangs_up(dripping: Dripping) -> N
         assert task.cancelling() == 0
 
     asyncio.run(main())
-    assert dripping.left.acquire(timeout=30)
+    assert dripping.left.acquire(timeout=patience.SECONDS)
 
 
 @pytest.mark.row("F2", "F3")

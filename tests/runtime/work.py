@@ -24,6 +24,18 @@ def unsendable() -> object:
     return lambda: None
 
 
+def everything(size: int) -> dict[str, object]:
+    return {"text": "x" * size, "list": [1, 2.5, None, True], "tuple": (1, 2), "big": 2**100, "nan": float("nan")}
+
+
+def plain(size: int) -> dict[str, object]:
+    return {"text": "x" * size, "list": [1, 2.5, None, True, "\udcff", 2**63], "none": {}}
+
+
+def files_in_tmp() -> list[str]:
+    return [path.name for path in Path(os.environ["TMPDIR"]).iterdir() if not path.name.startswith("pymp-")]
+
+
 def die() -> None:
     os._exit(7)
 

@@ -40,10 +40,10 @@ def token_is_not_increased() -> Iterator[None]:
 def fence_is_ignored_on_complete() -> Iterator[None]:
     right = hold.hold
 
-    def lenient(case_: Any, command: Any, now: Any, draw: Any) -> Any:
+    def lenient(case_: Any, command: Any, now: Any, draw: Any, run: Any) -> Any:
         if case_.lease is not None and type(command).__name__ == "Complete":
             command = replace(command, token=case_.lease.token, agent=case_.lease.agent)
-        return right(case_, command, now, draw)
+        return right(case_, command, now, draw, run)
 
     with patch("allswell.domain.decide.hold", lenient):
         yield
@@ -72,8 +72,8 @@ def lapsed_lease_is_accepted() -> Iterator[None]:
 def late_result_is_dropped() -> Iterator[None]:
     right = hold._too_late
 
-    def forgetful(out: Any, command: Any) -> Any:
-        out = right(out, command)
+    def forgetful(out: Any, command: Any, now: Any) -> Any:
+        out = right(out, command, now)
         out.late = None
         return out
 
@@ -101,8 +101,8 @@ def cancel_leaves_the_lease() -> Iterator[None]:
 def timer_is_not_armed_again() -> Iterator[None]:
     right = tick.tick
 
-    def forgetful(case_: Any, now: Any) -> Any:
-        out = right(case_, now)
+    def forgetful(case_: Any, now: Any, run: Any) -> Any:
+        out = right(case_, now, run)
         if out.case.lease is not None and out.case.lease.judged == case_.lease.judged:
             out.case = replace(out.case, due=None)
         return out
@@ -115,11 +115,8 @@ def timer_is_not_armed_again() -> Iterator[None]:
 def run_deadline_is_ignored_in_the_lease() -> Iterator[None]:
     right = claim.grant
 
-    def grant(case_: Any, claim_: Any, now: Any) -> Any:
-        task = case_.task
-        out = right(replace(case_, task=replace(task, spec=replace(task.spec, limit_at=None))), claim_, now)
-        out.case = replace(out.case, task=task)
-        return out
+    def grant(case_: Any, claim_: Any, now: Any, _: Any) -> Any:
+        return right(case_, claim_, now, None)
 
     with everywhere("grant", grant, claims):
         yield
@@ -267,8 +264,8 @@ def answer_does_not_reset_the_counts() -> Iterator[None]:
 def answer_ends_a_pause() -> Iterator[None]:
     right = answer.answer
 
-    def hasty(case_: Any, question: Any, command: Any, now: Any) -> Any:
-        out, closed = right(case_, question, command, now)
+    def hasty(case_: Any, question: Any, command: Any, now: Any, run: Any) -> Any:
+        out, closed = right(case_, question, command, now, run)
         if out.case.task.state == "open" and out.case.lease is None:
             out.case = case.come_to_rest(out.case, now)
         return out, closed

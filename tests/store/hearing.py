@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from allswell.store.call import LOOK_AGAIN, Call
 from allswell.store.port import Store
+from tests import patience
 
 
 async def until(happened: Callable[[], bool]) -> None:
     """What another thread does can only be waited for."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience.SECONDS):
         while not happened():
             await asyncio.sleep(0.005)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, state
+from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, resume_clock, run_of, state
 from allswell.domain.command import Answer, Cancel
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.question import BY_AGENT, WITHDRAWN, Act, Option, Question, choose, note_of
-from allswell.domain.run import Spread
+from allswell.domain.run import Run, Spread
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, Record, State, Task, Wait
 from allswell.errors import Refused
@@ -44,9 +44,11 @@ def closed_with(question: Question, option: Option, command: Answer, now: Millis
     )
 
 
-def answer(case: Case, question: Question, command: Answer, now: Millis) -> tuple[Outcome, Question]:
+def answer(
+    case: Case, question: Question, command: Answer, now: Millis, run: Run | None = None
+) -> tuple[Outcome, Question]:
     """Carry out a human's choice. Subtasks of a split are accepted by the caller, in the same transaction."""
-    out = Outcome(case, answer=question.id)
+    out = Outcome(case, answer=question.id, run=run)
     option = choice_of(question, command)
     if option is None:
         return out, question
@@ -74,13 +76,17 @@ def answer(case: Case, question: Question, command: Answer, now: Millis) -> tupl
         out.case = come_to_rest(out.case, now)
         if out.case.ready is not None:
             out.events.append(event(task, "task_ready", reason="answered"))
+    before = run_of(out)
+    if before is not None:
+        out.run, told = resume_clock(before, question, now)
+        out.events += told
     return out, closed_with(question, option, command, now)
 
 
 def _record_after(task: Task, question: Question, option: Option, command: Answer) -> Record:
     """The task's record with its counters reset and the choice's own change; what a choice lacks is refused."""
     act = option.act
-    record = replace(task.record, timeouts=0, stalls=0, lapses=0, failures={})
+    record = replace(task.record, timeouts=0, idles=0, stalls=0, lapses=0, failures={})
     if act is Act.SPLIT:
         if not 1 <= len(command.subtasks) <= SUBTASKS_MAX:
             raise Refused("no_subtasks", f"splitting needs 1 to {SUBTASKS_MAX} smaller tasks", where="subtasks")
@@ -93,8 +99,22 @@ def _record_after(task: Task, question: Question, option: Option, command: Answe
             text = f"the new timeout must be longer than the present {task.timeout} ms"
             raise Refused("not_longer", text, where="timeout")
         record = replace(record, timeout_override=longer)
+    elif act is Act.INCREASE_IDLE:
+        record = replace(record, idle_override=_longer_idle(task, command))
     note = "" if act is Act.SKIP else note_of(question, option, command.text)
     return replace(record, notes=(*record.notes, note)) if note else record
+
+
+def _longer_idle(task: Task, command: Answer) -> Millis:
+    reached = task.record.idle_reached or task.spec.policy.idle
+    present = max(reached or 0, task.record.idle_override or 0)
+    if command.timeout is None and not present:
+        raise Refused("no_timeout", "say how long it may go without progress", where="timeout")
+    longer = present * 2 if command.timeout is None else command.timeout
+    if longer <= present:
+        text = f"the new length must be longer than the present {present} ms"
+        raise Refused("not_longer", text, where="timeout")
+    return Millis(longer)
 
 
 def withdraw(question: Question, now: Millis) -> Question:

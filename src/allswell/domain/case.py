@@ -14,9 +14,9 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import NewTask
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
-from allswell.domain.names import NO_COMMAND, CommandId, Millis, TaskId, question_id
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, TaskId, question_id
 from allswell.domain.question import Option, Question
-from allswell.domain.run import Spread
+from allswell.domain.run import Run, Spread, start_clock, stop_clock
 from allswell.domain.task import OPEN, STATES, Attempt, Handover, Origin, Ready, State, Task, Wait, rank_of
 from allswell.errors import AllswellError, Bug
 
@@ -41,6 +41,10 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     """The ended attempt that a holder's command names, if it names one."""
 
 
+class RunUnread(Exception):
+    """A decision turned out to need the run of its task, which was not read; decide again with it."""
+
+
 class Outcome(msgspec.Struct, gc=False):
     """What a decision makes of a case. `error` is for the caller; the rest is written all the same."""
 
@@ -57,6 +61,8 @@ class Outcome(msgspec.Struct, gc=False):
     result: str | None = None
     request: tuple[NewTask, Millis, Origin] | None = None
     """A task to make for another agent, its limit, and whose request it is."""
+    run: Run | None = None
+    """The task's run: as it was given, then as it shall be. None where the task has none, or nobody has read it."""
 
 
 def state(case: Case) -> State:
@@ -85,7 +91,7 @@ def event(task: Task, kind: str, /, lease: Lease | None = None, **data: object) 
 def come_to_rest(case: Case, now: int, *, until: int = 0) -> Case:
     """Where an open task without a holder belongs: with what it waits for, on a timer, or in the pool."""
     task = case.task
-    expiry = None if task.spec.origin is None else task.spec.limit_at
+    expiry = task.expiry
     if case.waits:
         return replace(case, ready=None, due=expiry)
     start = max(until, task.spec.not_before or 0)
@@ -164,7 +170,7 @@ def ask(out: Outcome, asked: Asked, now: Millis, *, wait: bool = True) -> Questi
     task = case.task
     number = task.record.questions + 1
     id_ = question_id(task.id, number)
-    question = Question(id_, task.id, task.run, asked.kind, asked.text, asked.options, now, asked.by)
+    question = Question(id_, task.id, task.run, asked.kind, asked.text, asked.options, now, asked.by, waited=wait)
     record = replace(task.record, questions=number, asked_by=asked.command)
     out.case = replace(case, task=replace(task, record=record))
     if wait:
@@ -172,4 +178,31 @@ def ask(out: Outcome, asked: Asked, now: Millis, *, wait: bool = True) -> Questi
     out.questions = (*out.questions, question)
     labels = [option.label for option in asked.options]
     out.events.append(event(task, "question_asked", question=id_, kind=asked.kind, text=asked.text, options=labels))
+    if wait:
+        _stop_clock(out, id_, now)
     return question
+
+
+def run_of(out: Outcome) -> Run | None:
+    """The task's run; `RunUnread` if it has one that nobody has read."""
+    if out.run is None and out.case.task.run is not None:
+        raise RunUnread(out.case.task.id)
+    return out.run
+
+
+def _stop_clock(out: Outcome, question: QuestionId, now: Millis) -> None:
+    before = run_of(out)
+    if before is None:
+        return
+    out.run = stop_clock(before, now)
+    if out.run.moves != before.moves:
+        out.events.append(Event("run_stands", None, before.id, None, None, {"question": question}))
+
+
+def resume_clock(run: Run, question: Question, now: Millis) -> tuple[Run, list[Event]]:
+    """The run as the end of a question leaves it, and what is told of it."""
+    after = start_clock(run, now) if question.waited else run
+    if after.moves == run.moves or run.ended_at is not None:
+        return after, []
+    told = {"stood_ms": after.stood - run.stood, "deadline": after.limit}
+    return after, [Event("run_goes_on", None, run.id, None, None, told)]

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from allswell.domain.case import Case, Outcome, state
 from allswell.domain.command import Claim
 from allswell.domain.event import Event
-from allswell.domain.lease import Lease, due_at
+from allswell.domain.lease import Lease, bounded, due_at
 from allswell.domain.names import Millis, Token
+from allswell.domain.run import Run
 from allswell.domain.submit import check_name
 from allswell.domain.task import State
 from allswell.errors import Refused
@@ -43,20 +44,20 @@ def fits(claim: Claim, role: str) -> bool:
     return role not in {STEP_ROLE, RUN_ROLE} or claim.task is not None
 
 
-def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
+def grant(case: Case, claim: Claim, now: Millis, run: Run | None = None) -> Outcome:
     """Give the task to the claimer; `answer` is None where it cannot be had.
 
-    That is so when its run's time is up: ending it is the run's timer's business, and near.
+    That is so when its run's time is up: ending it is the run's timer's business, and near. The run may have been read
+    without a lock: what the lease carries of its limit is looked at again when it is reached.
     """
     task = case.task
     out = Outcome(case)
-    limit = task.spec.limit_at
+    expiry = task.expiry
+    limit = expiry if run is None else run.limit
     if state(case) is not _READY or (limit is not None and limit <= now):
         return out
     policy = task.spec.policy
-    deadline = now + task.timeout
-    if limit is not None and (limit < deadline or task.spec.origin is not None):
-        deadline = limit  # a request has the time it was given, whenever it is taken
+    deadline = now + task.timeout if expiry is None else expiry  # a request has the time it was given
     lease = Lease(
         task.id,
         Token(task.record.token + 1),
@@ -64,14 +65,15 @@ def grant(case: Case, claim: Claim, now: Millis) -> Outcome:
         now,
         Millis(deadline),
         claim.length,
-        policy.idle,
+        task.idle,
         policy.checkpoint_interval,
         policy.checkpoint_timeout,
         policy.recovery_grace,
         claim.id,
         renewed_at=now,
     )
+    lease = bounded(lease, limit)
     out.case = replace(case, lease=lease, ready=None, due=due_at(lease))
     out.answer = lease
-    out.events.append(Event("task_claimed", task.id, task.run, lease.agent, lease.token, {"deadline": deadline}))
+    out.events.append(Event("task_claimed", task.id, task.run, lease.agent, lease.token, {"deadline": lease.deadline}))
     return out

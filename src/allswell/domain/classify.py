@@ -70,6 +70,7 @@ NAMES: Mapping[tuple[str, str], ErrorClass] = {
     ("ssl", "SSLError"): ErrorClass.NETWORK,
     ("socket", "gaierror"): ErrorClass.NETWORK,
     ("json", "JSONDecodeError"): ErrorClass.TRANSIENT,
+    ("allswell", "ExitCalled"): ErrorClass.BUG,  # `sys.exit` in a function: the same call would do the same again
 }
 """What an ancestor says, by its top-level package and its name; the nearest ancestor counts."""
 

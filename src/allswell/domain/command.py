@@ -110,6 +110,11 @@ class Recover(Word, frozen=True, gc=False):
 class EndIdle(Word, frozen=True, gc=False):
     """The supervisor has ended an attempt that showed no progress for too long: take its task back now, counted."""
 
+    idle: Millis | None = None
+    """How long that was."""
+    said: str = ""
+    """What it printed last, for whoever is asked about it."""
+
 
 class Keep(Word, frozen=True, gc=False):
     """An attempt has left a receipt; the journal shall know. It may come after the lease has ended."""
@@ -125,6 +130,14 @@ class Ask(Word, frozen=True, gc=False):
     text: str
     options: tuple[Option, ...] = ()
     hold: bool = False
+
+
+class CheckInAgain(Word, frozen=True, gc=False):
+    """A check-in that its lease alone could not settle: it came late, or the run's limit may have moved."""
+
+    proof: bool = True
+    note: str = ""
+    progress: float | None = None
 
 
 class Delegate(Word, frozen=True, gc=False):
@@ -161,6 +174,8 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False):
     run: RunId
     name: str
     timeout: Millis | None = None
+    after: RunId | None = None
+    """A run that has ended and goes on in this one."""
 
 
 class EndRun(msgspec.Struct, frozen=True, gc=False):
@@ -245,7 +260,7 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
-HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | CheckInAgain
 ServiceCommand = Admit | Report | Park | AskForHelp
 Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
 """What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

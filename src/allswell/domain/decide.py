@@ -9,6 +9,7 @@ from allswell.domain.case import Case, Outcome, state
 from allswell.domain.command import Cancel, HolderCommand, Word
 from allswell.domain.hold import hold
 from allswell.domain.names import Millis, TaskId
+from allswell.domain.run import Run
 from allswell.domain.task import MOVES
 from allswell.domain.tick import tick
 from allswell.errors import Bug
@@ -20,12 +21,17 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     task: TaskId
 
 
-def decide(case: Case, command: HolderCommand | Cancel | Tick, now: Millis, draw: float) -> Outcome:
-    """The outcome of one command on one task: a function of its arguments and of nothing else."""
+def decide(
+    case: Case, command: HolderCommand | Cancel | Tick, now: Millis, draw: float, run: Run | None = None
+) -> Outcome:
+    """The outcome of one command on one task: a function of its arguments and of nothing else.
+
+    `run` is the task's; where it was not read and turns out to be needed, that is `RunUnread`.
+    """
     if isinstance(command, Word):
-        out = hold(case, command, now, draw)
+        out = hold(case, command, now, draw, run)
     elif isinstance(command, Tick):
-        out = tick(case, now)
+        out = tick(case, now, run)
     else:
         out = cancel(case, command, now)
     return held_to_table(case, out)

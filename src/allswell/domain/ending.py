@@ -33,8 +33,9 @@ def end_run(run: Run, command: EndRun, now: Millis) -> tuple[Run, Spread, list[E
 
 
 def tick_run(run: Run, now: Millis) -> tuple[Run, Spread, list[Event]] | None:
-    """A run whose deadline has passed: everything in it that is still open fails."""
-    if run.ended_at is not None or run.deadline is None or run.deadline > now:
+    """A run whose time is up: everything in it that is still open fails. While its clock stands, it is not."""
+    limit = run.limit
+    if run.ended_at is not None or limit is None or limit > now:
         return None
     return _ended(run, State.FAILED, "run_timeout", now, NO_COMMAND)
 

@@ -57,7 +57,10 @@ KINDS: Mapping[str, Kind] = {
     "lease_lapsed": Kind("A holder did not renew its lease in time.", ("elapsed_ms",)),
     "task_repeated_timeout": Kind("A task keeps timing out; a human is asked.", ("count", "action")),
     "late_result": Kind("A holder brought a result after its lease had ended; refused and kept.", ("verb",)),
-    "receipt_written": Kind("An attempt that did not end well has left a receipt.", ("receipt", "status", "path")),
+    "late_word": Kind("A holder asked, checked in or let go after its lease had ended; refused and kept.", ("verb",)),
+    "receipt_written": Kind(
+        "An attempt has left a receipt: it did not end well, or its work is on a branch.", ("receipt", "status", "path")
+    ),
     "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
@@ -65,6 +68,9 @@ KINDS: Mapping[str, Kind] = {
     "request_closed": Kind("A request was answered, or came to nothing.", ("request", "outcome", "reason")),
     "run_opened": Kind("A run was opened.", ("name", "deadline")),
     "run_ended": Kind("A run was ended as a whole.", ("reason",)),
+    "run_stands": Kind("A task of the run waits for an answer: the run's clock stands.", ("question",)),
+    "run_goes_on": Kind("No task of the run waits for an answer now: its clock goes on.", ("stood_ms", "deadline")),
+    "limit_moved": Kind("The run's clock stood, so an attempt has another limit.", ("deadline",)),
     "service_parked": Kind("A service asked everybody to wait.", ("service", "until")),
     "rate_limited": Kind("A service said that it is called too often.", ("service", "count", "retry_after_ms")),
     "service_escalated": Kind(
@@ -89,5 +95,6 @@ KINDS: Mapping[str, Kind] = {
     "session_paused": Kind("Nothing new is dispatched: little of the session is left.", ("remaining", "until")),
     "session_resumed": Kind("The fleet dispatches again."),
     "questions_open": Kind("Questions wait for a human, and nobody has answered.", ("count", "oldest", "since")),
-    "clock_jumped": Kind("The machine slept or its clock was set; leases got one more window.", ("by_ms",)),
+    "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
+    "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

@@ -9,6 +9,9 @@ Processor time needs judgement, because a spinner that repaints without a pause 
 time counts by process: while everything that comes out has been seen before, the time of those who write it does not
 count; a silent compiler's does, and so does that of a compiler below somebody who paints.
 
+A change in the work needs judgement, because a file does not say who wrote it. What we write ourselves is left out
+where it is looked at. Where two attempts work in one folder (`in_one_folder`), what changes there is no sign of either.
+
 Moments are milliseconds of the supervisor's monotonic clock.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -85,6 +89,21 @@ class Standing(msgspec.Struct, frozen=True):
             if sign in among and seen is not None and (latest is None or seen.at > latest.at):
                 latest = seen
         return latest
+
+
+# --- the work ---------------------------------------------------------------------------------------------------------
+
+NOT_WORK = (".git", ".allswell", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+"""Folders in which nothing that changes is work."""
+
+
+def in_one_folder(one: str, other: str) -> bool:
+    """Whether who works in one of two folders may change what is looked at in the other; both are absolute.
+
+    A worktree of ours lies below the folder it was made for, and in `.allswell`, where nobody looks.
+    """
+    outer, inner = sorted((PurePosixPath(one), PurePosixPath(other)), key=lambda path: len(path.parts))
+    return inner.is_relative_to(outer) and not any(part in NOT_WORK for part in inner.relative_to(outer).parts)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -171,3 +190,17 @@ class Novelty:
                 if len(self._seen) > _REMEMBERED:
                     del self._seen[next(iter(self._seen))]
         return found
+
+
+_LAST = 500
+"""Characters of its last output that somebody is shown who is asked about an attempt."""
+
+
+def last_words(printed: bytes) -> str:
+    """The end of what was printed, as lines that a person can read; what was painted again and again stands once."""
+    lines: list[str] = []
+    for part in _BREAKS.split(_ESCAPES.sub(b"\n", printed)):
+        line = "".join(one for one in part.decode("utf-8", "replace").strip() if one.isprintable())
+        if line and line not in lines:
+            lines.append(line)
+    return "\n".join(lines)[-_LAST:]

@@ -18,13 +18,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from allswell.domain.answer import withdraw
-from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt
+from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, resume_clock
 from allswell.domain.claim import STEP_ROLE, grant
 from allswell.domain.command import Claim, RecordStep, TakeUp
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, ends_at
 from allswell.domain.names import Millis, Token
 from allswell.domain.question import FLOW_LEFT_OPTIONS, Question
+from allswell.domain.run import Run
 from allswell.domain.submit import check_id, check_name, check_text
 from allswell.domain.task import OPEN, Attempt, Record, Spec, State, Task
 from allswell.errors import Bug, LeaseLost, Refused
@@ -47,12 +48,12 @@ def leave(out: Outcome, why: str, now: Millis) -> None:
     ask(out, Asked(FLOW_LEFT, text, FLOW_LEFT_OPTIONS), now)
 
 
-def give_up_the_dead(case: Case, command: TakeUp, now: Millis) -> Outcome | None:
+def give_up_the_dead(case: Case, command: TakeUp, now: Millis, run: Run | None = None) -> Outcome | None:
     """The end of an attempt whose holder is known to have died; None if there is no such holder."""
     lease = case.lease
     if lease is None or lease.token != command.dead or now >= ends_at(lease):
         return None
-    out = Outcome(case)
+    out = Outcome(case, run=run)
     end_attempt(out, DIED, now, lapses=case.task.record.lapses + 1)
     lapsed = {"elapsed_ms": now - lease.granted_at}
     out.events.append(Event("lease_lapsed", lease.task, case.task.run, lease.agent, lease.token, lapsed))
@@ -60,7 +61,9 @@ def give_up_the_dead(case: Case, command: TakeUp, now: Millis) -> Outcome | None
     return out
 
 
-def take_up(case: Case, question: Question | None, command: TakeUp, now: Millis) -> tuple[Outcome, Question | None]:
+def take_up(
+    case: Case, question: Question | None, command: TakeUp, now: Millis, run: Run | None = None
+) -> tuple[Outcome, Question | None]:
     """Give a flow to the process that wants to run it; the answer is its lease, or None where it is done already.
 
     `question` is the one about its having been left, which is withdrawn with it.
@@ -86,12 +89,16 @@ def take_up(case: Case, question: Question | None, command: TakeUp, now: Millis)
     if question is not None:
         told = Event("question_withdrawn", task.id, task.run, None, None, {"question": question.id})
         out.events.append(told)
+        if run is not None:
+            run, resumed = resume_clock(run, question, now)
+            out.events += resumed
         question = withdraw(question, now)
     start = come_to_rest(replace(case, waits=()), now)
-    granted = grant(start, Claim(command.id, command.agent, length=command.length), now)
+    granted = grant(start, Claim(command.id, command.agent, length=command.length), now, run)
     if granted.answer is None:
         raise Refused("flow_over", f"the run {task.run} of {task.name} has reached its deadline", where="run_id")
     granted.events[:0] = out.events
+    granted.run = run
     return granted, question
 
 

@@ -191,7 +191,7 @@ def _rules(policy: GuardPolicy) -> Iterator[tuple[bool, str]]:
         yield 0 <= policy.budget.earn <= 1, f"budget.earn ({policy.budget.earn}) must be between 0 and 1"
 
 
-_OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries"})
+_OPTIONAL = frozenset({"timeout", "attempt_timeout", "retries", "timeouts"})
 _SHARES = frozenset({"jitter", "earn"})
 
 

@@ -1,8 +1,11 @@
 """What a holder may say: check in, complete, fail, release, ask. Every word carries its token.
 
 A holder whose token is not the current one, or whose lease has run out even if no sweeper has noticed yet, changes
-nothing. What it brought is kept with its ended attempt, once, and the caller is told `LeaseLost`. A command that
-was already carried out is recognised by its id and answered as before.
+nothing. What it said is kept with its ended attempt (late.py), and the caller is told `LeaseLost`. A command that was
+already carried out is recognised by its id and answered as before.
+
+A check-in reads its lease alone. Where that says no, it is said again as `CheckInAgain`, with all rows in sight: it may
+be late, and is kept then, or the clock of its run may have stood.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
+from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event, run_of
+from allswell.domain.checkin import check_progress
 from allswell.domain.checkpoint import progress_in
 from allswell.domain.command import (
     Ask,
     CheckIn,
+    CheckInAgain,
     Complete,
     Delegate,
     EndIdle,
@@ -28,15 +33,17 @@ from allswell.domain.command import (
 )
 from allswell.domain.event import Event
 from allswell.domain.flow import leave
-from allswell.domain.lease import Lease, ends_at, is_asked
+from allswell.domain.late import is_news, kept
+from allswell.domain.lease import Lease, due_at, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
 from allswell.domain.request import delegate
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
+from allswell.domain.run import Run
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
 from allswell.domain.tick import end_idle, recover, tick
-from allswell.errors import LeaseLost, Refused
+from allswell.errors import LeaseLost, Refused, TimeUp
 
 NOTE_MAX = 16_384
 QUESTION_MAX = 16_384
@@ -49,6 +56,10 @@ class Orders(msgspec.Struct, frozen=True, gc=False):
     remaining_ms: int
     asked: bool
     """A check-in is owed."""
+    deadline: Millis = Millis(0)
+    """The attempt's limit as it is now."""
+    by_run: bool = False
+    """Whether that is the limit of its run, which moves while the run's clock stands."""
 
 
 class CheckedIn(msgspec.Struct, frozen=True, gc=False):
@@ -65,14 +76,13 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
     if lease is None or lease.token != said.token or lease.agent != said.agent:
         raise LeaseLost(said.task, said.token, _why_lost(lease, said.token, said.agent))
     if now >= ends_at(lease):
-        raise LeaseLost(said.task, said.token, "its time ran out")
+        raise TimeUp(said.task, said.token, "its time ran out")
     if not said.proof:
         renewed = replace(lease, renewed_at=now)
-        return CheckedIn(renewed, Orders(lease.deadline - now, is_asked(lease, now)), None, answered=False)
+        return CheckedIn(renewed, _orders(lease, now, asked=is_asked(lease, now)), None, answered=False)
     if said.note:
         check_text(said.note, "note", NOTE_MAX)
-    if said.progress is not None and not 0 <= said.progress <= 1:
-        raise Refused("bad_progress", f"progress is a share from 0 to 1, not {said.progress}", where="progress")
+    check_progress(said.progress)
     progress = said.progress
     if progress is None and said.note:
         progress = progress_in(said.note)
@@ -88,12 +98,16 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
     if said.note:
         data = {"note": said.note, "progress": renewed.progress}
         told = Event("task_checked_in", lease.task, None, lease.agent, lease.token, data)
-    return CheckedIn(renewed, Orders(lease.deadline - now, asked=False), told, answered=True)
+    return CheckedIn(renewed, _orders(lease, now, asked=False), told, answered=True)
 
 
-def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcome:
-    """Decide a holder's word on its task."""
-    out = Outcome(case, answer=case.task.id)
+def _orders(lease: Lease, now: Millis, *, asked: bool) -> Orders:
+    return Orders(lease.deadline - now, asked, lease.deadline, lease.own is not None)
+
+
+def hold(case: Case, command: HolderCommand, now: Millis, draw: float, run: Run | None = None) -> Outcome:
+    """Decide a holder's word on its task; `run` is the task's, where it was read."""
+    out = Outcome(case, answer=case.task.id, run=run)
     if not isinstance(command, Complete):  # most words are, and what something is, is told sooner than what it is not
         record = case.task.record
         if isinstance(command, Ask) and record.asked_by == command.id:
@@ -103,10 +117,10 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
             return _keep(out, command)
     lease = case.lease
     if lease is not None and now >= ends_at(lease) and lease.agent == command.agent:
-        out = tick(case, now)
+        out = tick(case, now, run)
         lease = out.case.lease
     if lease is None or lease.token != command.token or lease.agent != command.agent:
-        return _too_late(out, command)
+        return _too_late(out, command, now)
     _carry_out(out, lease, command, now, draw)
     return out
 
@@ -114,7 +128,7 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float) -> Outcom
 def _carry_out(
     out: Outcome,
     lease: Lease,
-    command: Complete | Fail | Release | Recover | EndIdle | Ask | Delegate,
+    command: Complete | Fail | Release | Recover | EndIdle | Ask | Delegate | CheckInAgain,
     now: Millis,
     draw: float,
 ) -> None:
@@ -141,10 +155,24 @@ def _carry_out(
             _ask(out, lease, command, now)
         case Delegate():
             delegate(out, lease, command, now)
+        case CheckInAgain():
+            if not _check_in_again(out, lease, command, now):
+                return
         case _:
             assert_never(command)
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
+
+
+def _check_in_again(out: Outcome, lease: Lease, command: CheckInAgain, now: Millis) -> bool:
+    """The lease lives after all; whether the holder has answered for itself."""
+    said = CheckIn(lease.task, lease.token, lease.agent, command.proof, command.note, command.progress)
+    done = check_in(lease, said, now)
+    out.case = replace(out.case, lease=done.lease, due=due_at(done.lease))
+    out.answer = done.orders
+    if done.event is not None:
+        out.events.append(done.event)
+    return done.answered
 
 
 def _give_back(out: Outcome, command: Release, now: Millis) -> None:
@@ -158,14 +186,15 @@ def _give_back(out: Outcome, command: Release, now: Millis) -> None:
 def _take_back(out: Outcome, lease: Lease, command: Recover | EndIdle, now: Millis) -> None:
     """What a supervisor says when it has ended an agent; nothing that is held against the agent is answered by that."""
     if isinstance(command, EndIdle):
-        end_idle(out, lease, now, command=command.id)
+        check_text(command.said, "said", NOTE_MAX)
+        end_idle(out, lease, now, command)
     elif lease.stalled_at is None:
         raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
     else:
         recover(out, lease, now, command=command.id)
 
 
-def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
+def _too_late(out: Outcome, command: HolderCommand, now: Millis) -> Outcome:
     past = out.case.past
     for ended in out.attempts:
         if ended.token == command.token:
@@ -176,13 +205,11 @@ def _too_late(out: Outcome, command: HolderCommand) -> Outcome:
     why = _why_lost(out.case.lease, command.token, command.agent)
     if past is not None and past.agent == command.agent:
         why = f"it ended as {past.outcome}"
-        if past.late is None and isinstance(command, Complete | Fail):
-            brought = command.result if isinstance(command, Complete) else msgspec.json.encode(command.failure).decode()
-            check_text(brought, "result")
-            verb = "complete" if isinstance(command, Complete) else "fail"
-            out.late = replace(past, late=brought)
-            task = out.case.task
-            out.events.append(Event("late_result", task.id, task.run, past.agent, past.token, {"verb": verb}))
+        if (late := kept(past, command, now)) is not None:
+            out.late, verb = late
+            if is_news(out.late, verb):
+                task, kind = out.case.task, "late_result" if verb in ("complete", "fail") else "late_word"
+                out.events.append(Event(kind, task.id, task.run, past.agent, past.token, {"verb": verb}))
     elif out.case.task.state != OPEN:
         why = f"the task is {out.case.task.state}"
     out.error = LeaseLost(command.task, command.token, why)
@@ -214,14 +241,16 @@ def _why_lost(lease: Lease | None, token: int, agent: str) -> str:
 def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -> None:
     task = out.case.task
     failure = command.failure
-    limit = task.spec.limit_at
+    limit = task.expiry if (run := run_of(out)) is None else run.limit
     remaining = None if limit is None else limit - now
     earlier = task.record.failures
     if task.spec.flow:  # its program decides what is tried again; what left it is for whoever runs it
         end_attempt(out, f"failed:{failure.error}", now, command=command.id, detail=failure.message)
         leave(out, failure.message or failure.error.value, now)
         return
-    verdict = judge(task.spec.policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw)
+    timed_out = task.record.timeouts
+    policy = task.spec.policy.retry
+    verdict = judge(policy, failure, earlier=earlier, remaining=remaining, draw=draw, timed_out=timed_out)
     counted = {**earlier, failure.error.value: earlier.get(failure.error, 0) + 1}
     outcome = f"failed:{failure.error}"
     if isinstance(verdict, Weather):

@@ -1,7 +1,8 @@
 """A lease: one holder's time-limited right to one attempt at a task.
 
 Four clocks can end it, each with a name:
-  deadline   the attempt's hard limit (or the run's, if that is nearer). Never moves.
+  deadline   the attempt's hard limit, which never moves; or the run's, if that is nearer, which moves while the run's
+             clock stands (run.py). What a lease carries of it is as it was last seen.
   lapse      the holder promised to renew every `length` and did not: it is dead, or cut off.
   idle       no check-in for the policy's `idle`. Off by default.
   silence    asked for a check-in at every multiple of the interval, it did not answer (see checkin.py).
@@ -13,6 +14,7 @@ earliest moment at which any of them could bite. Check-ins never move the timer:
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 
@@ -42,6 +44,18 @@ class Lease(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     checkin_at: Millis | None = None
     progress: float | None = None
     note: str = ""
+    own: Millis | None = None
+    """The attempt's own limit, where `deadline` is that of its run, which is nearer."""
+
+
+def bounded(lease: Lease, limit: Millis | None) -> Lease:
+    """The lease under the limit that its run has now; None: it has none, or its clock stands."""
+    own = lease.deadline if lease.own is None else lease.own
+    capped = limit is not None and limit < own
+    deadline = limit if capped and limit is not None else own
+    if deadline == lease.deadline and capped is (lease.own is not None):
+        return lease
+    return replace(lease, deadline=deadline, own=own if capped else None)
 
 
 def lapses_at(lease: Lease) -> int | None:

@@ -1,4 +1,4 @@
-"""Receipts: what an attempt that did not end well leaves behind, and how that is told.
+"""Receipts: what an attempt leaves behind that did not end well, or worked on a branch of its own; how that is told.
 
 A receipt is written before anything is killed (`partial`) and replaced once the tree is gone, so that whoever looks
 finds one at every moment. It names the limit or signal, the time it took, the last proof of progress, where the work
@@ -17,6 +17,12 @@ from allswell.domain.evidence import Evidence
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.snapshot import Snapshot
 
+_NO_FILES = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The tree without files, which git knows in every repository, by the length of its ids: what to compare with where
+there is no commit yet."""
 CHANGES_LISTED = 1_000
 """How many changed files a receipt names; the snapshot has all of them."""
 
@@ -25,7 +31,7 @@ class End(StrEnum):
     """How an attempt ended."""
 
     DONE = "done"
-    """Well: exit code 0, or its own word `done`. The only end without a receipt."""
+    """Well: exit code 0, or its own word `done`. It leaves a receipt only where its work is on a branch of its own."""
     FAILED = "failed"
     """By itself with another exit code, or by its own word `fail`."""
     SIGNALLED = "signalled"
@@ -38,6 +44,8 @@ class End(StrEnum):
     """It did not answer when it was asked for check-ins, and was ended for that."""
     INTERRUPTED = "interrupted"
     """Somebody ordered the stop: a signal to us, a shutdown, the caller."""
+    CANCELLED = "cancelled"
+    """The task was called off, skipped or split while it was being worked on."""
     LEASE_LOST = "lease_lost"
     """The task is not its holder's any more."""
     ASKED = "asked"
@@ -50,6 +58,28 @@ class End(StrEnum):
     """Nobody knows: its reaper was killed, and what was left of the tree with it."""
     ORPHANED = "orphaned"
     """Its supervisor died; the tree was ended, and this was written afterwards."""
+
+
+_TAKEN_AWAY = {
+    "delegation_timeout": (End.TIMEOUT, "the time of the request was up"),
+    "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
+    "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
+    "agent_stalled": (End.STALLED, "it missed too many check-ins"),
+    "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
+    "cancelled": (End.CANCELLED, "the task was cancelled"),
+    "skipped": (End.CANCELLED, "the task was skipped"),
+    "split": (End.CANCELLED, "the task was split"),
+}
+
+
+def taken_away(outcome: str, detail: str, limit: int) -> tuple[End, str]:
+    """How an attempt ended whose lease the store has ended: by what is on record, and the limit that it had."""
+    if outcome == "agent_timeout":
+        return End.TIMEOUT, f"its limit of {show(limit)} was reached"
+    if outcome == "failed" and detail in _TAKEN_AWAY:  # with its run
+        outcome, detail = detail, ""
+    end, reason = _TAKEN_AWAY.get(outcome, (End.LEASE_LOST, f"it ended as {outcome}"))
+    return end, f"{reason}: {detail}" if detail else reason
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -77,12 +107,29 @@ class Transcript(msgspec.Struct, frozen=True, gc=False):
     """Bytes that are not in the file; there a line says so."""
 
 
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the work of a task is that had a worktree of its own, and has ended well."""
+
+    repository: str
+    """The working tree that it belongs to, spelled: there it can be merged."""
+    name: str
+    """Empty: the agent has left its worktree on no branch, and only that has the work."""
+    base: str
+    """The commit that it began at."""
+    commit: str
+    worktree: str | None = None
+    """Where it is still checked out, spelled: something in it is not committed, or on no branch."""
+    uncommitted: int = 0
+    """How many paths there are not committed."""
+
+
 class Advice(msgspec.Struct, frozen=True):
     """What to type next."""
 
     look: tuple[str, ...] = ()
     recover: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
+    merge: tuple[str, ...] = ()
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +169,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     stdout: Transcript | None = None
     stderr: Transcript | None = None
     snapshot: Snapshot | None = None
+    branch: Branch | None = None
+    """Where its work is, if it ended well in a worktree of its own."""
     changed: tuple[Change, ...] = ()
     changed_more: int = 0
     """How many more files have changed than are listed."""
@@ -148,17 +197,32 @@ def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:
     """The receipt with the commands that look at what it tells of, bring the work back, and go on."""
     look = [f"allswell show {receipt.id}"]
     recover: list[str] = []
-    kept = receipt.snapshot
+    merge: list[str] = []
+    kept, branch = receipt.snapshot, receipt.branch
     if kept is not None:
         if kept.kind == "git":
-            base = kept.base or "HEAD"
-            look.append(f"git -C {shlex.quote(kept.folder)} diff {base[:12]} {kept.name}")
+            look.append(_diff(kept.folder, kept.base or _NO_FILES[len(kept.id)], kept.name))
         recover = [f"allswell recover {receipt.task} --into DIR", f"allswell recover {receipt.task} --apply"]
-    return msgspec.structs.replace(receipt, advice=Advice(tuple(look), tuple(recover), resume))
+    if branch is not None:
+        look.append(f"allswell diff {receipt.task} --attempt {receipt.attempt}")
+        if branch.worktree is not None:
+            look.append(f"git -C {shlex.quote(branch.worktree)} status")
+        if branch.name and branch.commit != branch.base:
+            look.append(_diff(branch.repository, branch.base, branch.name))
+            merge.append(f"git -C {shlex.quote(branch.repository)} merge {branch.name}")
+    advice = Advice(tuple(look), tuple(recover), resume, tuple(merge))
+    return msgspec.structs.replace(receipt, advice=advice)
+
+
+def _diff(folder: str, base: str, name: str) -> str:
+    """A `git diff` that runs no program which the repository's configuration names."""
+    return f"git -C {shlex.quote(folder)} diff --no-ext-diff --no-textconv {base[:12]} {shlex.quote(name)}"
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
+_NOTES = 3
+"""How many of a snapshot's remarks are told; the receipt has them all."""
 _HOW = {
     End.DONE: "ended well",
     End.FAILED: "failed",
@@ -167,6 +231,7 @@ _HOW = {
     End.IDLE: "was stopped",
     End.STALLED: "was stopped",
     End.INTERRUPTED: "was interrupted",
+    End.CANCELLED: "was stopped",
     End.LEASE_LOST: "lost its lease",
     End.ASKED: "asked a human",
     End.RELEASED: "gave the task back",
@@ -191,7 +256,26 @@ def told(receipt: Receipt) -> str:
         whole = "" if kept.whole else f" ({len(kept.left_out)} left out, {len(kept.torn)} torn: the receipt lists them)"
         count = "no file differs" if not files else f"{files} file{'' if files == 1 else 's'} changed"
         said.append(f"The work is kept in {kept.name}: {count}{whole}.")
+        said += [f"{note[:1].upper()}{note[1:]}." for note in kept.notes[:_NOTES]]
+    said += where_it_is(receipt)
     if receipt.survivors:
         said.append(f"The kernel did not let us end {', '.join(map(str, receipt.survivors))}.")
     said += [f"Warning: {warning}." for warning in receipt.warnings]
     return " ".join(said)
+
+
+def where_it_is(receipt: Receipt) -> list[str]:
+    """The sentences that say where the work is of an attempt that ended well in a worktree of its own."""
+    branch, said = receipt.branch, []
+    if branch is None:
+        return []
+    files = len(receipt.changed) + receipt.changed_more
+    if branch.commit != branch.base:
+        place = f"on the branch {branch.name}" if branch.name else f"in the commit {branch.commit[:12]}, on no branch"
+        said.append(f"The work is {place}: {files} file{'' if files == 1 else 's'} changed.")
+    if branch.uncommitted:
+        count = branch.uncommitted
+        said.append(f"{count} path{'' if count == 1 else 's'} in {branch.worktree} could not be committed.")
+    if branch.worktree is not None:
+        said.append(f"Its worktree stays: {branch.worktree}.")
+    return said

@@ -85,6 +85,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, for
     """A total over all classes, the first attempt included."""
     retries: int | None = None
     """Where set, replaces the number of retries of every class that is retried at all."""
+    timeouts: int | None = None
+    """Where set, a task is tried again so often in all, timeouts and failures counted together, and a timeout beyond
+    that asks a human, whatever `timeout_escalation` says: what `retry:` of a flow's step means."""
 
 
 def retry_rules(retry: RetryPolicy) -> list[tuple[bool, str]]:
@@ -103,6 +106,7 @@ def retry_rules(retry: RetryPolicy) -> list[tuple[bool, str]]:
         ),
         (retry.max_attempts >= 1, f"retry.max_attempts ({retry.max_attempts}) must be at least 1"),
         (retry.retries is None or retry.retries >= 0, f"retry.retries ({retry.retries}) must not be negative"),
+        (retry.timeouts is None or retry.timeouts >= 0, f"retry.timeouts ({retry.timeouts}) must not be negative"),
     ]
 
 
@@ -153,9 +157,11 @@ def judge(
     remaining: int | None,
     draw: float,
     rules: Mapping[ErrorClass, Rule] = RULES,
+    timed_out: int = 0,
 ) -> Verdict:
     """Decide what follows `failure`, given how often each class has failed before and the time that is left.
 
+    `timed_out` is how often it has reached its limit, which counts where the policy says so.
     `draw` is a number from [0, 1): chance comes in from outside, so that a history can be replayed.
     """
     rule = rules[failure.error]
@@ -168,7 +174,8 @@ def judge(
         return Weather(long)
     retries = rule.retries if policy.retries is None or rule.retries == 0 else policy.retries
     before = earlier.get(failure.error, 0)
-    if before >= retries:
+    timeouts = 0 if policy.timeouts is None else timed_out
+    if before + timeouts >= retries:
         reason = f"{failure.error} is not retried" if retries == 0 else f"{failure.error} after {before} retries"
         return Escalate(reason) if rule.then == "escalate" else GiveUp(reason)
     if sum(earlier.values()) + 1 >= policy.max_attempts:

@@ -98,6 +98,8 @@ class Why(StrEnum):
     SPECIAL = "special"
     NOT_COPIED = "not_copied"
     """It is as it was when the attempt began, and without git only changes are copied."""
+    DAMAGED = "damaged"
+    """It was kept, and what lies in its place now is not what was kept."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, order=True):

@@ -135,13 +135,12 @@ def _last_first(needs: Mapping[TaskId, tuple[TaskId, ...]]) -> list[TaskId]:
     return order
 
 
-def limit_of(run: Run | None, wanted: RunId) -> Millis | None:
-    """The deadline that a run gives to its new tasks; a run that is unknown or over takes none."""
+def check_run(run: Run | None, wanted: RunId) -> None:
+    """Refuse tasks for a run that is unknown or over."""
     if run is None:
         raise Refused("unknown_run", f"there is no run {wanted}", where="run")
     if run.ended_at is not None:
         raise Refused("run_ended", f"run {run.id} has ended ({run.reason}); open another", where="run")
-    return run.deadline
 
 
 def digest(new: NewTask) -> str:
@@ -167,7 +166,7 @@ def accept(
     """A new task's case.
 
     `needed` are the existing tasks it needs; `fresh` are those that are new together with it, each with how many of
-    them wait for it; `origin` is whose request it is, if it is one.
+    them wait for it; `origin` is whose request it is, if it is one, and `limit_at` then its limit.
     """
     waits: list[Wait] = []
     broken: Task | None = None

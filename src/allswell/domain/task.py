@@ -80,13 +80,13 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     policy: Policy = DEFAULT
     not_before: Millis | None = None
     limit_at: Millis | None = None
-    """The deadline of the task's run: no attempt outlives it."""
+    """Of a request: when it is over, wherever it stands. Old tasks have their run's deadline here; nobody reads it."""
     digest: str = ""
     """Of the submission, so that a repeated submit is told from a different task under the same id."""
     flow: bool = False
     """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (flow.py)."""
     origin: Origin | None = None
-    """Set where this is a request of another agent's (O5): tried once, and over at `limit_at` wherever it stands."""
+    """Set where this is a request of another agent's (O5): tried once, and over at `limit_at`."""
     unblocks: int = 0
     """How many tasks of the same submission wait for this one, at one remove or several; at most `UNBLOCKS_MAX`."""
 
@@ -126,6 +126,12 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     replaced_by: tuple[TaskId, ...] = ()
     """The smaller tasks, where it was split."""
     ended_by: CommandId = NO_COMMAND
+    idles: int = 0
+    """How many of the timeouts were for want of progress."""
+    idle_reached: Millis | None = None
+    """The length without progress at which an attempt was ended last."""
+    idle_override: Millis | None = None
+    """What a human has raised that to."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
@@ -147,6 +153,21 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     def timeout(self) -> int:
         """The hard limit of its next attempt, in milliseconds."""
         return self.record.timeout_override or self.spec.policy.timeout
+
+    @property
+    def idle(self) -> int | None:
+        """How long its next attempt may go without a check-in, in milliseconds; None: the store does not mind."""
+        return raised(self.spec.policy.idle, self.record.idle_override)
+
+    @property
+    def expiry(self) -> Millis | None:
+        """When it is over wherever it stands, if it is a request; other tasks have the limit of their run, if any."""
+        return None if self.spec.origin is None else self.spec.limit_at
+
+
+def raised(idle: int | None, override: int | None) -> int | None:
+    """How long an attempt may go without progress once a human has raised that: never less, and no limit stays none."""
+    return None if idle is None else max(idle, override or 0)
 
 
 OPEN = "open"
@@ -195,7 +216,9 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     command: CommandId
     detail: str = ""
     late: str | None = None
-    """What the holder still brought after the lease had ended, as JSON."""
+    """The first result that the holder still brought after the lease had ended, as JSON."""
+    afterwards: str | None = None
+    """All that it still said then (late.py), as JSON."""
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):

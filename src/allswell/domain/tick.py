@@ -1,21 +1,24 @@
 """What time alone does to a task: a limit is reached, a check-in is missed, a pause is over.
 
 Moments are worked off in the order in which they fell due, so a sweeper that was away for an hour comes to the same
-verdicts as one that was always there. Where two fall on the same millisecond, the hard limit speaks first.
+verdicts as one that was always there. Where two fall on the same millisecond, the hard limit speaks first, and the
+run's end last: what else happened in that moment may be what a human is asked about, and then the run's clock stands.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event
+from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event, run_of
 from allswell.domain.checkin import answered, missed
+from allswell.domain.command import EndIdle
 from allswell.domain.flow import leave
-from allswell.domain.lease import Lease, due_at, idles_at, judged_at, lapses_at, recovered_at
+from allswell.domain.lease import Lease, bounded, due_at, idles_at, judged_at, lapses_at, recovered_at
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
-from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
+from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, options_about_time, repeated, repeated_idle
 from allswell.domain.request import EXPIRED
-from allswell.domain.task import OPEN, State
+from allswell.domain.run import Run
+from allswell.domain.task import OPEN, State, Task
 
 _FLOW_ENDINGS = {
     "timeout": "it reached its limit",
@@ -24,9 +27,9 @@ _FLOW_ENDINGS = {
 }
 
 
-def tick(case: Case, now: Millis) -> Outcome:
+def tick(case: Case, now: Millis, run: Run | None = None) -> Outcome:
     """Everything that has fallen due by now; a tick that comes early only re-arms the timer."""
-    out = Outcome(case)
+    out = Outcome(case, run=run)
     if case.task.state != OPEN:
         out.case = replace(case, due=None)
         return out
@@ -39,7 +42,7 @@ def tick(case: Case, now: Millis) -> Outcome:
             if due != out.case.due:
                 out.case = replace(out.case, due=due)
             break
-        if due == lease.deadline:
+        if due == lease.deadline and lease.own is None:
             _reach_limit(out, lease, now)
         elif due == lapses_at(lease):
             _lapse(out, lease, now)
@@ -47,6 +50,8 @@ def tick(case: Case, now: Millis) -> Outcome:
             end_idle(out, lease, now)
         elif due == recovered_at(lease):
             recover(out, lease, now)
+        elif due == lease.deadline:
+            _reach_end_of_run(out, lease, now)
         else:
             _judge_check_in(out, lease, now)
     return out
@@ -55,8 +60,8 @@ def tick(case: Case, now: Millis) -> Outcome:
 def _wake(out: Outcome, now: Millis) -> None:
     """A task that nobody holds: its pause is over, or, where it is a request, its time."""
     case = out.case
-    limit = case.task.spec.limit_at
-    if case.task.spec.origin is not None and limit is not None and limit <= now:
+    expiry = case.task.expiry
+    if expiry is not None and expiry <= now:
         _expire(out, None, now)
     elif case.due is not None and case.due <= now:
         out.case = come_to_rest(replace(case, due=None), now)
@@ -75,10 +80,12 @@ def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_
     _pool_or_ask(out, "stall", stalls, now)
 
 
-def end_idle(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_COMMAND) -> None:
+def end_idle(out: Outcome, lease: Lease, now: Millis, word: EndIdle | None = None) -> None:
     """An attempt gave no proof of progress for too long, by the store's own clock or by its supervisor's word."""
     out.events.append(event(out.case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
-    _time_out(out, lease, now, "agent_idle", command=command)
+    limit = lease.idle if word is None or word.idle is None else word.idle
+    command = NO_COMMAND if word is None else word.id
+    _time_out(out, lease, now, "agent_idle", command=command, idle=limit or 0, said="" if word is None else word.said)
 
 
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
@@ -87,15 +94,36 @@ def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
         end_attempt(out, EXPIRED, now)
         _expire(out, lease, now)
         return
-    if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
-        end_attempt(out, "run_timeout", now)
-        end_task(out, State.FAILED, "run_timeout", now)
-        out.events.append(
-            event(task, "task_failed", lease, reason="run_timeout", message="the run's deadline has passed")
-        )
-        return
     out.events.append(event(task, "agent_timeout", lease, elapsed_ms=now - lease.granted_at))
     _time_out(out, lease, now, "agent_timeout")
+
+
+def _reach_end_of_run(out: Outcome, lease: Lease, now: Millis) -> None:
+    """The run's limit, as the lease has it, is reached; where the run's clock has stood since, it is further off."""
+    task = out.case.task
+    run = run_of(out)
+    later = bounded(lease, None if run is None else run.limit)
+    if later.deadline > lease.deadline:
+        out.case = replace(out.case, lease=later)
+        out.events.append(event(task, "limit_moved", later, deadline=later.deadline))
+        return
+    end_attempt(out, "run_timeout", now)
+    end_task(out, State.FAILED, "run_timeout", now)
+    out.events.append(event(task, "task_failed", lease, reason="run_timeout", message="the run's deadline has passed"))
+
+
+def move_limit(case: Case, run: Run) -> Outcome:
+    """The run's clock has stopped or gone on: its task's lease gets the limit that there is now."""
+    out = Outcome(case, run=run)
+    lease = case.lease
+    if lease is None or run.ended_at is not None:
+        return out
+    moved = bounded(lease, run.limit)
+    if moved is not lease:
+        out.case = replace(case, lease=moved, due=due_at(moved))
+    if moved.deadline != lease.deadline:
+        out.events.append(event(case.task, "limit_moved", moved, deadline=moved.deadline))
+    return out
 
 
 def _expire(out: Outcome, lease: Lease | None, now: Millis) -> None:
@@ -106,15 +134,29 @@ def _expire(out: Outcome, lease: Lease | None, now: Millis) -> None:
     out.events.append(event(task, "task_failed", lease, reason=EXPIRED, message=message))
 
 
-def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str, *, command: CommandId = NO_COMMAND) -> None:
+def _time_out(
+    out: Outcome,
+    lease: Lease,
+    now: Millis,
+    reason: str,
+    *,
+    command: CommandId = NO_COMMAND,
+    idle: int | None = None,
+    said: str = "",
+) -> None:
     task = out.case.task
-    timeouts = task.record.timeouts + 1
-    end_attempt(out, reason, now, command=command, timeouts=timeouts)
+    record = task.record
+    timeouts = record.timeouts + 1
+    if idle is None:
+        end_attempt(out, reason, now, command=command, timeouts=timeouts)
+    else:
+        reached = idle or record.idle_reached
+        end_attempt(out, reason, now, command=command, timeouts=timeouts, idles=record.idles + 1, idle_reached=reached)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
-    if timeouts >= task.spec.policy.timeout_escalation:
+    if is_asked_about(out.case.task, "timeout", timeouts):
         out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
-    _pool_or_ask(out, "timeout", timeouts, now)
+    _pool_or_ask(out, "timeout", timeouts, now, said)
 
 
 def _lapse(out: Outcome, lease: Lease, now: Millis) -> None:
@@ -133,7 +175,7 @@ def _lift_stall(out: Outcome, lease: Lease) -> None:
         out.case = replace(out.case, agent=None)
 
 
-def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
+def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis, said: str = "") -> None:
     """Back to the pool; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
     task = out.case.task
     if task.spec.flow:
@@ -144,11 +186,23 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
         end_task(out, State.FAILED, reason, now)
         out.events.append(event(task, "task_failed", reason=reason, message="a request is tried once"))
         return
-    if count < task.spec.policy.timeout_escalation:
+    if not is_asked_about(task, what, count):
         out.case = come_to_rest(out.case, now)
         return
-    text = repeated(task.id, task.name, what, count)
-    ask(out, Asked(f"repeated_{what}", text, REPEATED_TIMEOUT_OPTIONS), now)
+    text, options = repeated(task.id, task.name, what, count), REPEATED_TIMEOUT_OPTIONS
+    record = task.record
+    if what == "timeout" and record.idles:
+        text = repeated_idle(task.id, task.name, count, record.idles, record.idle_reached, said)
+        options = options_about_time(count, record.idles)
+    ask(out, Asked(f"repeated_{what}", text, options), now)
+
+
+def is_asked_about(task: Task, what: str, count: int) -> bool:
+    """Whether a human is asked about a task that has ended so often in this bad way (O4), or as its own figure says."""
+    policy = task.spec.policy
+    if what == "timeout" and policy.retry.timeouts is not None:
+        return count + sum(task.record.failures.values()) > policy.retry.timeouts
+    return count >= policy.timeout_escalation
 
 
 def _judge_check_in(out: Outcome, lease: Lease, now: Millis) -> None:
@@ -173,10 +227,12 @@ def one_more_window(case: Case, now: Millis) -> Case:
     lease = case.lease
     if lease is None:
         return case
+    window = Millis(now + lease.ask_wait)
     awake = replace(
         lease,
         renewed_at=max(lease.renewed_at, now),
-        deadline=max(lease.deadline, Millis(now + lease.ask_wait)),
+        deadline=max(lease.deadline, window),
+        own=None if lease.own is None or lease.own <= window else lease.own,
         judged=max(lease.judged, (now - lease.granted_at) // lease.ask_every),
         stalled_at=None if lease.stalled_at is None else now,
         checkin_at=lease.checkin_at if lease.idle is None else now,

@@ -54,6 +54,8 @@ _WORDS = re.compile(
     r" reached|usage_limit_reached|out of (?:extra )?usage|exceeded your current quota|quota exceeded)\b",
     re.IGNORECASE,
 )
+_REFUSED = re.compile(r"\bstatus:? 429\b")
+"""As Codex tells of a provider that went on refusing."""
 _AT_START = re.compile(
     r"^\W{0,4}(?:error:\s*|claude ai\s+|you've\s+|you have\s+|your\s+|the\s+|codex error:\s*)*", re.IGNORECASE
 )
@@ -75,7 +77,7 @@ _WALL = re.compile(
 
 def read(line: bytes) -> UsageLimit | None:
     """The limit that a line of output tells of, if it does."""
-    if len(line) > LONGEST or (b"imit" not in line and b"uota" not in line and b"sage" not in line):
+    if len(line) > LONGEST or not any(word in line for word in (b"imit", b"uota", b"sage", b"429")):
         return None
     text = line.decode("utf-8", "replace").strip()
     if not text.startswith("{"):
@@ -112,7 +114,8 @@ def _event(said: dict[str, Any]) -> UsageLimit | None:
         text = str(said.get("message") or "")
         if isinstance(inner, Mapping):
             text = " ".join(f"{key}: {value}" for key, value in inner.items() if isinstance(value, str | int | float))
-        return _told(text) if _WORDS.search(text) else None
+        refused = kind == "turn.failed" and _REFUSED.search(text)  # an error before that may be tried again
+        return _told(text) if refused or _WORDS.search(text) else None
     return None
 
 

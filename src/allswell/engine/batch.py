@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from allswell.domain import serving
 from allswell.domain.answer import answer
-from allswell.domain.case import Case, Outcome
+from allswell.domain.case import Case, Outcome, RunUnread
 from allswell.domain.claim import check_claim
 from allswell.domain.command import (
     Admit,
@@ -49,14 +49,13 @@ from allswell.domain.names import NO_COMMAND, Millis, QuestionId, RunId, TaskId
 from allswell.domain.notice import check_notice
 from allswell.domain.question import Question
 from allswell.domain.service import open_question
-from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_task, digest, limit_of
-from allswell.domain.task import Origin, Task
+from allswell.domain.submit import accept, awaited_among, check_name, check_needs, check_run, check_task, digest
+from allswell.domain.task import Origin
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, given_before, grants, hand_out
-from allswell.engine.habit import Habit
 from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
-from allswell.store.port import Transaction, Wanted
+from allswell.store.port import Conflict, Transaction, Wanted
 
 Lanes = Mapping[tuple[str, tuple[str, ...]], int]
 """The lane of each (role, services) that the batch submits to."""
@@ -71,13 +70,14 @@ class Performed(msgspec.Struct):
 
 
 async def perform(
-    tx: Transaction, commands: Commands, lanes: Lanes, draw: Callable[[], float], habit: Habit, *, careful: bool = False
+    tx: Transaction, commands: Commands, lanes: Lanes, draw: Callable[[], float], *, careful: bool = False
 ) -> Performed:
     """Decide a batch; the answers, or the errors, in the order of the commands. `careful`: it may have been done."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
+    await plan.find_runs(tx, careful=careful)
     payloads = [id_ for tasks in claimed_before.values() for id_ in tasks] if claimed_before else []
-    now, rows = await plan.take(tx, payloads, lambda: habit.likely(commands), careful=careful)
+    now, rows = await plan.take(tx, payloads, careful=careful)
     book = Book(rows, now)
     await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)
@@ -98,12 +98,14 @@ async def perform(
                 answers[place] = _decide(book, command, lanes, draw)
         except AllswellError as error:
             answers[place] = error
+        except RunUnread as unread:
+            raise Conflict(f"the run of {unread} is concerned too, and was not locked") from unread
         except Exception as error:  # noqa: BLE001 - a bug in one decision must not take its neighbours along
             answers[place] = Bug(f"deciding {type(command).__name__} failed: {error!r}")
     if len(claims) < len(commands):  # claims have decided nothing yet
         await book.write(tx)
     if claims:
-        await hand_out(tx, book, claims, answers, habit)
+        await hand_out(tx, book, claims, answers)
     for place, earlier_place in repeated:
         answers[place] = answers[earlier_place]
     return Performed(answers, book.news)
@@ -190,7 +192,7 @@ def _decide_held(book: Book, command: HolderCommand, lanes: Lanes, draw: Callabl
     if agent is not case.agent or past is not case.past:
         case = replace(case, agent=agent, past=past)
     chance = draw() if not done and isinstance(command, Fail) else 0.0
-    out = decide(case, command, book.now, chance)
+    out = decide(case, command, book.now, chance, book.run_of(case.task))
     made = None
     if out.request is not None:
         new, limit, origin = out.request
@@ -233,8 +235,9 @@ def _submit(book: Book, tasks: Sequence[NewTask], lanes: Lanes) -> list[TaskId]:
             if known.task.spec.digest != digest(new):
                 raise Refused("id_taken", f"task {new.id} exists already and is a different one", where="id")
             continue
-        limit = None if new.run is None else limit_of(book.rows.runs.get(new.run), new.run)
-        accepted.append((_accept(book, new, lanes, limit, fresh), new))
+        if new.run is not None:
+            check_run(book.rows.runs.get(new.run), new.run)
+        accepted.append((_accept(book, new, lanes, None, fresh), new))
     for out, new in accepted:
         book.accept(out, new.payload, new.barred)
     return [new.id for new in tasks]
@@ -259,7 +262,7 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
     if question.task is None:
         return _answer_about_service(book, question, command)
     case = _case(book, question.task)
-    out, closed = answer(case, question, command, book.now)
+    out, closed = answer(case, question, command, book.now, book.run_of(case.task))
     held_to_table(case, out)
     if closed is question:
         return out.answer
@@ -273,24 +276,12 @@ def _answer(book: Book, command: Answer, lanes: Lanes) -> object:
             if new.id in book.cases or not fresh.keys() >= set(new.needs):
                 raise Refused("bad_subtask", f"{new.name} may need only its fellow subtasks", where="subtasks")
         check_needs(command.subtasks)
-        limit = _limit_of_parts(book, case.task)
-        subtasks = [(_accept(book, new, lanes, limit, fresh), new) for new in command.subtasks]
+        subtasks = [(_accept(book, new, lanes, None, fresh), new) for new in command.subtasks]
     book.apply(out)
     for made, new in subtasks:
         book.accept(made, new.payload, new.barred)
     book.close(closed)
     return out.answer
-
-
-def _limit_of_parts(book: Book, task: Task) -> Millis | None:
-    """The limit that a task leaves to what replaces it: its run's.
-
-    A request has one of its own, at which its own timer ends it. Its parts are no requests, nobody waits for them, and
-    no timer would end them: under that limit they could be neither claimed nor ended.
-    """
-    if task.spec.origin is None:
-        return task.spec.limit_at
-    return None if task.run is None else limit_of(book.rows.runs.get(task.run), task.run)
 
 
 def _answer_about_service(book: Book, question: Question, command: Answer) -> object:
@@ -321,11 +312,9 @@ def _open_run(book: Book, command: OpenRun) -> RunId:
         raise Refused("id_taken", f"run {command.run} exists already", where="run")
     check_name(command.name, "name")
     run, events = open_run(command, book.now)
-    book.rows.runs[run.id] = run
-    book.changes.new_runs.append(run)
+    book.enter_run(run)
     book.changes.events += events
-    if run.deadline is not None:
-        book.changes.timers.append((run.id, run.deadline))
+    book.go_on(command.after, run.id)
     return run.id
 
 
@@ -336,15 +325,9 @@ def _end_run(book: Book, command: EndRun) -> RunId:
     if run.ended_at is not None and run.command == command.id:
         return run.id
     ended, spread, events = end_run(run, command, book.now)
-    book.rows.runs[run.id] = ended
-    if run in book.changes.new_runs:
-        book.changes.new_runs[book.changes.new_runs.index(run)] = ended
-    else:
-        book.changes.runs.append(ended)
+    book.enter_run(ended)
     book.changes.new_spreads.append(spread)
     book.changes.events += events
-    if run.deadline is not None:
-        book.changes.drop_timers.append(run.id)
     return run.id
 
 
@@ -359,11 +342,11 @@ def _take_up(book: Book, command: TakeUp, lanes: Lanes) -> Granted | None:
         return _begin_flow(book, new, command, lanes)
     lease = case.lease
     if lease is not None and book.now >= ends_at(lease):
-        book.apply(decide(case, Tick(new.id), book.now, 0.0))
-    elif (gone := give_up_the_dead(case, command, book.now)) is not None:
+        book.apply(decide(case, Tick(new.id), book.now, 0.0, book.run_of(case.task)))
+    elif (gone := give_up_the_dead(case, command, book.now, book.run_of(case.task))) is not None:
         book.apply(held_to_table(case, gone))
     case = book.cases[new.id]
-    out, closed = take_up(case, _about_its_leaving(book, case), command, book.now)
+    out, closed = take_up(case, _about_its_leaving(book, case), command, book.now, book.run_of(case.task))
     book.apply(out)
     if closed is not None:
         book.close(closed)
@@ -376,8 +359,9 @@ def _begin_flow(book: Book, new: NewTask, command: TakeUp, lanes: Lanes) -> Gran
     known = book.rows.runs.get(run)
     if known is None:
         _open_run(book, OpenRun(command.id, run, new.name))
-    out = _accept(book, new, lanes, limit_of(book.rows.runs.get(run), run), {new.id: 0})
-    begun, _ = take_up(out.case, None, command, book.now)
+    check_run(book.rows.runs.get(run), run)
+    out = _accept(book, new, lanes, None, {new.id: 0})
+    begun, _ = take_up(out.case, None, command, book.now, book.rows.runs.get(run))
     begun.events[:0] = out.events
     book.accept(begun, new.payload, ())
     return _granted(book, begun, new)

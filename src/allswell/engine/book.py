@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, Token
+from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
 from allswell.domain.retry import Failure
+from allswell.domain.run import Run, gone_on, moved
 from allswell.domain.service import ServiceRow, park
 from allswell.domain.serving import Decided
 from allswell.domain.task import Attempt, Bar, Task
@@ -62,6 +63,10 @@ class Book:
         self._ended: dict[tuple[TaskId, Token], Attempt] = {}
         self._services: dict[str, ServiceRow] = {}
         """As they stand now, those that have changed."""
+        self.seen_runs: dict[RunId, Run] = {}
+        """Runs that were read without a lock, for what is claimed."""
+        self._runs: dict[RunId, Run | None] = {}
+        """Those that have changed, as they were before; None for new ones."""
         self.take(rows)
 
     def take(self, rows: Rows) -> None:
@@ -103,6 +108,23 @@ class Book:
             self._keep_late(out)
         if out.spread is not None:
             changes.new_spreads.append(out.spread)
+        if out.run is not None:
+            self.enter_run(out.run)
+
+    def run_of(self, task: Task) -> Run | None:
+        """The run of a task as it stands now, if it was locked and read."""
+        return None if task.run is None else self.rows.runs.get(task.run)
+
+    def run_seen(self, task: Task) -> Run | None:
+        """The run of a task: as it stands in this transaction, or as somebody has last left it."""
+        return None if task.run is None else self.rows.runs.get(task.run) or self.seen_runs.get(task.run)
+
+    def enter_run(self, run: Run) -> None:
+        """Enter a run that is new, or has changed."""
+        before = self.rows.runs.get(run.id)
+        if before is not run:
+            self._runs.setdefault(run.id, before)
+            self.rows.runs[run.id] = run
 
     def ended(self, task: TaskId, token: Token) -> Attempt | None:
         """How an attempt ended: before this batch, or by a decision of it."""
@@ -150,6 +172,12 @@ class Book:
             if asked.id == id_:
                 return asked
         return self.rows.questions.get(id_)
+
+    def go_on(self, ended: RunId | None, after: RunId) -> None:
+        """Enter that a run which has ended goes on in another one."""
+        run = None if ended is None else self.rows.runs.get(ended)
+        if run is not None and run.ended_at is not None:
+            self.enter_run(gone_on(run, after))
 
     def close(self, question: Question) -> None:
         """Enter a question that was answered or withdrawn, be it that this batch has asked it."""
@@ -203,6 +231,19 @@ class Book:
                 self._flush_lease(before, after)
         if self._services:
             self._flush_services()
+        if self._runs:
+            self._flush_runs()
+        if self.agents:
+            self._flush_agents()
+        if len(changes.new_tasks) > 1:
+            # Two processes that make the same new rows must meet them in the same order, or they wait in a circle.
+            changes.new_tasks.sort(key=_by_id)
+        if len(changes.new_agents) > 1:
+            changes.new_agents.sort(key=_by_name)
+        return stands
+
+    def _flush_agents(self) -> None:
+        changes = self.changes
         for agent, record in self.agents.items():
             known = self.rows.agents.get(agent)
             if record is known:
@@ -213,12 +254,22 @@ class Book:
             else:
                 (changes.new_agents if known is None else changes.agents).append(record)
                 self.rows.agents[agent] = record
-        if len(changes.new_tasks) > 1:
-            # Two processes that make the same new rows must meet them in the same order, or they wait in a circle.
-            changes.new_tasks.sort(key=_by_id)
-        if len(changes.new_agents) > 1:
-            changes.new_agents.sort(key=_by_name)
-        return stands
+
+    def _flush_runs(self) -> None:
+        """Runs with their timers: one whose clock stands has none, its question is what it waits for."""
+        changes = self.changes
+        for id_, before in sorted(self._runs.items()):
+            run = self.rows.runs[id_]
+            (changes.new_runs if before is None else changes.runs).append(run)
+            old = None if before is None or before.ended_at is not None else before.limit
+            new = None if run.ended_at is not None else run.limit
+            if new is not None and new != old:
+                changes.timers.append((id_, new))
+            elif new is None and old is not None:
+                changes.drop_timers.append(id_)
+            if before is not None and run.moves != before.moves and run.ended_at is None:
+                changes.new_spreads.append(moved(run))
+        self._runs.clear()
 
     def _flush_services(self) -> None:
         changes, known = self.changes, self.rows.services

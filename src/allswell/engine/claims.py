@@ -15,7 +15,6 @@ from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.service import ServiceRow, lets_in
 from allswell.domain.task import OPEN, Lane, Task, rank_of
 from allswell.engine.book import Book
-from allswell.engine.habit import Habit
 from allswell.errors import Refused
 from allswell.store.port import Transaction, Wanted
 
@@ -48,9 +47,7 @@ def given_before(book: Book, claim: Claim, tasks: Sequence[TaskId]) -> list[Case
     return sorted(earlier, key=lambda case: (rank_of(case.task), case.task.id))
 
 
-async def hand_out(
-    tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object], habit: Habit
-) -> None:
+async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
     if any(claim.task is not None for _, claim in claims):
@@ -59,7 +56,6 @@ async def hand_out(
     for place, claim in claims:
         answers[place] = []
         among = tuple(open_lanes(claim, lanes, services, book.now))
-        habit.learn(claim, among)
         groups.setdefault((among, claim.outside), []).append((place, claim))
     given: dict[int, list[Case]] = {place: [] for place, _ in claims}
     for (among, outside), members in groups.items():
@@ -128,6 +124,9 @@ async def _load_picked(
     fresh = [id_ for id_ in picked if id_ not in book.cases]
     rows = await tx.read(Wanted(tasks=fresh, payloads=picked, bars=picked if bars else (), whole=True))
     book.take(rows)
+    unread = {run: None for id_ in picked if (run := book.cases[id_].task.run) is not None}
+    if unread:
+        book.seen_runs.update(await tx.runs(list(unread)))
     book.rows.payloads.update(rows.payloads)
     return rows.bars
 
@@ -145,7 +144,7 @@ def _serve(
         case = cases[id_]
         if case.ready is None:
             continue  # someone was quicker between our look and our lock
-        out = held_to_table(case, grant(case, claim, now))
+        out = held_to_table(case, grant(case, claim, now, book.run_seen(case.task)))
         book.apply(out)
         if out.answer is not None:
             given.append(out.case)

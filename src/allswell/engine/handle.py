@@ -7,40 +7,38 @@ monotonic clock, so it stops before the store gives the work to someone else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from allswell.domain.checkin import tells_every
 from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, Fail, Keep, NewTask, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import AgentId, CommandId, QuestionId, RunId, TaskId, Token
-from allswell.domain.policy import DEFAULT, DELEGATION_TIMEOUT, Policy
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.plain_data import to_json
+from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import OPEN, Handover
+from allswell.domain.task import OPEN, Attempt, Handover
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 
 T = TypeVar("T")
-
-
-def to_json(value: object, where: str) -> str:
-    """JSON text of a payload or result; what JSON cannot say is refused."""
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Refused("not_json", f"{where} cannot be written as JSON: {error}", where=where) from error
+_CONFIRM = 2.0
+"""Seconds in which the store must have said that a limit has moved."""
 
 
 class Lease:
     """The right to one attempt at one task."""
 
     __slots__ = (
+        "_deadline",
         "_ends",
         "_engine",
         "_granted",
@@ -51,6 +49,7 @@ class Lease:
         "_renewed",
         "agent",
         "attempt",
+        "by_run",
         "length",
         "on_end",
         "task",
@@ -70,6 +69,9 @@ class Lease:
         self.agent: AgentId = lease.agent
         self.length = lease.length
         self.attempt: int = lease.token
+        self._deadline: int = lease.deadline
+        self.by_run = lease.own is not None
+        """Whether its limit is that of its run, which moves while the run's clock stands."""
         self._ends = sent + (lease.deadline - granted.told_at) / 1000
         self._renewed = sent - (granted.told_at - lease.renewed_at) / 1000
         self._lost: LeaseLost | None = None
@@ -105,6 +107,11 @@ class Lease:
             self.on_end()
 
     @property
+    def store(self) -> str:
+        """The URL of the store that it is from."""
+        return self._engine.store.url
+
+    @property
     def name(self) -> str:
         """The task's name."""
         return self._granted.task.name
@@ -130,8 +137,11 @@ class Lease:
 
     @property
     def deadline(self) -> int:
-        """When the attempt's hard limit falls, on the store's clock (ms since the epoch)."""
-        return self._granted.lease.deadline
+        """When the attempt's hard limit falls, on the store's clock (ms since the epoch), as far as is known here.
+
+        It moves only where it is that of a run whose clock stands while an answer is waited for.
+        """
+        return self._deadline
 
     @property
     def remaining(self) -> int:
@@ -146,7 +156,7 @@ class Lease:
     @property
     def limit(self) -> int:
         """How long the attempt may take in all, in ms."""
-        return self._granted.lease.deadline - self._granted.lease.granted_at
+        return self._deadline - self._granted.lease.granted_at
 
     @property
     def until_limit(self) -> int:
@@ -169,6 +179,16 @@ class Lease:
         return self._granted.lease.ask_every, self._granted.lease.ask_wait
 
     @property
+    def idle_override(self) -> int | None:
+        """How long a human lets it go without progress, in milliseconds, where one has raised that."""
+        return self._granted.task.record.idle_override
+
+    @property
+    def tells_every(self) -> int:
+        """How often a watcher tells the store that the holder's protocol shows progress, in milliseconds."""
+        return tells_every(self._granted.lease)
+
+    @property
     def run(self) -> RunId | None:
         """The run that the task belongs to."""
         return self._granted.task.run
@@ -181,7 +201,7 @@ class Lease:
     def heard(self, answer: object, sent: float) -> Orders | AllswellError:
         """Take note of the answer to a renewal that was sent at this moment."""
         if isinstance(answer, Orders):
-            self._renewed = max(self._renewed, sent)
+            self._obey(answer, sent)
             return answer
         if isinstance(answer, LeaseLost):
             self.lost = answer
@@ -194,8 +214,24 @@ class Lease:
         except LeaseLost as lost:
             self.lost = lost
             raise
-        self._renewed = max(self._renewed, sent)
+        self._obey(orders, sent)
         return orders
+
+    def _obey(self, orders: Orders, sent: float) -> None:
+        self._renewed = max(self._renewed, sent)
+        if orders.deadline != self._deadline:
+            self._deadline, self.by_run = orders.deadline, orders.by_run
+            self._ends = sent + orders.remaining_ms / 1000
+
+    async def confirm(self) -> bool:
+        """The limit is reached: ask once whether it has moved, as a run's does while its clock stands."""
+        known = self._deadline
+        if not self.by_run or self.lost is not None or self.over:
+            return False
+        with contextlib.suppress(AllswellError, TimeoutError):
+            async with asyncio.timeout(_CONFIRM):
+                await self.renew()
+        return self._deadline > known
 
     async def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
         """Prove progress; the answer says how much time is left and whether a check-in is owed."""
@@ -257,9 +293,13 @@ class Lease:
         after = parse(delay, where="delay")
         await self._end(Release(self._ids.command(), self.task, self.token, self.agent, reason, after))
 
-    async def end_idle(self) -> None:
-        """This attempt showed no progress for too long and has been ended: back to the pool, and counted (O4)."""
-        await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent))
+    async def end_idle(self, idle: int | None = None, said: str = "") -> None:
+        """This attempt showed no progress for so long and has been ended: back to the pool, and counted (O4).
+
+        `said` is what it printed last, for whoever is asked about it.
+        """
+        limit = None if idle is None else Millis(idle)
+        await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent, limit, said))
 
     async def keep(self, receipt: str, status: str, path: str = "") -> None:
         """Have the journal know of a receipt; also after the lease has ended."""
@@ -272,15 +312,15 @@ class Lease:
         return QuestionId(str(await self._end(said)))
 
     async def delegate(
-        self, role: str, name: str, *, payload: object = None, timeout: int | str = DELEGATION_TIMEOUT
+        self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None
     ) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
 
-        It is tried once, and has at most what this attempt has left.
+        It is tried once, and has `delegation_timeout` if nothing else is said, but at most what this attempt has left.
         """
-        limit = parse(timeout, where="timeout")
-        said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
         policy = self._policies.get(role) or self._policies.get("", DEFAULT)
+        limit = Millis(policy.delegation_timeout) if timeout is None else parse(timeout, where="timeout")
+        said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
         new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
         await self._ask_for(Delegate(self._ids.command(), self.task, self.token, self.agent, new, limit))
         return new.id
@@ -293,6 +333,11 @@ class Lease:
         if row.task.state == "done":
             return "done", (await self._engine.store.view_payload(request))[1]
         return row.task.state, None if row.task.state == OPEN else to_json(row.task.record.reason, "reason")
+
+    async def past(self) -> Attempt | None:
+        """How the store has ended this attempt; None while it has not."""
+        ended = await self._engine.store.view_attempts(self.task)
+        return next((one for one in ended if one.token == self.token), None)
 
     async def recover(self) -> None:
         """The agent was marked as stalled and has been ended for real: take its task back (O8)."""

@@ -8,17 +8,21 @@ from typing import TypeVar
 from allswell.domain.command import (
     Admit,
     Answer,
+    Ask,
     AskForHelp,
     Cancel,
+    CheckInAgain,
     Claim,
     Command,
     Complete,
     Delegate,
+    EndIdle,
     EndRun,
     Fail,
     NewTask,
     OpenRun,
     Park,
+    Recover,
     Report,
     Submit,
     TakeUp,
@@ -34,10 +38,10 @@ from allswell.domain.names import (
     service_of_question,
     task_of_question,
 )
-from allswell.store.pick import Guess
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
+_MAY_ASK = (Ask, Fail, Recover, EndIdle, CheckInAgain)
 _ORDER = (Kind.RUN, Kind.SERVICE, Kind.AGENT, Kind.QUESTION, Kind.TASK, Kind.LEASE)
 """The one order of locking: kind by kind, and within a kind by id."""
 
@@ -66,6 +70,10 @@ class Plan:
         self.questions: dict[QuestionId, None] = {}
         self.tasks: dict[TaskId, None] = {}
         self.held: dict[TaskId, None] = {}
+        self.asking: dict[TaskId, None] = {}
+        """Tasks that are likely to ask a human something, or to be answered: their runs are concerned too."""
+        self.words: dict[TaskId, None] = {}
+        """All tasks about which a holder says something."""
         self.fresh = True
         """Whether the commands do nothing but make tasks, under ids drawn for them, and claim."""
         for command in commands:
@@ -92,6 +100,8 @@ class Plan:
             self._answer(command)
         elif isinstance(command, OpenRun | EndRun):
             self.runs[command.run] = None
+            if isinstance(command, OpenRun) and command.after is not None:
+                self.runs[command.after] = None
             self.runs_shared = False
         elif isinstance(command, Admit | Park | AskForHelp):
             self.services[command.service] = None
@@ -100,9 +110,11 @@ class Plan:
 
     def _add_word(self, command: Word) -> None:
         self.agents[command.agent] = None
-        self.tasks[command.task] = self.held[command.task] = None
+        self.tasks[command.task] = self.held[command.task] = self.words[command.task] = None
         if isinstance(command, Complete):
             return  # as most are
+        if isinstance(command, _MAY_ASK) and not (isinstance(command, Ask) and command.hold):
+            self.asking[command.task] = None
         if isinstance(command, Fail):
             self.services.update(dict.fromkeys(command.failure.services))
         elif isinstance(command, Delegate):
@@ -116,7 +128,9 @@ class Plan:
         self.questions[command.question] = None
         service = service_of_question(command.question)
         if service is None:
-            self._hold(task_of_question(command.question))
+            task = task_of_question(command.question)
+            self._hold(task)
+            self.asking[task] = None
         else:
             self.services[service] = None
         self._submit(command.subtasks)
@@ -132,10 +146,18 @@ class Plan:
             if new.run is not None:
                 self.runs[new.run] = None
 
-    async def take(
-        self, tx: Transaction, payloads: Sequence[TaskId], likely: Guess, *, careful: bool
-    ) -> tuple[Millis, Rows]:
-        """Lock all of it, in order, and read what exists of it, with these payloads; a pick is `likely` to follow.
+    async def find_runs(self, tx: Transaction, *, careful: bool) -> None:
+        """Add the runs of the tasks that may ask: which run a task is in never changes, so a look is enough.
+
+        If it is done with care, those of all tasks that a holder speaks about: one of them did turn out to ask.
+        """
+        tasks = {**self.asking, **self.words} if careful else self.asking
+        if tasks and (found := await tx.find_runs(ordered(tasks))):
+            self.runs.update(dict.fromkeys(found.values()))
+            self.runs_shared = False
+
+    async def take(self, tx: Transaction, payloads: Sequence[TaskId], *, careful: bool) -> tuple[Millis, Rows]:
+        """Lock all of it, in order, and read what exists of it, with these payloads.
 
         If it is done with care, tasks that can only be new are looked for too.
         """
@@ -157,4 +179,4 @@ class Plan:
             payloads=payloads,
             whole=True,
         )
-        return await tx.take(locks, wanted, likely)
+        return await tx.take(locks, wanted)

@@ -14,17 +14,19 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from allswell.domain.answer import end_with_run, need_ended, with_parts_of, withdraw
-from allswell.domain.case import event
+from allswell.domain.case import event, resume_clock
 from allswell.domain.decide import Tick, decide, held_to_table
 from allswell.domain.ending import tick_run
 from allswell.domain.event import Event
 from allswell.domain.names import AgentId, QuestionId, RunId, TaskId
-from allswell.domain.run import Spread
+from allswell.domain.question import Question
+from allswell.domain.run import MOVED, Run, Spread, run_of_move
 from allswell.domain.task import State
-from allswell.domain.tick import one_more_window
+from allswell.domain.tick import move_limit, one_more_window
 from allswell.engine.batch import Performed
 from allswell.engine.book import Book, News
-from allswell.store.port import Due, Kind, Transaction, Wanted
+from allswell.store.own_clock import Due
+from allswell.store.port import Kind, Transaction, Wanted
 
 CHUNK = 500
 """The most rows that one transaction of a sweeper touches."""
@@ -36,14 +38,22 @@ async def look(tx: Transaction) -> tuple[Sequence[Due], Sequence[str]]:
     return await tx.find_due(now, CHUNK), await tx.find_spreads(CHUNK)
 
 
+async def find_spreads(tx: Transaction) -> Sequence[str]:
+    """Which consequences are waiting."""
+    return await tx.find_spreads(CHUNK)
+
+
 async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
     """Let time pass for these timers' owners; the number that were handled is the answer."""
-    runs = sorted({due.owner for due in dues if due.owner.startswith("r_")})
+    due_runs = {RunId(due.owner) for due in dues if due.owner.startswith("r_")}
     agents = sorted({due.agent for due in dues if due.agent is not None})
     tasks = sorted({due.owner for due in dues if due.owner.startswith("t_")})
+    held = sorted({TaskId(due.owner) for due in dues if due.agent is not None})
+    run_of = await tx.find_runs(held) if held else {}
+    runs = sorted({*due_runs, *run_of.values()})
     wanted = Wanted()
     if runs:
-        wanted.runs = [RunId(id_) for id_ in await tx.lock(Kind.RUN, runs, skip=True)]
+        wanted.runs = [RunId(id_) for id_ in await tx.lock(Kind.RUN, runs)]
     if agents:
         wanted.agents = [AgentId(id_) for id_ in await tx.lock(Kind.AGENT, agents)]
     if tasks:
@@ -54,26 +64,34 @@ async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
     now = await tx.now()
     book = Book(await tx.read(wanted), now)
     handled = 0
+    in_other_hands = {run for task, run in run_of.items() if task not in book.cases}
     for id_ in wanted.tasks:
         case = book.cases[id_]
         agent = None if case.lease is None else case.lease.agent
-        if agent is not None and agent not in agents:
+        if agent is not None and (agent not in agents or (case.task.run is not None and id_ not in run_of)):
             continue  # claimed by another since we looked; its timer will be found again
         if agent is not None:
             case = replace(case, agent=book.agents.get(agent))
-        book.apply(decide(case, Tick(id_), now, 0.0), agent)
+        book.apply(decide(case, Tick(id_), now, 0.0, book.run_of(case.task)), agent)
         handled += 1
-    for run in book.rows.runs.values():
-        ended = tick_run(run, now)
-        if ended is not None:
-            book.changes.runs.append(ended[0])
-            book.changes.new_spreads.append(ended[1])
-            book.changes.events += ended[2]
-        if ended is not None or run.ended_at is not None:
-            book.changes.drop_timers.append(run.id)
+    for run in sorted(due_runs & book.rows.runs.keys() - in_other_hands):
+        _tick_run(book, book.rows.runs[run])
         handled += 1
     await book.write(tx)
     return Performed([handled], book.news)
+
+
+def _tick_run(book: Book, run: Run) -> None:
+    """Let time pass for a run, after its tasks: what they ask may have stopped its clock in this very moment."""
+    ended = tick_run(run, book.now)
+    if ended is not None:
+        book.enter_run(ended[0])
+        book.changes.new_spreads.append(ended[1])
+        book.changes.events += ended[2]
+    elif run.ended_at is not None or run.limit is None:
+        book.changes.drop_timers.append(run.id)
+    else:
+        book.changes.timers.append((run.id, run.limit))
 
 
 async def spread(tx: Transaction, id_: str) -> Performed:
@@ -82,6 +100,8 @@ async def spread(tx: Transaction, id_: str) -> Performed:
     if not locked:
         return Performed([False], News())
     row = (await tx.read(Wanted(spreads=locked))).spreads[id_]
+    if row.outcome == MOVED:
+        return await _move_limits(tx, row)
     if id_.startswith("r_"):
         return await _end_tasks_of_run(tx, row)
     return await _tell_dependents(tx, row)
@@ -93,6 +113,8 @@ async def _tell_dependents(tx: Transaction, row: Spread) -> Performed:
     waiting = await tx.find_waiting(ended, CHUNK)
     wanted = Wanted()
     if questions:
+        runs = sorted((await tx.find_runs([ended])).values())
+        wanted.runs = [RunId(id_) for id_ in await tx.lock(Kind.RUN, runs)] if runs else []
         wanted.questions = [QuestionId(id_) for id_ in await tx.lock(Kind.QUESTION, sorted(questions))]
     concerned = sorted({*waiting, *row.replaced_by}) if waiting else []
     if concerned:
@@ -110,14 +132,42 @@ async def _tell_dependents(tx: Transaction, row: Spread) -> Performed:
     replacements = {id_: part.state for id_, part in parts.items()}
     for question in book.rows.questions.values():
         if question.closed_at is None:
-            book.changes.questions.append(withdraw(question, now))
-            told = {"question": question.id}
-            book.changes.events.append(Event("question_withdrawn", question.task, question.run, None, None, told))
+            _withdraw(book, question)
     for id_ in sorted(waiting):
         case = book.cases[id_]
         book.apply(held_to_table(case, need_ended(case, row, replacements, now)))
     if len(waiting) < CHUNK:
         book.changes.drop_spreads.append(row.id)
+    await book.write(tx)
+    return Performed([True], book.news)
+
+
+def _withdraw(book: Book, question: Question) -> None:
+    book.changes.questions.append(withdraw(question, book.now))
+    told = {"question": question.id}
+    book.changes.events.append(Event("question_withdrawn", question.task, question.run, None, None, told))
+    run = None if question.run is None else book.rows.runs.get(question.run)
+    if run is not None:
+        after, events = resume_clock(run, question, book.now)
+        book.enter_run(after)
+        book.changes.events += events
+
+
+async def _move_limits(tx: Transaction, row: Spread) -> Performed:
+    """Tell the holders of a run's tasks that its clock has stopped or gone on: their leases get the limit of now."""
+    run = run_of_move(row)
+    found = await tx.find_held(run, row.reason, CHUNK)
+    wanted = Wanted(runs=[RunId(id_) for id_ in await tx.lock(Kind.RUN, [run], shared=True)])
+    if found:
+        wanted.tasks = [TaskId(id_) for id_ in await tx.lock(Kind.TASK, sorted(found))]
+        wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, wanted.tasks)]
+    book = Book(await tx.read(wanted), await tx.now())
+    for id_ in wanted.tasks:
+        case = book.cases[id_]
+        book.apply(held_to_table(case, move_limit(case, book.rows.runs[run])))
+    book.changes.drop_spreads.append(str(row.id))
+    if len(found) == CHUNK:
+        book.changes.new_spreads.append(replace(row, reason=max(found)))
     await book.write(tx)
     return Performed([True], book.news)
 

@@ -17,6 +17,7 @@ from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
 from allswell.domain.meant import nearest
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -25,7 +26,7 @@ from allswell.domain.task import Attempt
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
-from allswell.engine.handle import Lease, to_json
+from allswell.engine.handle import Lease
 from allswell.engine.ids import Ids, run_for_key, task_for_key
 from allswell.engine.renewing import Renewing, say_many
 from allswell.errors import AllswellError, Refused
@@ -288,6 +289,10 @@ class Watch:
     async def checkin_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
         """Prove progress on many leases at once; orders, or what went wrong, for each."""
         return await say_many(self.engine, leases, proof=True)
+
+    async def renew_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
+        """Renew many leases at once, without proof of progress; orders, or what went wrong, for each."""
+        return await say_many(self.engine, leases, proof=False)
 
     async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""

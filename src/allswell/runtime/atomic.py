@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from allswell.runtime.own_files import NEW, open_folder, write_all
+
 _GROUP = 8
 """Files from which on they are flushed together."""
 _TELLS_OF_ERRORS = (5, 8)
@@ -28,7 +30,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def replace_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
     """As `replace_file`, for files of one folder; many are flushed together. `OSError`: some may have their names."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = open_folder(folder)
     try:
         _put_in_place(opened, files)
         os.fsync(opened)
@@ -38,7 +40,7 @@ def replace_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = open_folder(folder)
     try:
         os.fsync(opened)
     finally:
@@ -66,11 +68,9 @@ def _put_in_place(folder: int, files: Sequence[tuple[str, bytes]]) -> None:
 
 def _write(draft: str, content: bytes, folder: int, *, flush: bool) -> None:
     # By bare calls: each gives the interpreter lock away, and beside a busy loop it may take long to get it back.
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    handle = os.open(draft, os.O_WRONLY | NEW, 0o600, dir_fd=folder)
     try:
-        left = memoryview(content)
-        while left:  # a disk that is nearly full takes a part, and says why only when it is given the rest
-            left = left[os.write(handle, left) :]
+        write_all(handle, content)
         if flush:
             os.fsync(handle)
     finally:

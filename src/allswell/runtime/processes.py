@@ -1,7 +1,7 @@
 """Calls of sync functions in a process of their own, which can be killed.
 
-The function goes by name (module and qualified name, so it stands at the top of a module), its arguments and its result
-as pickles; the answer is a file, which is read when the process has ended, so that no half-written answer can hold us.
+The function goes by name (module and qualified name, so it stands at the top of a module), its arguments as a pickle;
+what it answers comes through a pipe of its own (`answer`), so that nobody else can answer in its place.
 The process leads a group of its own. At the deadline it gets SIGTERM, which raises `ScopeTimeout` in it; at the end of
 the grace the whole group is killed, as it is when the function has returned: nothing it started outlives the call. If
 this process dies, the other ends itself. Whoever has left the group on purpose is beyond all this.
@@ -15,20 +15,19 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar, cast
 
 from allswell.domain.carried import VARIABLE
 from allswell.domain.spending import label
 from allswell.errors import Refused
+from allswell.runtime.answer import Answer, Outcome, send
 from allswell.runtime.calling import FOR_TASKS, ended
 from allswell.runtime.travel import deadline_environment, inherit_deadline
 from allswell.timing.scope import Scope, current, run
@@ -49,8 +48,6 @@ class Order:
     module: str
     qualname: str
     arguments: bytes
-    answer: str
-    """The file for the result."""
     name: str
     environment: dict[str, str]
     """Its deadline."""
@@ -129,31 +126,29 @@ def supervise(
     if multiprocessing.current_process().daemon:
         text = f"{qualname} is called from a process of ours, which may start no other: nobody would end it in time"
         raise Refused("nested_process", text, where="on")
-    handle, answer = tempfile.mkstemp(prefix="allswell-answer-")
-    os.close(handle)
+    arguments = _sent(qualname, args, kwargs)
+    seconds = min(scope.remaining() + scope.grace_ms / 1_000, threading.TIMEOUT_MAX)
+    order = Order(module, qualname, arguments, label(scope.kind, scope.name), deadline_environment(scope), seconds)
+    answer = Answer()
     try:
-        arguments = _sent(qualname, args, kwargs)
-        seconds = min(scope.remaining() + scope.grace_ms / 1_000, threading.TIMEOUT_MAX)
-        order = Order(
-            module, qualname, arguments, answer, label(scope.kind, scope.name), deadline_environment(scope), seconds
-        )
-        process = multiprocessing.get_context("spawn").Process(target=serve, args=(order,), daemon=True)
+        process = multiprocessing.get_context("spawn").Process(target=serve, args=(order, answer.writer), daemon=True)
         process.start()
+        answer.writer.close()
         try:
-            _see_to_its_end(process, scope, stop)
+            _see_to_its_end(process, scope, stop, answer)
         finally:
             _kill(process)
-        written = Path(answer).read_bytes()
         if scope.expired:
             raise scope.timed_out()
-        if not written:
+        outcome = answer.outcome()
+        if outcome is None:
             raise ChildProcessError(f"{qualname} in a process of its own ended with exit code {process.exitcode}")
-        result, error = cast("tuple[T, BaseException | None]", pickle.loads(written))  # noqa: S301 - our own child's
+        result, error = outcome
         if error is not None:
             raise error
-        return result
+        return cast("T", result)
     finally:
-        Path(answer).unlink(missing_ok=True)
+        answer.close()
 
 
 def _sent(qualname: str, args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
@@ -164,13 +159,13 @@ def _sent(qualname: str, args: tuple[object, ...], kwargs: dict[str, object]) ->
         raise Refused("not_picklable", text, where="arguments") from error
 
 
-def _see_to_its_end(process: BaseProcess, scope: Scope, stop: Stop) -> None:
-    if process.sentinel in wait([process.sentinel, stop.reader], min(scope.remaining(), threading.TIMEOUT_MAX)):
+def _see_to_its_end(process: BaseProcess, scope: Scope, stop: Stop, answer: Answer) -> None:
+    if answer.hear(process.sentinel, stop.reader, min(scope.remaining(), threading.TIMEOUT_MAX)):
         return
     now = scope.now()
     end = end_of(scope, now) if now < scope.deadline else expire(scope, end_of(scope)).end
     _signal(process, signal.SIGTERM)
-    wait([process.sentinel], max(end - now, 0.0) * _OF_THE_GRACE)
+    answer.hear(process.sentinel, None, max(end - now, 0.0) * _OF_THE_GRACE)
 
 
 def _kill(process: BaseProcess) -> None:
@@ -194,8 +189,9 @@ def _signal(process: BaseProcess, number: signal.Signals) -> None:
 # --- in the process ---------------------------------------------------------------------------------------------------
 
 
-def serve(order: Order) -> None:
-    """Carry out an order; what comes of it goes into the file of the answer."""
+def serve(order: Order, writer: Connection) -> None:
+    """Carry out an order; what comes of it goes into the pipe, which those that it starts do not get."""
+    os.set_inheritable(writer.fileno(), False)
     with contextlib.suppress(OSError):
         os.setsid()
     threading.Thread(target=_end_with_parent, args=(order.seconds,), daemon=True).start()
@@ -206,10 +202,10 @@ def serve(order: Order) -> None:
         os.environ.update(order.environment)
         with inherit_deadline(name=order.name):
             signal.signal(signal.SIGTERM, _on_term)
-            outcome: tuple[object, BaseException | None] = (function(*args, **kwargs), None)
+            outcome: Outcome = (function(*args, **kwargs), None)
     except BaseException as error:  # noqa: BLE001 - it is raised again in the parent
         outcome = (None, error)
-    Path(order.answer).write_bytes(_pickled(outcome))
+    send(writer, outcome)
 
 
 def _end_with_parent(seconds: float) -> None:
@@ -233,15 +229,3 @@ def _find(order: Order) -> Callable[..., object]:
     found = reduce(getattr, order.qualname.split("."), cast("object", module))
     # Where the function was decorated with a scope, its name now means the wrapper; what it wraps is wanted.
     return cast("Callable[..., object]", getattr(found, "__wrapped__", found))
-
-
-def _pickled(outcome: tuple[object, BaseException | None]) -> bytes:
-    try:
-        made = pickle.dumps(outcome)
-        pickle.loads(made)  # noqa: S301 - some exceptions pickle and cannot be read back
-    except Exception as error:  # noqa: BLE001 - anything can happen in what users pickle
-        result, raised = outcome
-        what = f"raised {raised!r}" if raised is not None else f"returned a {type(result).__name__}"
-        text = f"it {what}, which cannot be sent to the process that called it ({type(error).__name__}: {error})"
-        return pickle.dumps((None, RuntimeError(text)))
-    return made

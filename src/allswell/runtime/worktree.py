@@ -1,20 +1,71 @@
 """A worktree for one task: a checkout of its own, on a branch of its own, beside the store.
 
-It is made before the command and removed after it only if nothing in it is worth keeping: no change, no commit. No hook
-of the repository's runs.
+It is made without files, by git as the supervisor calls it: nothing of the repository's runs. The files are put into it
+inside the attempt (`check_out`), and what an agent leaves uncommitted at a good end is committed there as well
+(`commit_rest`), because only there may the repository's filters run. No hook runs, and nothing is signed.
+
+It is ours only as long as it and the repository say the same of each other: its `.git` names a folder of the
+repository's, and that folder names it. Git is told both by name. A worktree whose `.git` an agent has removed lies in
+the repository around it, and must not be taken for that.
 """
 
 from __future__ import annotations
 
-import subprocess
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from allswell.domain.receipt import Branch, Change
+from allswell.domain.snapshot import Limits, can_be_kept, spell
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.repository import find_top
+from allswell.runtime.attempt.errands import Errands
+from allswell.runtime.git import Git, GitFailed, scratch_folder
+from allswell.runtime.git.own_folder import common_dir_of, git_dir_of, head_text, read_small
+from allswell.runtime.own_files import own_folder, read_file, remove_file, write_file
+from allswell.runtime.repository import find_top, head_of
 
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "advice.detachedHead=false")
-_PATIENCE = 300.0
-"""Seconds that a checkout may take."""
+QUIET = tuple(
+    word
+    for setting in (
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "commit.gpgSign=false",
+        "gc.auto=0",
+        "maintenance.auto=false",
+        "advice.addEmbeddedRepo=false",
+        "submodule.recurse=false",
+    )
+    for word in ("-c", setting)
+)
+_STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
+_CONFLICTS = ("DD", "AU", "UD", "UA", "DU", "AA", "UU")
+_LIMITS = Limits(git_timeout=60_000)
+_HEADS = "ref: refs/heads/"
+_NAME = 200
+"""Bytes; a file with a commit's name has no more."""
+_OURS = {"user.name": "Allswell", "user.email": "allswell@localhost"}
+
+
+@dataclass(frozen=True)
+class Left:
+    """What stands in a worktree that is not committed: paths by how git tells them."""
+
+    paths: dict[str, str]
+    head: str
+    """What HEAD says: `ref: refs/heads/…`, or a commit."""
+
+    @property
+    def repositories(self) -> list[str]:
+        """Those inside it, which no commit can hold."""
+        return [path for path in self.paths if path.endswith("/")]
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether a merge is unfinished: to commit it would commit its marks."""
+        return any(how in _CONFLICTS for how in self.paths.values())
 
 
 class Worktree:
@@ -23,63 +74,187 @@ class Worktree:
     def __init__(self, top: Path, path: Path, branch: str) -> None:
         self.path = path
         self.branch = branch
-        self._top = top
-        self._base = _git(path, "rev-parse", "HEAD")
+        self.top = top
+        """The working tree that it was made of."""
+        self._base = path.with_name(path.name + ".base")
+
+    @property
+    def base(self) -> str | None:
+        """The commit that its branch began at."""
+        try:
+            return read_file(self._base, _NAME).decode("ascii", "replace").strip() or None
+        except OSError:
+            return None
 
     def inside(self, folder: Path) -> Path:
         """Where a folder of the repository is in the worktree; its top, if the folder is not there."""
-        place = self.path / folder.resolve().relative_to(self._top)
+        place = self.path / folder.resolve().relative_to(self.top)
         return place if place.is_dir() else self.path
 
-    def remove_if_unused(self) -> bool:
-        """Remove it with its branch if nothing was changed or committed; whether it was."""
+    def errands(self, env: Mapping[str, str], *, limit: int = 300_000) -> Errands:
+        """What runs commands in it, with the variables of an agent, each for so many milliseconds at most."""
+        return Errands(str(self.path), env, limit)
+
+    def own_git_dir(self) -> Path:
+        """Its folder in the repository; `Unavailable` if the two do not say the same of each other."""
+        own = git_dir_of(os.fsencode(self.path))
+        shared = os.path.realpath(common_dir_of(git_dir_of(os.fsencode(self.top))))
+        back = Path(os.fsdecode(own), os.fsdecode(read_small(own + b"/gitdir") or b"").strip())
+        if os.path.realpath(common_dir_of(own)) != shared or back.resolve() != (self.path / ".git").resolve():
+            raise Unavailable(f"{self.path} is not the worktree of {self.top} that was made there")
+        return Path(os.fsdecode(own))
+
+    # --- inside the attempt: filters may run --------------------------------------------------------------------------
+
+    async def check_out(self, errands: Errands) -> None:
+        """Put the files of its commit into it, unless that was done."""
+        own = self.own_git_dir()
+        if not (own / "index").exists():  # which git writes last: a checkout that was cut off is done again
+            (own / "index.lock").unlink(missing_ok=True)
+            await errands.run(*self._git(own), "reset", "--hard", "-q")
+
+    async def left(self, errands: Errands) -> Left:
+        """What is not committed."""
+        own = self.own_git_dir()
+        said = (await errands.run(*self._git(own), *_STATUS)).decode("utf-8", "surrogateescape")
+        paths = {line[3:]: line[:2] for line in said.split("\0") if line}
+        head = (head_text(os.fsencode(own)) or b"").decode("utf-8", "replace")
+        return Left({path: how for path, how in paths.items() if can_be_kept(os.fsencode(path.rstrip("/")))}, head)
+
+    async def commit_rest(self, errands: Errands, message: str) -> Left:
+        """Commit on its branch what is not committed, as far as that can be; what is left then.
+
+        An agent that has gone to another branch, or is amid a merge or a rebase, has left what only a person can judge:
+        that stays as it is.
+        """
+        found = await self.left(errands)
+        inside = found.repositories
+        if found.head != _HEADS + self.branch or found.conflicts or len(inside) == len(found.paths):
+            return found
+        own = self.own_git_dir()
+        git = self._git(own)
+        (own / "index.lock").unlink(missing_ok=True)  # of an agent that was ended: nobody else works here
+        but = [f":(exclude,literal){path.rstrip('/')}" for path in inside]
+        with contextlib.suppress(Unavailable):  # a file that cannot be read costs that file, and is told as left
+            await errands.run(*git, "add", "-A", "--ignore-errors", "--", ".", *but)
+        if (await errands.run(*git, "diff", "--cached", "--name-only", "--no-ext-diff", "-z")).strip(b"\0"):
+            identity = await self._identity(errands, git)
+            await errands.run(*git, *identity, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", message)
+        return await self.left(errands)
+
+    def _git(self, own: Path) -> tuple[str, ...]:
+        return ("git", f"--git-dir={own}", f"--work-tree={self.path}", *QUIET)
+
+    async def _identity(self, errands: Errands, git: tuple[str, ...]) -> list[str]:
+        """Our own name where the repository and its user have set none."""
+        listed = (await errands.run(*git, "config", "--list", "-z", "--name-only")).decode("utf-8", "replace")
+        known = {name.lower() for name in listed.split("\0")}
+        return [word for key, value in _OURS.items() if key not in known for word in ("-c", f"{key}={value}")]
+
+    # --- as the supervisor: nothing of the repository's runs ----------------------------------------------------------
+
+    def stands(self, left: Left) -> tuple[Branch, list[Change]] | None:
+        """Where its work is and what has changed since its beginning; None if nothing has. It blocks."""
+        commit = head_of(self.path)
+        if commit is None:
+            raise Unavailable(f"the commit that {self.path} stands on cannot be told")
+        name = left.head.removeprefix(_HEADS) if left.head.startswith(_HEADS) else ""
+        with scratch_folder() as scratch:
+            git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)
+            base = self.base or _fork(git, commit)
+            tip = _commit_at(git, f"refs/heads/{self.branch}")
+            if commit == base and not left.paths:  # an agent that went elsewhere may have left its work on the branch
+                if tip in {None, base}:
+                    return None
+                name, commit = self.branch, tip or commit
+            said = git.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", base, commit).split(b"\0")
+        stays = bool(left.paths) or not name
+        branch = Branch(
+            repository=spell(os.fsencode(self.top)),
+            name=name,
+            base=base,
+            commit=commit,
+            worktree=spell(os.fsencode(self.path)) if stays else None,
+            uncommitted=len(left.paths),
+        )
+        return branch, [Change(how.decode(), spell(path)) for how, path in zip(said[::2], said[1::2], strict=False)]
+
+    async def remove_if_unused(self, errands: Errands) -> bool:
+        """Remove it with its branch if nothing was changed, committed or built in it; whether it was."""
         try:
-            changed = _git(self.path, "status", "--porcelain", "--untracked-files=all", "--ignored")
-            if changed or _git(self.path, "rev-parse", "HEAD") != self._base:
+            left = await self.left(errands)
+            built = await errands.run(*self._git(self.own_git_dir()), *_STATUS, "--ignored")
+            if left.paths or built or await asyncio.to_thread(self.stands, left) is not None:
                 return False
-            _git(self._top, "worktree", "remove", str(self.path))
-            _git(self._top, "branch", "-D", self.branch)
-        except Unavailable:
+            await asyncio.to_thread(self.remove, with_branch=True)
+        except (Unavailable, Refused, OSError):
             return False
         return True
 
-
-def remove_worktree(path: Path) -> None:
-    """Remove a worktree whatever is in it; whoever calls this has kept what is worth keeping. Its branch stays."""
-    _git(path, "worktree", "remove", "--force", str(path))
+    def remove(self, *, with_branch: bool = False) -> None:
+        """Remove it, whatever is in it; its branch stays unless nothing was ever committed there. It blocks."""
+        self.own_git_dir()
+        with scratch_folder() as scratch:
+            git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)
+            git.administer("worktree", "remove", "--force", os.fsencode(self.path))
+            if with_branch and self.base is not None:
+                git.run("update-ref", "-d", f"refs/heads/{self.branch}", self.base)
+        remove_file(self._base)
 
 
 def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
-    """A new worktree of the repository around a folder, at its HEAD, below `place`."""
+    """The worktree `name` of the repository around a folder, below `place`: made at its HEAD if it is not there yet."""
     top = find_top(folder.resolve())
     if top is None:
         raise Refused("no_repository", f"{folder} is in no git repository, so it has no worktrees", where="worktree")
-    path, branch = place / name, f"allswell/{name}"
-    if path.is_dir():
-        return Worktree(top, path, branch)  # of an earlier attempt: what it left there is worth having
-    place.mkdir(parents=True, exist_ok=True)
+    tree = Worktree(top, place / name, f"allswell/{name}")
+    if os.path.lexists(tree.path / ".git"):
+        return tree  # of an earlier attempt: what it left there is worth having
     try:
-        _git(top, "worktree", "add", "-b", branch, str(path), "HEAD")
-    except Unavailable as error:
-        raise Refused(
-            "no_worktree", f"no worktree could be made of {top}: {error.message}", where="worktree"
-        ) from error
-    return Worktree(top, path, branch)
+        with own_folder(place, make=True):  # and not somewhere else, by a link that was planted there
+            _add(tree, place / f"{name}.base")
+    except (Unavailable, OSError) as error:
+        why = error.message if isinstance(error, Unavailable) else str(error)
+        raise Refused("no_worktree", f"no worktree could be made of {top}: {why}", where="worktree") from error
+    return tree
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def _add(tree: Worktree, base: Path) -> None:
+    ref = f"refs/heads/{tree.branch}"
+    with scratch_folder() as scratch:
+        git = Git(os.fsencode(tree.top), timeout=_LIMITS.git_timeout, scratch=scratch)
+        head = _commit_at(git, "HEAD")
+        if head is None:
+            raise GitFailed("it has no commit yet; make one first")
+        there = _commit_at(
+            git, ref
+        )  # of an attempt that ended well, whose supervisor was killed before it could say so
+        if there is None:
+            git.run("update-ref", ref, head, "")
+        if there is None or not base.exists():
+            write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
+        git.administer("worktree", "add", "-f", "--no-checkout", os.fsencode(tree.path), tree.branch)
+
+
+def _commit_at(git: Git, name: str) -> str | None:
+    return git.run("rev-parse", "-q", "--verify", name + "^{commit}", good=(0, 1, 128)).decode().strip() or None
+
+
+def _fork(git: Git, commit: str) -> str:
+    """Where a commit's history leaves what is checked out; where they share none, that itself."""
+    head = _commit_at(git, "HEAD") or commit
+    return git.run("merge-base", head, commit, good=(0, 1)).decode().strip() or head
+
+
+def is_merged(branch: Branch) -> bool | None:
+    """Whether the commit of a branch is part of what its repository has checked out; None if that cannot be told."""
+    top = Path(branch.repository)
+    head = head_of(top)
+    if head is None:
+        return None
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *_QUIET, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"git could not be run: {error}") from error
-    if done.returncode != 0:
-        raise Unavailable("; ".join(done.stderr.strip().splitlines()[-2:]) or f"git ended with {done.returncode}")
-    return done.stdout.strip()
+        with scratch_folder() as scratch:
+            git = Git(os.fsencode(top), timeout=_LIMITS.git_timeout, scratch=scratch)
+            return git.run("merge-base", branch.commit, head, good=(0, 1)).decode().strip() == branch.commit
+    except GitFailed:
+        return None

@@ -7,6 +7,9 @@ Four sources, each stronger than the one before it:
 3. the environment: `ALLSWELL_AGENT_TIMEOUT`, `ALLSWELL_RETRY_BACKOFF`, `ALLSWELL_ROLES_CRITIC_AGENT_TIMEOUT`;
 4. a flag of the command line.
 
+The search upward ends at the top of the repository (a linked worktree goes on at the main one), at the home folder, at
+a mount and below a sticky folder such as `/tmp`. What is found must be this user's own, and nobody else's to write to.
+
 They are merged setting by setting. A name that is unknown, a value of the wrong kind and a combination that cannot
 work are refused when they are loaded, all at once, each with the file and the line.
 """

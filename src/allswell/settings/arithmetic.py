@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from allswell.domain.arithmetic.checkins import CheckIns, busy_is_not_stalled, checkins_work
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_telling
+from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.arithmetic.scopes import never_fires
 from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
@@ -41,6 +43,7 @@ def refusals(settings: Settings) -> list[Finding]:
 def findings(settings: Settings) -> list[Finding]:
     """What the settings' figures say about each other."""
     told = [*_scopes(settings), *_worker(settings), *_role(settings, "")]
+    told += folders_apart(settings.fleet, str(Path.cwd()))
     common = {one.rule for one in told if worth_telling(one)}
     for role in settings.known_roles():
         own = _role(settings, role)

@@ -181,7 +181,8 @@ class FleetReading:
         for key, given in (("usage", self._usage), ("compaction", self._compaction)):
             if given.get("command") and given.get("function"):
                 self._wrong(f"{key} has a command and a function; which of them?", self._sources[(key, "function")])
-        return Fleet(agents, UsageSpec(**self._usage), CompactionSpec(**self._compaction))
+        places = {name: place for name in agents if (place := self._sources["agents", name].place) is not None}
+        return Fleet(agents, UsageSpec(**self._usage), CompactionSpec(**self._compaction), places)
 
     def _check_role(self, role: str, path: tuple[str, ...], roles: list[str]) -> None:
         """A role is whatever tasks are given; but one that is nearly one of those set up here is a slip."""

@@ -17,12 +17,11 @@ from allswell.domain.policy import broken_rules
 from allswell.engine.pace import broken_rules as broken_pace
 from allswell.errors import Refused
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
+from allswell.settings.nearby import DATABASE, FOLDER, nearest_store
 from allswell.settings.settings import Given, Settings
 from allswell.settings.sources import Part, Path_, Problem, Source, files, leaves
 from allswell.settings.values import Unfit, read
 
-FOLDER = ".allswell"
-DATABASE = "allswell.db"
 _ROLES = "ROLES_"
 _MOST_WRONG = 50
 FLEET = ("agents", "usage", "compaction")
@@ -65,8 +64,15 @@ def look(
     strangers = reading.take_environment(os.environ if environ is None else environ)
     for name, raw in (flags or {}).items():
         reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Place(f"--{name}")))
+    where, untrusted = _nearest(here)
     settings = Settings(
-        reading.given, reading.roles, nearest_store(here), tuple(read_files), strangers=tuple(strangers)
+        reading.given,
+        reading.roles,
+        f"sqlite:///{(where or here / FOLDER) / DATABASE}",
+        tuple(read_files),
+        strangers=tuple(strangers),
+        found=None if where is None else str(where),
+        untrusted=untrusted,
     )
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
     problems = (*reading.problems, *_impossible(settings))
@@ -81,12 +87,12 @@ def _here(start: Path | None) -> Path:
         raise Refused("no_folder", text, where="folder") from None
 
 
-def nearest_store(here: Path) -> str:
-    """The nearest `.allswell/` upward, as git finds its folder; else a new one here."""
-    for folder in (here, *here.parents):
-        if os.path.isdir(folder / FOLDER):  # noqa: PTH112 - Path.is_dir raises where a folder may not be entered
-            return f"sqlite:///{folder / FOLDER / DATABASE}"
-    return f"sqlite:///{here / FOLDER / DATABASE}"
+def _nearest(here: Path) -> tuple[Path | None, Problem | None]:
+    """The folder of the nearest store, if there is one; or why it is not used, which stops only who needs it."""
+    try:
+        return nearest_store(here), None
+    except Refused as error:
+        return None, Problem(error.message, error.where or "")
 
 
 class _Reading:

@@ -11,6 +11,7 @@ from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
+from allswell.domain.quota import Quota
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.store_url import hide
 from allswell.engine.pace import Pace
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
-_BREAKER = "breaker."
+_BREAKER, _QUOTA = "breaker.", "quota."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
@@ -72,6 +73,10 @@ class Settings(msgspec.Struct, frozen=True):
     """Variables of the environment that look like settings and are none."""
     agents: Fleet | None = None
     """What the files say about agents, if they say anything."""
+    found: str | None = None
+    """The folder of the store that was found upward; None: there is none yet."""
+    untrusted: Problem | None = None
+    """Why the store that was found is not used; it concerns only those who name no other one."""
 
     @property
     def fleet(self) -> Fleet:
@@ -129,8 +134,16 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def store(self) -> str:
-        """The URL of the store."""
-        return str(self.value("store") or self.default_store)
+        """The URL of the store; `Refused` if the one that was found is not to be trusted and nobody names another."""
+        return str(self.value("store") or self.found_store)
+
+    @property
+    def found_store(self) -> str:
+        """The URL of the store that the search upward comes to; `Refused` if that is not to be trusted."""
+        if self.untrusted is not None:
+            says = f"the store that was found is not used: {self.untrusted.says}"
+            raise Refused("untrusted", says, where=self.untrusted.where)
+        return self.default_store
 
     @property
     def pause_on_question(self) -> Pause:
@@ -171,6 +184,10 @@ class Settings(msgspec.Struct, frozen=True):
         """Whether a first attempt, too, waits out an open breaker's pause."""
         return self.value("breaker.first_call") == "wait"
 
+    def quota(self) -> Quota:
+        """What one attempt may put into the store."""
+        return Quota(**{name: int(value or 0) for name, value in self._table(_QUOTA)})
+
     def pace(self) -> Pace:
         """How patient the engine is."""
         return Pace(**{name: float(value or 0) / 1_000 for name, value in self._table(_PACE)})
@@ -183,6 +200,12 @@ class Settings(msgspec.Struct, frozen=True):
         for name in SETTINGS:
             if name.startswith(prefix):
                 yield name.removeprefix(prefix), self.value(name)
+
+    def _where_found(self) -> str:
+        """What is to be said about the store that the search upward comes to."""
+        if self.untrusted is not None:
+            return self.untrusted.says
+        return "to be made here" if self.found is None else f"found: {self.found}"
 
     # --- explaining ---------------------------------------------------------------------------------------------------
 
@@ -199,14 +222,14 @@ class Settings(msgspec.Struct, frozen=True):
         given = self._given(name, role)
         value, default = given.value, ROLES.get(role, {}).get(name, setting.default)
         if name == "store":
-            value, default = hide(self.store), hide(self.default_store)
+            value, default = hide(str(value or self.default_store)), hide(self.default_store)
         return Row(
             name=f"roles.{role}.{name}" if role else name,
             role=role,
             value=value,
             default=default,
             source=given.source.kind,
-            where=given.source.where,
+            where=given.source.where or (self._where_found() if name == "store" else ""),
             kind=setting.kind.value,
             env=setting.env(role or None),
             description=setting.description,

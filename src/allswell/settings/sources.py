@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,8 @@ import msgspec
 from allswell.domain.arithmetic.figure import Place
 from allswell.settings.bounds import LARGEST, too_much
 from allswell.settings.locate import Spot, locate
+from allswell.settings.nearby import folders
+from allswell.store.ownership import doubt
 
 FILE = "allswell.toml"
 PROJECT = "pyproject.toml"
@@ -80,37 +83,53 @@ def files(start: Path, problems: list[Problem], instead: Path | None = None) -> 
 
     `instead` is read as if it were the `allswell.toml`.
     """
-    folders = (start, *start.parents)
+    above = list(folders(start))
     for kind, section in ((PROJECT, _SECTION), (FILE, ())):
-        paths = [instead] if instead is not None and kind == FILE else [folder / kind for folder in folders]
-        for path in paths:
-            text = _text(path, problems)
+        named = [instead] if instead is not None and kind == FILE else None
+        for path in named or [folder / kind for folder in above]:
+            text, doubts = _text(path, problems)
             if text is None or (section and section[-1] not in text):
                 continue  # most projects have a pyproject.toml that is not about us: not even parsed
-            table = _table(path, text, section, problems)
+            untrusted = doubts if named is None else None
+            table = _table(path, text, section, problems if untrusted is None else [])
+            if untrusted is not None and (table is not None or not section):
+                says = f"{untrusted}; take it over (chown), remove it, or work in a folder of your own"
+                problems.append(Problem(says, str(path), Place(str(path))))
+                break
             if table is not None:
                 yield Found(kind, path, table, _spots(text, section))
                 break
 
 
-def _text(path: Path, problems: list[Problem]) -> str | None:
+def _text(path: Path, problems: list[Problem]) -> tuple[str | None, str | None]:
+    """What stands in a file, and what speaks against trusting it; neither, if there is none that can be read."""
     try:
-        with path.open(encoding="utf-8") as opened:
+        link = path.lstat()
+        with open(path, encoding="utf-8", opener=_without_waiting) as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return None, None
+            doubts = doubt(found) or (doubt(link) if link.st_uid != found.st_uid else None)
             text = opened.read(LARGEST + 1)
         if len(text) <= LARGEST:
-            return text
+            return text, doubts
         problems.append(
             Problem("the file is larger than 256 KiB, which settings never are", str(path), Place(str(path)))
         )
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return None, None
     except UnicodeDecodeError:
         problems.append(Problem("the file is not UTF-8 text", str(path), Place(str(path))))
     except OSError as error:
         # A folder on the way up that may not be entered is nobody's mistake.
         if os.access(path.parent, os.X_OK):
             problems.append(Problem(f"the file cannot be read: {error.strerror}", str(path), Place(str(path))))
-    return None
+    return None, None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # A pipe that somebody has put there would never open otherwise.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _table(path: Path, text: str, section: Path_, problems: list[Problem]) -> dict[str, Any] | None:

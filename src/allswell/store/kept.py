@@ -15,5 +15,5 @@ def kept_with_task(changes: Changes) -> dict[TaskId, Attempt]:
     return {
         ended.task: ended
         for ended in changes.new_attempts
-        if ended.token == 1 and ended.late is None and ended.task in written
+        if ended.token == 1 and ended.late is None and ended.afterwards is None and ended.task in written
     }

@@ -41,7 +41,8 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
-from allswell.store.pick import Guess, unknown
+from allswell.store.own_clock import Due, Moved
+from allswell.store.running import RunHints, RunViews
 from allswell.store.words import Words
 
 T = TypeVar("T")
@@ -122,7 +123,7 @@ class Changes(msgspec.Struct):
     new_services: list[ServiceRow] = msgspec.field(default_factory=list)
     services: list[ServiceRow] = msgspec.field(default_factory=list)
     new_agents: list[Agent] = msgspec.field(default_factory=list)
-    """Of agents that had no record: two that count a first miss at once must not both begin at one."""
+    """Of agents without a record: two that count a first miss at once must not both begin at one."""
     agents: list[Agent] = msgspec.field(default_factory=list)  # put
     drop_agents: list[AgentId] = msgspec.field(default_factory=list)
     new_questions: list[Question] = msgspec.field(default_factory=list)
@@ -140,24 +141,17 @@ class Changes(msgspec.Struct):
     new_bars: list[Bar] = msgspec.field(default_factory=list)
     new_leases: list[Lease] = msgspec.field(default_factory=list)
     leases: list[Lease] = msgspec.field(default_factory=list)
-    """Only where task and token still match; a row that does not is a `Bug`, never silence. What can
-    change is `deadline`, `judged`, `stalled_at`, `renewed_at`, `checkin_at`, `progress` and `note`."""
+    """Where task and token still match, else it is a `Bug`; `deadline` can change, and all from `judged` on."""
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
-    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only `late` changes
+    late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only what came after changes
     new_spreads: list[Spread] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
     cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)
     """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
-
-
-class Due(msgspec.Struct, frozen=True):
-    """A timer that has fallen due; `agent` holds the lease, if there is one."""
-
-    owner: str
-    agent: AgentId | None
+    moved: Moved | None = None  # on a store that goes by this machine's clock
 
 
 class CommitUnknown(AllswellError):
@@ -172,7 +166,7 @@ class Conflict(AllswellError):
     """Another transaction made the same new row first; roll back and decide again on what is there now."""
 
 
-class Transaction(Telling, Protocol):
+class Transaction(Telling, RunHints, Protocol):
     """One unit of work on the store."""
 
     async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
@@ -180,14 +174,13 @@ class Transaction(Telling, Protocol):
         ...
 
     async def now(self) -> Millis:
-        """The store's clock, read now; never less than it was before."""
+        """The store's clock, read now; never less than it was before, unless all was settled. `SetBack` before that."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it. It may send a
-        pick that is `likely` to follow along with its look at the lanes.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
         """
         ...
 
@@ -213,7 +206,7 @@ class Transaction(Telling, Protocol):
         ...
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
-        """Timers that have fallen due, the oldest first."""
+        """Timers that have fallen due, the oldest first; of one moment's, those of tasks before those of runs."""
         ...
 
     async def find_spreads(self, limit: int) -> Sequence[str]:
@@ -251,6 +244,7 @@ class Agenda(msgspec.Struct, frozen=True):
     now: Millis
     next_due: Millis | None
     spreads: bool
+    stands: int = 0  # time stands still: the wall was set back by so much, and that is not settled yet
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
@@ -291,7 +285,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...]
 
 
-class Views(Protocol):
+class Views(RunViews, Protocol):
     """What can be looked at: committed rows only, and no view waits for writers."""
 
     async def view_agenda(self) -> Agenda:

@@ -153,6 +153,10 @@ class FaultyStore:
         """Runs, the newest first."""
         return await self._reach().view_runs(limit)
 
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return await self._reach().view_run(run)
+
     async def view_agents(self) -> list[Agent]:
         """Agents that something is held against."""
         return await self._reach().view_agents()

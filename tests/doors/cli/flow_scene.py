@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests import patience
 from tests.doors.cli.upkeep import environment
 
 GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
@@ -34,7 +35,7 @@ def base_of(folder: Path) -> Path:
 
 def until(path: Path) -> None:
     """Wait for a file that another process writes."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience.SECONDS
     while not path.exists():
         assert time.monotonic() < end, f"{path} never came"
         time.sleep(0.02)

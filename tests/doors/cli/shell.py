@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tests import patience
 from tests.runtime.warden.stage import tagged
 
 ALLSWELL = [sys.executable, "-m", "allswell"]
@@ -40,7 +41,13 @@ class Shell:
 
     def sh(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["sh", "-c", script], env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
+            ["sh", "-c", script],
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=patience.SECONDS,
+            check=False,
         )
 
     def start(self, *args: str) -> subprocess.Popen[str]:

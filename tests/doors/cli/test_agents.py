@@ -9,6 +9,7 @@ from contextlib import closing
 import msgspec
 import pytest
 
+from tests import patience
 from tests.doors.cli.console import Console
 
 
@@ -151,11 +152,11 @@ def test_waiting_for_an_answer(cli: Console) -> None:
     cli.claim()
     command = [sys.executable, "-m", "allswell", "ask", "May I?", "-o", "yes=Go", "--hold", "--wait", "30s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
-        until = time.monotonic() + 20
+        until = time.monotonic() + patience.SECONDS
         while not (asked := cli.ok("questions", "--json").json["questions"]) and time.monotonic() < until:
             time.sleep(0.05)
         cli.ok("answer", asked[0]["id"], "yes", "with care")
-        out, _ = asking.communicate(timeout=20)
+        out, _ = asking.communicate(timeout=patience.SECONDS)
     assert (asking.returncode, out) == (0, "yes\nwith care\n")
 
 

@@ -14,6 +14,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId
 from allswell.domain.question import REPLY, Question
 from allswell.domain.task import Attempt, Record, Spec, Task
 from allswell.doors.cli.timeline import Night, page
+from tests import patience
 
 NASTY = "<script>alert(1)</script> \x1b[31m$title \"'&"
 
@@ -81,7 +82,7 @@ def test_a_typed_answer_is_taken_and_silence_is_answered() -> None:
 @pytest.mark.realtime
 def test_the_night_loses_nothing_and_leaves_a_timeline(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "allswell", "demo", "--json", "--keep", str(tmp_path)]
-    played = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    played = subprocess.run(command, capture_output=True, text=True, timeout=patience.SECONDS, check=False)
     assert played.returncode == 0, played.stderr
     told = json.loads(played.stdout)
     assert (told["lost"], told["duplicated"], told["unaccounted"], told["well"]) == (0, 0, 0, True)

@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 
 import pytest
 
 from allswell import Policy, make_watch
+from allswell.errors import LeaseLost
+from allswell.flows.run.base import stamp
 from allswell.store.sqlite import SqliteStore
 from tests.doors.cli.console import Console
 from tests.doors.cli.scene import SetClock
@@ -112,11 +115,51 @@ def test_tracking_has_the_original_shape_and_is_what_decisions_use(cli: Console)
     id_ = asyncio.run(story())
     said = cli.ok("tracking", "--json").json
     assert said == {
-        "timeout_tracking": {"checkpoint_misses": {"bob": 3}, "stalled_agents": ["bob"], "task_timeouts": {id_: 1}}
+        "timeout_tracking": {"checkpoint_misses": {"bob": 3}, "stalled_agents": ["bob"], "task_timeouts": {id_: 1}},
+        "pending_divine_questions": [],
     }
     assert "stalled" in cli.ok("tracking").out
     told = {member["agent"]: member for member in cli.ok("agents", "--json").json["agents"]}
     assert (told["bob"]["health"], told["bob"]["misses"]) == ("stalled", 3)
+
+
+@pytest.mark.row("O9")
+def test_open_questions_have_the_original_shape_too(cli: Console) -> None:
+    async def story() -> str:
+        clock = SetClock()
+        store = SqliteStore(cli.database, clock=clock)
+        async with make_watch(store, clock=clock, sweeping=False) as watch:
+            id_ = await watch.submit("slow", policy=Policy(timeout=60_000))
+            for _ in range(3):
+                assert await watch.claim(agent="bob") is not None
+                clock.at += 60_000
+                while await watch.engine.sweeper.sweep() == 0.0:
+                    pass
+            return id_
+
+    cli.database.parent.mkdir()
+    id_ = asyncio.run(story())
+    (asked,) = cli.ok("questions", "--json").json["questions"]
+    said = cli.ok("tracking", "--json").json
+    assert set(said) == {"timeout_tracking", "pending_divine_questions"}
+    assert said["timeout_tracking"]["task_timeouts"] == {id_: 3}
+    assert said["pending_divine_questions"] == [
+        {
+            "task_id": id_,
+            "question": f"Task {id_} (slow) has timed out 3 times. Possible causes: "
+            "task too large, unclear requirements, or infrastructure issue. How should we proceed?",
+            "options": [
+                "Split task into smaller subtasks",
+                "Clarify requirements",
+                "Increase timeout for this task",
+                "Skip task and continue",
+            ],
+            "asked_at": stamp(asked["asked_at"]),
+        }
+    ]
+    assert "asks you" in cli.ok("tracking").out
+    cli.ok("answer", asked["id"], "skip")
+    assert cli.ok("tracking", "--json").json["pending_divine_questions"] == []
 
 
 @pytest.mark.row("O5")
@@ -156,3 +199,118 @@ def test_a_role_that_no_agent_takes_is_told_at_a_terminal(cli: Console) -> None:
     said = at_terminal("submit", "x", "--role", "bulider", cwd=cli.folder, columns=200)
     assert "No agent of allswell.toml takes the role 'bulider'; did you mean 'builder'?" in said.out
     assert "No agent" not in at_terminal("submit", "x", "--role", "builder", cwd=cli.folder, columns=200).out
+
+
+def test_work_done_in_a_worktree_is_found_by_whoever_looks_for_it(
+    cli: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        name = ("-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "safe.directory=*")
+        return subprocess.run(["git", *name, *words], cwd=cli.folder, capture_output=True, text=True, check=True).stdout
+
+    monkeypatch.setenv("HOME", str(cli.folder))
+    command = ["sh", "-c", "echo new >new; echo '#' >>allswell.toml", "{prompt}"]
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\ncommand = {json.dumps(command)}\nworktree = true\n")
+    (cli.folder / ".gitignore").write_text(".allswell\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    task = cli.submit("paint it")
+    said = run("up", "--drain", cwd=cli.folder)
+    assert said.code == 0, said
+    branch = f"allswell/{task}"
+    merge = f"git -C {cli.folder} merge {branch}"
+    for told in (said.out, cli.ok("show", task).out, cli.ok("why", task).out, cli.ok("recover", task).out):
+        assert f"on the branch {branch}: 2 files changed" in told.replace("\n", " ")
+        assert merge in told
+    for answer in ("show", "why", "recover"):
+        work = cli.ok(answer, task, "--json").json["work"]
+        assert (work["branch"], work["files"], work["merged"]) == (branch, 2, False)
+        assert [one["path"] for one in work["changed"]] == ["allswell.toml", "new"]
+        assert work["merge"] == [merge]
+    assert cli("recover", task, "--apply").code == 2
+    (kept,) = cli.ok("receipts", "--json").json["receipts"]
+    assert (kept["status"], kept["branch"]["name"]) == ("done", branch)
+    assert branch in cli.ok("show", kept["id"]).out
+    assert "receipt_written" in kinds_of(cli)
+    assert cli("doctor").code == 0
+    git("merge", "-q", branch)
+    assert cli.ok("show", task, "--json").json["work"]["merged"] is True
+    assert merge not in cli.ok("show", task).out
+    assert (cli.folder / "new").read_text() == "new\n"
+
+
+@pytest.mark.row("O5")
+def test_delegation_timeout_is_obeyed_under_a_supervisor_and_without_one(cli: Console) -> None:
+    allswell = f"{sys.executable} -m allswell"
+    (cli.folder / "allswell.toml").write_text(
+        f"""delegation_timeout = "2m"
+[roles.critic]
+delegation_timeout = "3m"
+[agents.asker]
+command = ["sh", "-c", "{allswell} request expert a --no-wait && {allswell} request critic b --no-wait", "{{name}}"]
+role = "asker"
+"""
+    )
+    cli.submit("job", "--role", "asker")
+    said = run("up", "--drain", cwd=cli.folder)
+    assert said.code == 0, said
+    cli.submit("other", "--role", "asker")
+    cli.claim("ann", "--role", "asker")
+    cli.ok("request", "critic", "look", "--no-wait")
+    lines = [json.loads(line) for line in cli.ok("events", "--json", "-n", "500").out.splitlines()]
+    sent = [line["data"]["timeout_ms"] for line in lines if line["kind"] == "request_sent"]
+    assert sent == [120_000, 180_000, 180_000]
+
+
+@pytest.mark.row("O9")
+@pytest.mark.row("O10")
+def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
+    async def story() -> tuple[str, str, str]:
+        clock = SetClock()
+        store = SqliteStore(cli.database, clock=clock)
+        async with make_watch(store, clock=clock, sweeping=False) as watch:
+            run = await watch.open_run("build", timeout="30m")
+            ids = [await watch.submit(name, run=run, timeout="2h") for name in ("asks", "late")]
+            asking, late = [await watch.claim(agent="ann", task=id_) for id_ in ids]
+            assert asking is not None
+            assert late is not None
+            clock.at += 600_000
+            await late.release("too hard")
+            for said in (late.checkin("half of it", progress=0.5), late.release("again"), late.ask("Which one?")):
+                with pytest.raises(LeaseLost):
+                    await said
+            again = await watch.claim(agent="bob", task=ids[1])
+            assert again is not None
+            assert again.deadline == clock.at + 1_200_000
+            await asking.ask("Now what?")
+            clock.at += 86_400_000
+            while await watch.engine.sweeper.sweep() == 0.0:
+                pass
+            return run, ids[0], ids[1]
+
+    cli.database.parent.mkdir()
+    run, asks, late = asyncio.run(story())
+    question = f"q_{asks[2:]}.1"
+    words = f"its clock stands while {question} is open (20m left)"
+    assert words in " ".join(cli.ok("show", run).out.split())
+    assert "its clock stands" in cli.ok("runs").out
+    (told,) = cli.ok("runs", "--json").json["runs"]
+    assert (told["stood_ms"], told["ended_at"]) == (0, None)
+    assert told["stands_since"] == told["created_at"] + 600_000
+    assert f"Its clock stands while {question} is open; 20m are left of its time." in cli.ok("why", run).out
+    assert '"kind":"run_stands"' in cli.ok("events", "--json").out
+
+    shown = " ".join(cli.ok("show", late).out.split())
+    assert "came late, and was kept: release, ask, 1 check-in: half of it" in shown
+    first = cli.ok("show", late, "--json").json["attempts"][0]
+    assert [(word["verb"], word["text"]) for word in first["late_words"]] == [
+        ("release", "again"),
+        ("ask", "Which one?"),
+    ]
+    assert (first["late"], first["late_checkins"]) == (None, 1)
+    assert first["late_checkin"]["note"] == "half of it"
+    cli.ok("answer", question, "reply", "go on")
+    (told,) = cli.ok("runs", "--json").json["runs"]
+    assert told["stands_since"] is None
+    assert told["stood_ms"] > 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import patience
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import base_of, git, repository, start, until, write
 from tests.doors.cli.upkeep import at_terminal, run
@@ -58,7 +59,6 @@ def test_the_exit_code_says_how_it_ended(tmp_path: Path) -> None:
         assert (ran.code, json.loads(ran.out)["verdict"], json.loads(ran.out)["exit"]) == (code, verdict, code), ran.err
 
 
-@pytest.mark.row("C2")
 def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -82,7 +82,6 @@ def test_work_that_fails_its_audit_goes_back_three_times_and_then_to_a_human(tmp
     assert "its audit failed 3 times; the last said: only 3 lines" in questions[0]["text"]
 
 
-@pytest.mark.row("C2")
 def test_failed_audits_count_over_the_attempts_at_a_step(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -108,7 +107,6 @@ command = ["sh", "judge.sh", "{prompt_file}"]
 """
 
 
-@pytest.mark.row("C2")
 def test_agents_of_the_settings_do_steps_and_judge_them(tmp_path: Path) -> None:
     (tmp_path / "allswell.toml").write_text(AGENTS)
     (tmp_path / "agent.sh").write_text('echo "$WHO: $1" >> work.txt; echo said\n')
@@ -149,7 +147,9 @@ def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_pat
 def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_way_on(tmp_path: Path) -> None:
     repository(tmp_path)
     (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
-    script = "echo begun; echo changed > kept.txt; printf half > out.txt; sleep 61 & echo $! > child; wait"
+    (tmp_path / "log.txt").write_text("before\n")
+    script = "echo begun; echo changed > kept.txt; printf half > out.txt; echo more >> log.txt; sleep 61 & "
+    script += "echo $! > child; wait"
     write(
         tmp_path,
         "timeouts: {step: 2s}\nsteps:\n- {id: plan, run: 'true'}\n"
@@ -162,15 +162,22 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
     validate("timeout", capture)
     assert (capture["partial"], capture["timeout_event"]["scope"]) == (False, "step")
     assert 2_000 <= capture["timeout_event"]["elapsed_ms"] < 20_000
-    assert capture["partial_artifacts"] == [{"path": "out.txt", "complete": False, "bytes_written": 4}]
+    assert capture["last_known_state"]["phase"] == "work"
+    sizes = {one["path"]: one["bytes_written"] for one in capture["partial_artifacts"]}
+    child = len((tmp_path / "child").read_text())
+    assert sizes == {"out.txt": 4, "child": child, "log.txt": 12}, "declared, new and grown; kept.txt has shrunk"
+    assert [one["complete"] for one in capture["partial_artifacts"]] == [False] * 3
     context = capture["context_for_resume"]
     assert context["last_successful_checkpoint"] == "plan"
-    assert {"kept.txt", "out.txt"} <= set(context["uncommitted_changes"])
+    assert context["uncommitted_changes"] == ["child", "kept.txt", "log.txt", "out.txt"], "its own, and nothing else"
     assert json.loads((tmp_path / context["transcript_path"]).read_text()) == {"stream": "stdout", "line": "begun"}
     line = json.loads((base / "timeouts.jsonl").read_text())
     validate("timeouts_line", line)
     assert (line["final_action"], line["retry_count"]) == ("escalate", 0)
+    assert line["recovery_path"].endswith("/build.1-timeout.json"), "the attempt's own; the other one is the latest"
     assert (tmp_path / line["recovery_path"]).read_text() == (base / "receipts" / "build-timeout.json").read_text()
+    receipt = json.loads((base / "receipts" / "build-run-1.json").read_text())
+    assert (receipt["status"], receipt["phase"]) == ("timeout", "work")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "child").read_text()), 0)
     (ref,) = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
@@ -187,9 +194,11 @@ def test_time_that_runs_out_in_the_audit_is_told_with_its_phase(tmp_path: Path) 
     (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
     write(tmp_path, "timeouts: {step: 2s}\nsteps: [{id: a, run: 'true', audit: sleep 61}]")
     assert run("run", "flow.yaml", "--json", cwd=tmp_path).code == 3
-    capture = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-timeout.json").read_text())
+    receipts = base_of(tmp_path) / "flow" / "receipts"
+    capture = json.loads((receipts / "a-timeout.json").read_text())
     validate("timeout", capture)
     assert capture["last_known_state"]["phase"] == "finalize"
+    assert json.loads((receipts / "a-run-1.json").read_text())["phase"] == "finalize"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -241,6 +250,29 @@ def test_what_only_shows_when_a_step_runs_fails_that_step_with_the_reason(tmp_pa
     assert "leads outside the flow's folder" in reasons["outside"]
     assert "there is no module no_such_module" in reasons["module"]
     assert "json has no function no_such_function" in reasons["function"]
+
+
+def test_a_python_step_that_calls_exit_fails_alone(tmp_path: Path) -> None:
+    """In a function, in the module itself, and in a task that an async step has started."""
+    (tmp_path / "quitting.py").write_text(
+        "import argparse, asyncio, sys\n"
+        "def plain(): sys.exit(0)\n"
+        "def usage(): argparse.ArgumentParser().parse_args(['--no-such'])\n"
+        "async def later(): raise KeyboardInterrupt\n"
+        "async def child(): sys.exit(4)\n"
+        "async def group(): await asyncio.gather(child())\n"
+    )
+    (tmp_path / "quits_itself.py").write_text("raise SystemExit(0)\n")
+    functions = ("quitting:plain", "quitting:usage", "quitting:later", "quits_itself:f", "quitting:group")
+    steps = "".join(f"- {{id: s{number}, python: '{one}', retry: 0}}\n" for number, one in enumerate(functions))
+    write(tmp_path, f"steps:\n{steps}- {{id: after, run: touch after, needs: alone}}\n- {{id: alone, run: 'true'}}\n")
+    ran = run("run", "flow.yaml", "--json", cwd=tmp_path)
+    told = json.loads(ran.out)
+    assert (ran.code, told["verdict"], told["steps"]["after"]) == (1, "failed", "done"), ran.err
+    assert [told["steps"][f"s{number}"] for number in range(5)] == ["failed"] * 5
+    assert "sys.exit(0)" in told["reasons"]["s0"]
+    assert "sys.exit(4)" in told["reasons"]["s4"]
+    assert len(list((base_of(tmp_path) / "flow" / "receipts").glob("s?-python-1.json"))) == 5
 
 
 def test_a_run_that_is_running_elsewhere_is_left_alone(tmp_path: Path) -> None:
@@ -312,7 +344,7 @@ def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str
 
 def _until_two(folder: Path) -> None:
     """Wait until two steps have begun in a folder."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + patience.SECONDS
     while len(list(folder.glob("begun-*"))) < 2:
         assert time.monotonic() < end, f"nobody works in {folder}"
         time.sleep(0.02)

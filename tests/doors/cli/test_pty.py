@@ -5,6 +5,7 @@ The names are those that agents give: long, in several scripts, with what a term
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from allswell.doors.cli import app
 from allswell.doors.cli.width import width_of
+from allswell.store.ownership import user_name
 from tests.doors.cli.console import Console
 from tests.doors.cli.upkeep import Ran, at_terminal
 
@@ -96,7 +98,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     allswell(code=3)
     allswell("answer", asked, "nonsense", code=2)
     assert "answered: public" in allswell("answer", asked, "public", env={"USER": "grace"}).out
-    assert "→ public, answered by grace" in allswell("questions", "--all").out
+    assert f"→ public, answered by {user_name(os.geteuid())}" in allswell("questions", "--all").out
     told = allswell("claim", "--agent", AGENT, "--role", "reader").out
     assert "the answer was: public" in told
     assert WIDE[:10] in told

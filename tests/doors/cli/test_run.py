@@ -103,6 +103,32 @@ def test_idle_counts_evidence_and_is_judged_by_the_store_like_a_timeout(shell: S
     assert task["state"] == "ready"
 
 
+@pytest.mark.realtime
+def test_what_we_write_ourselves_is_no_progress_of_a_spinner(shell: Shell) -> None:
+    spinner = "while :; do printf '\\r|'; sleep 0.05; printf '\\r/'; sleep 0.05; done"
+    allswell = f"{sys.executable} -m allswell run --idle 1s --timeout 20s --grace 100ms"
+    done = shell.sh(f'{allswell} -- sh -c "{spinner}" > out.log 2> err.log')
+    assert done.returncode == 124, done
+    assert "nothing showed progress for 1s" in (shell.folder / "err.log").read_text()
+    assert "|" in (shell.folder / "out.log").read_text()
+
+
+def test_a_good_exit_code_is_not_done_where_the_agent_s_last_line_says_so(shell: Shell) -> None:
+    denied = '{"tool_name": "Bash", "tool_input": {"command": "make"}}'
+    line = f'{{"type": "result", "subtype": "success", "session_id": "s-1", "permission_denials": [{denied}]}}'
+    (shell.folder / "last.jsonl").write_text(f"{line}\n")
+    done = shell("run", "--name", "night", "--", "cat", "last.jsonl", code=3)
+    assert done.stdout == f"{line}\n"
+    assert "exit code 0, but it was not done: it was not allowed to use Bash" in done.stderr
+    assert "answer: allswell questions" in done.stderr
+    (question,) = shell.json("questions")["questions"]
+    assert "it was not allowed to use Bash" in question["text"]
+    (shell.folder / "last.jsonl").write_text('{"type": "turn.failed", "error": {"message": "stream disconnected"}}')
+    ran = shell.run_json("--", "cat", "last.jsonl", code=1)
+    assert (ran["end"], ran["exit_code"], ran["state"]) == ("failed", 0, "failed")
+    assert "stream disconnected" in ran["reason"]
+
+
 def test_with_json_what_it_printed_is_in_files(shell: Shell) -> None:
     ran = shell.run_json("--", "sh", "-c", "echo out; echo oops >&2")
     assert (Path(ran["stdout"]).read_text(), Path(ran["stderr"]).read_text()) == ("out\n", "oops\n")
@@ -385,3 +411,25 @@ def test_a_lot_of_output_passes_and_costs_no_memory(shell: Shell) -> None:
     assert running.returncode == 0
     assert total == pieces * 64_000
     assert late - early < 8_000, "kilobytes that came with the bytes"
+
+
+def test_diff_shows_what_an_attempt_changed_whatever_its_end(shell: Shell) -> None:
+    (shell.folder / "kept").write_text("as it was\nmine, not committed\n")
+    (shell.folder / "note").write_text("of mine\n")
+    (shell.folder / "rid").write_text("untracked\n")
+    task = ""
+    for end, code in (("exit 0", 0), ("exit 3", 3), ("exec sleep 600", 124)):
+        script = f"echo {code} >>kept; echo new >new{code}; rm -f rid; {end}"
+        flags = ("--timeout", "1500ms", "--grace", "100ms") if code == 124 else ()
+        task = shell.run_json(*flags, "--", "sh", "-c", script, code=code)["task"]
+        (shell.folder / "kept").write_text((shell.folder / "kept").read_text() + "by somebody later\n")
+        told = shell.json("diff", task)
+        expected = [("M", "kept"), ("A", f"new{code}"), *([("D", "rid")] if code == 0 else [])]
+        assert [(one["how"], one["path"]) for one in told["changed"]] == expected
+        assert (told["attempt"], told["since"], told["until"]) == (1, "its beginning", "its end")
+        assert f"+{code}\n" in told["diff"]
+        assert not {"+mine, not committed", "+by somebody later"} & set(told["diff"].splitlines())
+        applied = shell.sh(f"allswell diff {task} | git apply --numstat --unsafe-paths")
+        assert len(applied.stdout.splitlines()) == len(expected), applied
+    assert "attempt 7 at" in shell("diff", task, "--attempt", "7", code=2).stderr
+    assert "there is no task" in shell("diff", "nothing", code=2).stderr

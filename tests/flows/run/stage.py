@@ -165,6 +165,22 @@ async def call_model(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
+async def fail_then_hang() -> None:
+    """Fail the first time, take for ever every other time."""
+    seen.append("fail_then_hang")
+    if seen.count("fail_then_hang") == 1:
+        raise ConnectionError("the line is dead")
+    await asyncio.sleep(1e6)
+
+
+async def hang_then_fail() -> None:
+    """Take for ever the first time, fail every other time."""
+    seen.append("hang_then_fail")
+    if seen.count("hang_then_fail") == 1:
+        await asyncio.sleep(1e6)
+    raise ConnectionError("the line is dead")
+
+
 async def use_tool(seconds: float) -> None:
     """Use a tool that takes so long, within its own limit."""
     async with allswell.tool("grep"):
@@ -190,6 +206,21 @@ async def write(path: str, text: str, seconds: float = 0) -> str:
 async def unspeakable() -> object:
     """Return what JSON cannot say."""
     return object()
+
+
+async def not_a_number() -> object:
+    """Return what JSON would make nothing of."""
+    return {"score": float("nan")}
+
+
+async def leave(by: str) -> None:
+    """Leave without returning or raising an error of one's own."""
+    seen.append(by)
+    if by == "cancel":
+        waiting = asyncio.get_running_loop().create_future()
+        waiting.cancel()
+        await waiting
+    raise KeyboardInterrupt if by == "interrupt" else SystemExit(int(by))
 
 
 async def stubborn() -> None:

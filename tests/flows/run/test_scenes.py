@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -134,12 +135,19 @@ def test_gates_stand_between_a_step_and_too_many_others(tmp_path: Path, monkeypa
 
 
 def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) -> None:
-    text = "steps:\n" + step("a", "unspeakable") + step("b", "note", ", needs: a") + step("c", "note")
+    text = (
+        "steps:\n"
+        + step("a", "unspeakable")
+        + step("b", "note", ", needs: a")
+        + step("c", "note")
+        + step("d", "not_a_number")
+    )
 
     async def scene(played: Play) -> None:
         summary = await run(played)
         assert summary.verdict is Verdict.FAILED
-        assert summary.states == {"a": "failed", "b": "skipped", "c": "done"}
+        assert summary.states == {"a": "failed", "b": "skipped", "c": "done", "d": "failed"}
+        assert "JSON has no nan (at score)" in summary.reasons["d"]
         assert "cannot be written as JSON" in summary.reasons["a"]
         assert summary.reasons["b"] == "a was failed"
 
@@ -156,6 +164,25 @@ def test_a_failure_of_the_network_is_tried_again_after_pauses(tmp_path: Path) ->
         assert statuses == [(1, StepStatus.FAILED), (2, StepStatus.FAILED), (3, StepStatus.DONE)]
 
     flow(tmp_path, "steps:\n" + step("a", "fail", times=2), scene)
+
+
+@pytest.mark.row("F7")
+def test_a_step_that_leaves_by_itself_has_failed_and_is_repeated_within_bounds(tmp_path: Path) -> None:
+    """`sys.exit` is its own verdict; what was cancelled or interrupted inside it may go better the next time."""
+    ways = {"a": ("0", 1), "b": ("3", 1), "c": ("cancel", 4), "d": ("interrupt", 4)}
+    text = "steps:\n" + "".join(step(name, "leave", by=way) for name, (way, _) in ways.items())
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert (summary.verdict, set(summary.states.values())) == (Verdict.FAILED, {"failed"})
+        for name, (way, times) in ways.items():
+            assert seen.count(way) == times, name
+            assert sum(one.step_id == name for one in played.base.all_receipts()) == times
+        assert "sys.exit(3)" in summary.reasons["b"]
+        assert "CancelledError of its own" in summary.reasons["c"]
+        assert played.stage.seconds >= 7, "1 s, 2 s, 4 s between two tries"
+
+    flow(tmp_path, text, scene)
 
 
 # --- timeouts ---------------------------------------------------------------------------------------------------------
@@ -180,7 +207,19 @@ def test_a_steps_timeout_is_captured_in_order_and_tried_again_until_a_human_is_a
         assert [line.retry_count for line in lines] == [0, 1, 2]
         assert [line.final_action for line in lines] == [FinalAction.RETRY, FinalAction.RETRY, FinalAction.ESCALATE]
         assert all(600_000 <= line.elapsed_ms < 606_000 for line in lines)
-        assert all((tmp_path / line.recovery_path).is_file() for line in lines)
+        own = [json.loads((tmp_path / line.recovery_path).read_text()) for line in lines]
+        assert [one["timeout_event"]["timestamp"] for one in own] == [line.timestamp for line in lines]
+        assert len({line.recovery_path for line in lines}) == 3, "each attempt has its own"
+        latest = played.base.capture("build")
+        assert latest is not None
+        assert latest.timeout_event.timestamp == lines[-1].timestamp
+        phases = {one.phase for one in played.base.all_receipts() if one.step_id == "build"}
+        told = {
+            one.data["phase"]
+            for one in played.base.all_events()
+            if one.event == "step_ended" and one.step_id == "build"
+        }
+        assert phases == told == {"work"}
         held_to_schema(played)
 
     flow(tmp_path, text, scene, disk)
@@ -199,6 +238,27 @@ def test_a_steps_timeout_is_captured_in_order_and_tried_again_until_a_human_is_a
     }
     assert whole["partial_artifacts"] == [{"path": "out.txt", "complete": False, "bytes_written": 10}]
     assert whole["context_for_resume"]["last_successful_checkpoint"] == "plan"
+
+
+@pytest.mark.row("F11", "O4")
+def test_what_a_step_says_of_retries_bounds_its_timeouts_too(tmp_path: Path) -> None:
+    """However its attempts end: `retry: 0` is one attempt, `retry: 1` two; a human decides about a timeout beyond."""
+    text = (
+        "timeouts: {flow: 45m}\nsteps:\n"
+        + step("once", "sleep", ", retry: 0", seconds=9e3)
+        + step("twice", "fail_then_hang", ", retry: 1")
+        + step("mixed", "hang_then_fail", ", retry: {retries: 1, backoff: 1s}")
+    )
+
+    async def scene(played: Play) -> None:
+        summary = await run(played)
+        assert summary.states == {"once": "asked", "twice": "asked", "mixed": "failed"}
+        assert Counter(one.step_id for one in played.base.all_receipts()) == {"once": 1, "twice": 2, "mixed": 2}
+        actions = {(line.step_id, line.final_action.value) for line in played.base.all_timeouts()}
+        assert actions == {("once", "escalate"), ("twice", "escalate"), ("mixed", "retry")}
+        assert "has timed out 1 time. " in (await played.stage.watch.questions())[0].text
+
+    flow(tmp_path, text, scene)
 
 
 @pytest.mark.row("F9", "F10", "F2")

@@ -14,6 +14,7 @@ from allswell.app import make_watch, store_for
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.runtime.attempt import Attempt, AttemptLimits, Evidence, Home, Order, order_for
+from tests import patience
 from tests.runtime.warden.stage import tagged
 
 
@@ -58,7 +59,7 @@ class Stage:
         return tagged(self.tag)
 
     async def until(self, reached: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience.SECONDS):
             while not reached():
                 await asyncio.sleep(0.01)
 

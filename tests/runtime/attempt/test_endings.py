@@ -7,10 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allswell import Policy
 from allswell.domain.evidence import Sign
 from allswell.domain.receipt import Receipt, told
 from allswell.runtime.attempt import Attempt, End, Home, order_for
 from allswell.runtime.snapshot import recover
+from allswell.timing.clock import SystemClock
 from tests.runtime.attempt.stage import git, stage
 
 IGNORING = "echo started; echo new > new; echo changed >> kept; trap '' TERM; sleep 600 & while :; do sleep 600; done"
@@ -126,6 +128,43 @@ def test_a_silent_compiler_at_full_speed_is_not_idle(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
+def test_a_neighbour_s_files_keep_nobody_alive_and_one_s_own_do_again_when_it_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            # Both on one store, and not watched by the same process, as far as either knows.
+            writer = await here.shell("while [ ! -e stop ]; do echo more >> theirs; sleep 0.1; done")
+            writing = asyncio.ensure_future(writer.run())
+            await here.until((here.folder / "theirs").exists)
+            slept = await (await here.shell("exec sleep 600", idle=800, timeout=20_000)).run()
+            assert (slept.end, writing.done()) == (End.IDLE, False)
+            assert f"attempt {writer.lease.task}.1 works in the same folder" in slept.reason
+            assert slept.receipt is not None
+            assert Sign.WORK not in {seen.sign for seen in slept.receipt.evidence}
+            (here.folder / "stop").touch()
+            await writing
+            here.seen.clear()
+            alone = await here.shell("for n in 1 2 3 4 5 6; do sleep 0.3; echo $n > own; done", idle=6_000)
+            assert (await alone.run()).end is End.DONE
+            assert Sign.WORK in {seen.sign for seen in here.seen}
+
+    asyncio.run(main())
+
+
+def test_what_is_written_in_the_first_moment_counts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            outcome = await (await here.shell("echo x > first; echo x > second; exec sleep 600", timeout=400)).run()
+            assert outcome.receipt is not None
+            last = outcome.receipt.last_evidence
+            assert last is not None
+            assert last.sign is Sign.WORK  # "first changed", or "first (new)" where the first look came before it
+            assert last.what.split()[0] in {"first", "second"}
+            assert "The last proof of progress was" in told(outcome.receipt)
+
+    asyncio.run(main())
+
+
+@pytest.mark.realtime
 def test_a_change_in_the_work_is_progress_and_silence_is_none(tmp_path: Path) -> None:
     async def main() -> None:
         async with stage(tmp_path) as here:
@@ -187,9 +226,52 @@ def test_a_lease_that_is_lost_ends_the_attempt(tmp_path: Path) -> None:
             await here.until((here.folder / "new").exists)
             await here.watch.cancel(lease.task, "not wanted any more")
             outcome = await running
-            assert outcome.end is End.LEASE_LOST
+            assert (outcome.end, outcome.reason) == (End.CANCELLED, "the task was cancelled: not wanted any more")
             assert outcome.receipt is not None
             assert outcome.receipt.snapshot is not None
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("O4", "O8")
+@pytest.mark.parametrize(
+    "policy, run, end, reason",
+    [
+        (Policy(timeout=300), None, End.TIMEOUT, "its limit of 300ms was reached"),
+        (Policy(), 300, End.TIMEOUT, "the deadline of its run has passed"),
+        (Policy(idle=300), None, End.IDLE, "the store heard of no progress for too long"),
+        (
+            Policy(checkpoint_interval=100, checkpoint_timeout=50, stall_threshold=1, recovery_grace=50),
+            None,
+            End.STALLED,
+            "it missed too many check-ins",
+        ),
+    ],
+)
+def test_a_receipt_says_what_ended_the_attempt_whoever_noticed_first(
+    tmp_path: Path, policy: Policy, run: int | None, end: End, reason: str
+) -> None:
+    class Behind(SystemClock):
+        """The attempt's own clock, which does not get anywhere."""
+
+        def monotonic(self) -> int:
+            return 1_000_000
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            within = None if run is None else await here.watch.open_run("run", timeout=run)
+            await here.watch.submit("job", policy=policy, run=within)
+            lease = await here.watch.claim(agent="ada")
+            assert lease is not None
+            attempt = Attempt(here.order("sleep", "600"), lease, here.home, clock=Behind())
+            running = asyncio.ensure_future(attempt.run())
+            while await lease.past() is None:
+                await asyncio.sleep(0.01)
+            attempt.stop("the task is not its holder's any more", End.LEASE_LOST)  # as a supervisor that looks does
+            outcome = await running
+            assert (outcome.end, outcome.reason) == (end, reason)
+            assert outcome.receipt is not None
+            assert (outcome.receipt.status, outcome.receipt.reason) == (end, reason)
 
     asyncio.run(main())
 
@@ -240,7 +322,8 @@ def test_without_any_place_to_write_the_command_runs_all_the_same(tmp_path: Path
             outcome = await (await here.shell("echo hello")).run()
             assert outcome.end is End.DONE
             assert bytes(here.printed) == b"hello\n"
-            assert len(outcome.warnings) == 2
+            lost = ("what it prints cannot be kept", "should we be killed", "what was in")
+            assert all(told.startswith(start) for told, start in zip(outcome.warnings, lost, strict=True))
 
     asyncio.run(main())
 

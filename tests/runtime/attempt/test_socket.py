@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,25 +11,42 @@ import msgspec
 import pytest
 
 from allswell.domain.evidence import Sign
+from allswell.domain.quota import Quota
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt import Attempt, End
 from allswell.runtime.speaking import words as said
 from allswell.runtime.speaking.client import say
+from allswell.runtime.speaking.speakers import let_outsiders_speak
 from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply
+from tests import patience
 from tests.runtime.attempt.stage import Stage, stage
 
-WAITING = "echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket; while [ ! -e go ]; do sleep 0.02; done"
+WAITING = (
+    "echo $ALLSWELL_SECRET > secret; echo $ALLSWELL_SOCKET > socket.tmp; mv socket.tmp socket;"
+    " while [ ! -e go ]; do sleep 0.02; done"
+)
+_SECRETS: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def _outsiders() -> Iterator[None]:
+    """The tests themselves speak, from outside of the attempt."""
+    let_outsiders_speak(True)
+    yield
+    let_outsiders_speak(None)
 
 
 async def _begin(here: Stage, attempt: Attempt) -> tuple[asyncio.Task[object], str]:
     running = asyncio.ensure_future(attempt.run())
     await here.until((here.folder / "socket").exists)
-    return running, (here.folder / "socket").read_text().strip()
+    path = (here.folder / "socket").read_text().strip()
+    _SECRETS[path] = (here.folder / "secret").read_text().strip()
+    return running, path
 
 
 async def _say(path: str, word: AnyWord) -> Reply:
-    return await asyncio.get_running_loop().run_in_executor(None, say, path, word)
+    return await asyncio.get_running_loop().run_in_executor(None, say, path, word, _SECRETS[path])
 
 
 def test_a_check_in_is_noted_and_answered_with_orders(tmp_path: Path) -> None:
@@ -130,7 +148,7 @@ def test_a_socket_speaks_for_its_own_lease_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"\n", b"{}\n", b"nonsense\n", b'{"verb": "rm"}\n', b'{"verb": "checkin", "x": 1}\n', b"[" * 50_000 + b"\n"],
+    [b"\n", b"{}\n", b"nonsense\n", b'{"verb": "rm"}\n', b'{"verb": "checkin", "x": 1}\n', b"[" * 150_000 + b"\n"],
 )
 def test_whatever_is_sent_is_answered_and_the_next_one_is_served(tmp_path: Path, message: bytes) -> None:
     async def main() -> None:
@@ -154,6 +172,74 @@ def test_a_message_without_an_end_is_cut_off(tmp_path: Path) -> None:
             reply = await asyncio.get_running_loop().run_in_executor(None, _raw, path, b"x" * (LONGEST + 70_000))
             assert reply["code"] == "too_large"
             await _say(path, said.CheckIn())
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+async def _checked_in_at(here: Stage, attempt: Attempt) -> int | None:
+    row = await here.watch.task(attempt.lease.task)
+    assert row is not None
+    assert row.lease is not None
+    return row.lease.checkin_at
+
+
+@pytest.mark.row("O2")
+def test_beyond_its_quota_an_attempt_is_refused_but_for_check_ins_which_are_merged(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            quota = Quota(requests=1, questions=1, bytes=100_000)
+            attempt = await here.attempt(replace(here.order("sh", "-c", WAITING), quota=quota))
+            running, path = await _begin(here, attempt)
+            for word in (said.Ask(text="Which?", hold=True), said.Request(role="critic", name="look")):
+                await _say(path, word)
+                with pytest.raises(Refused, match="used up its 1 ") as refused:
+                    await _say(path, word)
+                assert refused.value.code == "over_quota"
+            for number in range(100):
+                reply = await _say(path, said.CheckIn(note=f"{number} " + "x" * 10_000, progress=number / 100))
+                assert reply.orders is not None
+            told = [entry.event async for entry in here.watch.events() if entry.event.kind == "task_checked_in"]
+            assert 5 <= len(told) <= 11, "the notes that the quota has room for"
+            assert attempt.standing.answer is not None
+            assert "99 x" in attempt.standing.answer.what
+            before = await _checked_in_at(here, attempt)
+            await _say(path, said.CheckIn(note="the answer to what was asked"))
+            while await _checked_in_at(here, attempt) == before:
+                await asyncio.sleep(0.02)
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+def test_messages_that_never_end_cost_the_room_of_one_however_many_begin_them(tmp_path: Path) -> None:
+    taken = 0
+
+    async def push(line: socket.socket) -> None:
+        nonlocal taken
+        loop = asyncio.get_running_loop()
+        for _ in range((LONGEST >> 16) - 1):
+            await loop.sock_sendall(line, b"x" * 65_536)
+            taken += 65_536
+
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            attempt = await here.shell(WAITING)
+            running, path = await _begin(here, attempt)
+            lines = [socket.socket(socket.AF_UNIX) for _ in range(30)]
+            for line in lines:
+                line.setblocking(False)
+                line.connect(path)
+            pushing = [asyncio.ensure_future(push(line)) for line in lines]
+            for _ in range(3_000):  # the desk and those who push take turns on one loop, until nothing more is taken
+                await asyncio.sleep(0)
+            assert taken < 5 * LONGEST, f"{taken:,} bytes of messages that are none"
+            await _say(path, said.CheckIn(note="and the others are heard"))
+            for task, line in zip(pushing, lines, strict=True):
+                task.cancel()
+                line.close()
             (here.folder / "go").touch()
             await running
 
@@ -199,7 +285,7 @@ def test_what_an_agent_says_while_it_is_being_started_is_told_to_the_store_too(t
             attempt.stop("enough", grace=0)
             await running
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), patience.SECONDS))
 
 
 def test_the_environment_says_what_an_agent_needs_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +297,7 @@ def test_the_environment_says_what_an_agent_needs_and_no_more(tmp_path: Path, mo
             script = "import os; print(*sorted(k for k in os.environ if k.startswith('ALLSWELL') or 'KEY' in k))"
             order = replace(here.order(sys.executable, "-c", script), keep_transcript=False)
             await (await here.attempt(order)).run()
-            names = ["AGENT", "ATTEMPT", "DEADLINE", "MARKER", "SOCKET", "TASK", "TOKEN"]
+            names = ["AGENT", "ATTEMPT", "DEADLINE", "MARKER", "SECRET", "SOCKET", "TASK", "TOKEN"]
             assert here.printed.decode().split() == [f"ALLSWELL_{name}" for name in names]
             assert list(here.home.transcripts.iterdir()) == []
 

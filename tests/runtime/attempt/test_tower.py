@@ -15,7 +15,7 @@ class Counted(WorkLook):
 
     looks = 0
 
-    def look(self) -> dict[str, tuple[int, int]]:
+    def look(self) -> dict[str, tuple[int, int, int]]:
         Counted.looks += 1
         return dict(super().look())
 

@@ -141,6 +141,29 @@ def test_a_key_says_what_tells_calls_apart(url: str, caplog: pytest.LogCaptureFi
     on(url, scene)
 
 
+def test_two_functions_under_one_name_are_refused_before_one_gets_the_other_s_result(url: str) -> None:
+    @allswell.step("load")
+    async def load_user(number: int) -> str:
+        return f"user {number}"
+
+    @allswell.step("load")
+    async def load_order(number: int) -> str:
+        ran.append(number)
+        return f"order {number}"
+
+    async def scene(watch: allswell.Watch) -> None:
+        async with allswell.flow("f", run_id="r1", watch=watch):
+            assert await load_user(7) == "user 7"
+            with pytest.raises(
+                Refused, match=r"two functions are called step 'load' here, .*load_user and .*load_order"
+            ):
+                await load_order(7)
+            assert await load_user(8) == "user 8"
+        assert ran == []
+
+    on(url, scene)
+
+
 def test_a_step_inside_a_step_is_kept_too(url: str) -> None:
     cut = True
 
@@ -193,10 +216,15 @@ def test_a_result_is_what_was_recorded_in_the_first_run_too(url: str) -> None:
     "returns, annotation, said",
     [
         (object(), Any, "the result of step 'bad' cannot be written as JSON"),
+        (
+            {"rate": float("nan")},
+            Any,
+            r"the result of step 'bad' cannot be written as JSON: JSON has no nan \(at rate\)",
+        ),
         ("x" * (1 << 20), Any, "the result of bad is larger than 1048576 bytes"),
         ("no number", int, "the result of step 'bad' is not what its annotation says"),
     ],
-    ids=["not JSON", "too large", "not as annotated"],
+    ids=["not JSON", "not a number", "too large", "not as annotated"],
 )
 def test_a_result_that_cannot_be_kept_is_an_error_of_the_step(
     url: str, returns: object, annotation: object, said: str
@@ -233,6 +261,9 @@ def test_what_cannot_be_read_back_is_refused_before_the_step_runs(url: str) -> N
         with pytest.raises(Refused, match=r"what it was called with cannot be written as JSON.*key="):
             async with allswell.flow("f", run_id="r2", watch=watch):
                 await anything(object())
+        with pytest.raises(Refused, match=r"what it was called with cannot be written as JSON \(JSON has no inf"):
+            async with allswell.flow("f", run_id="r3", watch=watch):
+                await anything(float("inf"))  # it would have the result of anything(None)
         assert ran == []
 
     on(url, scene)

@@ -12,6 +12,7 @@ import pytest
 
 from allswell.domain.protocol import Said
 from allswell.runtime.evidence import Pump, WorkLook, look_at
+from tests import patience
 from tests.runtime.warden.stage import until
 
 LINE = b'{"type":"assistant","message":{"content":[{"type":"text"}]},"session_id":"s"}'
@@ -24,7 +25,7 @@ def pump(passed: bytearray, said: list[Said]) -> Iterator[tuple[int, Pump]]:
     thread = made.start()
     yield into, made
     os.close(into)
-    thread.join(20)
+    thread.join(patience.SECONDS)
     assert made.over
 
 
@@ -103,7 +104,7 @@ def test_a_watcher_who_goes_away_closes_the_pipe() -> None:
     thread = made.start()
     os.write(into, b"x")
     assert gone.wait(20)
-    thread.join(20)
+    thread.join(patience.SECONDS)
     with pytest.raises(BrokenPipeError):
         os.write(into, b"x")
     os.close(into)

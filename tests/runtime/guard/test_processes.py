@@ -9,6 +9,7 @@ import threading
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.retry import RetryPolicy
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
+from tests import patience
 
 HOLDS_THE_LOCK_AND_FORKS = """
     import os, threading, warnings
@@ -32,7 +33,9 @@ HOLDS_THE_LOCK_AND_FORKS = """
 
 
 def test_a_fork_while_the_lock_is_held_does_not_lock_the_child() -> None:
-    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(HOLDS_THE_LOCK_AND_FORKS)], timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(HOLDS_THE_LOCK_AND_FORKS)], timeout=patience.SECONDS, check=False
+    )
     assert ran.returncode == 0
 
 

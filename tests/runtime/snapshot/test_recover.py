@@ -135,3 +135,42 @@ def test_a_draft_that_a_crash_left_is_no_obstacle(tmp_path: Path) -> None:
     write(tmp_path / "into", f".allswell-recover-{os.getpid()}", "half")
     recover(snapshot, into=tmp_path / "into")
     assert set(files_in(tmp_path / "into")) == {b"a"}
+
+
+def test_what_was_planted_in_a_folder_snapshot_is_neither_followed_nor_given_back(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    write(secret, "key", "s3cret")
+    folder = tmp_path / "folder"
+    for name in ("as it was", "a link", "deep/key", "other bytes"):
+        write(folder, name, "work")
+    snapshot = take(folder, "t_1", 1, reason="a test")
+    kept = Path(snapshot.name)
+    files = kept / "files"
+    (files / "a link").unlink()
+    (files / "a link").symlink_to(secret / "key")
+    (files / "deep" / "key").unlink()
+    (files / "deep").rmdir()
+    (files / "deep").symlink_to(secret)
+    write(files, "other bytes", "else")
+    manifest = (kept / "manifest.json").read_text()
+    entry = manifest[manifest.index('{"path":"as it was"') :].partition("}")[0]
+    forged = [entry.replace("as it was", name) + "}" for name in ("../out", f"{tmp_path}/absolute", "deep/../../out")]
+    (kept / "manifest.json").write_text(manifest.replace('"files":[', '"files":[' + ",".join(forged) + ",", 1))
+    before = files_in(tmp_path)
+    done = recover(snapshot, into=tmp_path / "back")
+    assert done.written == ("as it was",)
+    assert {one.path: one.why.value for one in done.missing if one.why.value == "damaged"} == dict.fromkeys(
+        ("a link", "deep/key", "other bytes"), "damaged"
+    )
+    assert {path for path in files_in(tmp_path) if path not in before} == {b"back/as it was"}
+
+
+def test_what_is_missing_from_the_objects_costs_only_itself(tmp_path: Path) -> None:
+    repo = make(tmp_path / "repo", a="1", b="2")
+    write(repo, "c", "3")
+    snapshot = take(repo, "t_1", 1, reason="a test")
+    gone = git(repo, "rev-parse", "HEAD:a").decode().strip()
+    (repo / ".git" / "objects" / gone[:2] / gone[2:]).unlink()
+    done = recover(snapshot, into=tmp_path / "back")
+    assert set(files_in(tmp_path / "back")) == {b"b", b"c"}
+    assert [(one.path, one.why.value) for one in done.missing] == [("a", "damaged")]

@@ -2,26 +2,33 @@
 
 import codecs
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from allswell.domain.snapshot import Why
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.snapshot import Limits, list_snapshots, reading, recover, take
+from allswell.runtime.snapshot import Limits, Progress, list_snapshots, reading, recover, storing, take
 from tests.runtime.snapshot.repository import files_in, git, git_files, make, picture, write
+from tests.runtime.warden.stage import until
 
 NOBODY = 65_534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
-def as_nobody(work: Callable[[], None]) -> None:
-    """Do something without root's rights, in a process of its own."""
+def as_nobody(folder: Path, work: Callable[[], None]) -> None:
+    """Do something without root's rights, in a process of its own; temporary files go into a folder given to it."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    os.chown(temporary, NOBODY, NOBODY)
     codecs.lookup("ascii")  # now: nobody may not be able to read where this Python lies
     child = os.fork()
     if child == 0:
@@ -31,6 +38,7 @@ def as_nobody(work: Callable[[], None]) -> None:
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
             os.environ["HOME"] = "/nonexistent"
+            tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
             os.environ.pop("XDG_CONFIG_HOME", None)
             work()
             status = 0
@@ -49,12 +57,16 @@ def give_to_nobody(*tops: Path) -> None:
 
 
 @pytest.fixture
-def open_tmp(tmp_path: Path) -> Path:
-    """A folder that nobody can reach, in both senses."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder != Path("/") and folder.stat().st_uid == os.geteuid():
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
+def open_tmp() -> Iterator[Path]:
+    """A folder that nobody can reach, in both senses: pytest's own are closed to others."""
+    for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 (mkdtemp makes it safe)
+        if all(folder.stat().st_mode & 0o001 for folder in (Path(parent), *Path(parent).parents)):
+            folder = Path(tempfile.mkdtemp(prefix="allswell-test-", dir=parent))
+            folder.chmod(0o755)
+            yield folder
+            shutil.rmtree(folder)
+            return
+    pytest.fail("no temporary folder can be reached by everybody: neither TMPDIR nor /tmp nor /var/tmp")
 
 
 # --- single files -----------------------------------------------------------------------------------------------------
@@ -62,7 +74,7 @@ def open_tmp(tmp_path: Path) -> Path:
 
 @needs_root
 def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
-    repo = make(open_tmp / "repo", a="a", shut="was readable")
+    repo = make(open_tmp / "repo", a="a", shut="was readable", **{"locked/tracked": "as it was"})
     write(repo, "new", "n")
     write(repo, "secret", "s", 0o000)
     write(repo, "shut", "changed", 0o000)
@@ -74,17 +86,35 @@ def test_an_unreadable_file_costs_only_itself(open_tmp: Path) -> None:
     def work() -> None:
         snapshot = take(repo, "t_1", 1, reason="a test")
         assert [(one.path, one.why) for one in snapshot.left_out] == [
+            ("locked/", Why.UNREADABLE),
+            ("locked/tracked", Why.UNREADABLE),
             ("secret", Why.UNREADABLE),
             ("shut", Why.UNREADABLE),
         ]
-        assert any("locked" in note for note in snapshot.notes)
         assert not snapshot.whole
 
-    as_nobody(work)
+    as_nobody(open_tmp, work)
     (snapshot,) = list_snapshots(repo)
     recovered = recover(snapshot, into=open_tmp / "back")
     assert set(files_in(open_tmp / "back")) == {b"a", b"new"}
-    assert {one.path for one in recovered.missing} == {"secret", "shut"}
+    assert {one.path for one in recovered.missing} == {"locked/", "locked/tracked", "secret", "shut"}
+    assert recovered.deleted == (), "what nobody may look at is not gone"
+
+
+@needs_root
+def test_outside_git_an_unreadable_folder_is_named_too(open_tmp: Path) -> None:
+    folder = open_tmp / "plain"
+    write(folder, "a", "a")
+    write(folder, "in/locked/file", "l")
+    give_to_nobody(folder)
+    (folder / "in" / "locked").chmod(0o000)
+    os.chown(folder / "in" / "locked", 0, 0)
+
+    def work() -> None:
+        snapshot = take(folder, "t_1", 1, reason="a test")
+        assert [(one.path, one.why) for one in snapshot.left_out] == [("in/locked/", Why.UNREADABLE)]
+
+    as_nobody(open_tmp, work)
 
 
 def test_every_file_that_we_have_open_is_known_however_scattered(tmp_path: Path) -> None:
@@ -196,6 +226,9 @@ class Ticking:
         self._now += 1_000
         return self._now
 
+    def boottime(self) -> int:
+        return self._now
+
 
 def test_when_time_is_up_the_rest_is_listed(tmp_path: Path) -> None:
     repo = make(tmp_path / "repo")
@@ -285,7 +318,7 @@ def test_a_repository_that_may_not_be_written_is_copied_elsewhere(open_tmp: Path
         assert snapshot.kind == "folder"
         assert [one.path for one in snapshot.left_out] == []
 
-    as_nobody(work)
+    as_nobody(open_tmp, work)
     (snapshot,) = list_snapshots(repo)
     recover(snapshot, into=open_tmp / "back")
     assert set(files_in(open_tmp / "back")) == {b"new"}
@@ -309,7 +342,7 @@ def test_root_leaves_nothing_of_its_own_in_somebody_elses_repository(open_tmp: P
     def go_on_working() -> None:
         git(repo, "add", "-A")
 
-    as_nobody(go_on_working)
+    as_nobody(open_tmp, go_on_working)
 
 
 def test_a_ref_that_is_locked_costs_no_work(tmp_path: Path) -> None:
@@ -373,3 +406,56 @@ def test_no_room_at_all_is_said_in_one_sentence(tmp_path: Path, monkeypatch: pyt
     write(folder, ".allswell", "a file where our folder should be")
     with pytest.raises(Unavailable, match="no snapshot could be kept"):
         take(folder, "t_1", 1, reason="a test")
+
+
+@pytest.mark.parametrize("kind", ["git", "folder"])
+def test_what_the_first_snapshot_has_read_the_second_does_not_read_again(tmp_path: Path, kind: str) -> None:
+    place = make(tmp_path / "work", tracked="t") if kind == "git" else tmp_path / "work"
+    for name in ("big", "small", "other"):
+        write(place, name, name * 1_000)
+        os.utime(place / name, (1, 1))
+    until(lambda: time.time_ns() > (place / "other").stat().st_ctime_ns + 200_000_000)  # times can tell by then
+    progress = Progress()
+    first = take(place, "t_1", 1, reason="before the kill", progress=progress)
+    assert (progress.done, progress.total) == (13_000, 13_000)
+    progress.begin(0)
+    again = take(place, "t_1", 1, reason="after the kill", progress=progress)
+    assert (again.id, progress.total) == (first.id, 0)
+    write(place, "small", "changed")
+    third = take(place, "t_1", 1, reason="after the kill", progress=progress)
+    assert progress.total == (7 if kind == "git" else 8_007)
+    recover(third, into=tmp_path / "back")
+    assert (tmp_path / "back" / "small").read_text() == "changed"
+    assert (tmp_path / "back" / "big").read_text() == "big" * 1_000
+
+
+def test_much_new_work_stays_one_pack_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "_MUCH", 1_000)
+    repo = make(tmp_path / "repo", a="a")
+    for name in ("one", "two"):
+        write(repo, name, os.urandom(5_000))
+    there = files_in(repo)
+    snapshot = take(repo, "t_1", 1, reason="a test")
+    assert b"packs: 1\n" in git(repo, "count-objects", "-v"), "git does not read it all again to write each by itself"
+    git(repo, "gc", "-q", "--prune=now")
+    recover(snapshot, into=tmp_path / "back")
+    assert files_in(tmp_path / "back") == there
+
+
+def test_a_git_that_could_not_store_it_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = make(tmp_path / "repo", a="a")
+    write(repo, "new", "n")
+    os.mkfifo(repo / "fifo")
+    real = subprocess.run(["which", "git"], capture_output=True, check=True, text=True).stdout.strip()
+    fails = f"echo asked >> {tmp_path / 'asked'}; exit 1"
+    _fake_git(tmp_path, monkeypatch, f'case " $* " in *" fast-import "*) {fails};; *) exec {real} "$@";; esac')
+    until(lambda: time.time_ns() > (repo / "new").stat().st_ctime_ns + 200_000_000)  # times can tell by then
+    progress = Progress()
+    first = take(repo, "t_1", 1, reason="before the kill", progress=progress)
+    second = take(repo, "t_1", 1, reason="after the kill", progress=progress)
+    assert (first.kind, second) == ("folder", first)
+    assert (tmp_path / "asked").read_text() == "asked\n"
+    write(repo, "new", "changed")
+    third = take(repo, "t_1", 1, reason="after the kill", progress=progress)
+    recover(third, into=tmp_path / "back")
+    assert (tmp_path / "back" / "new").read_text() == "changed"

@@ -16,10 +16,10 @@ from allswell.domain.task import Task
 from allswell.engine.pace import Pace
 from allswell.runtime.receipts import Home
 from allswell.runtime.supervisor import Plan, Supervisor
+from tests import patience
 
 T = TypeVar("T")
 STANDIN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("standin.py")), "{payload}")
-PATIENCE = 30.0
 Scene = Callable[["Night"], Awaitable[None]]
 
 
@@ -45,7 +45,7 @@ class Night:
         fleet = Fleet(placed, **{key: fields.pop(key) for key in ("usage", "compaction") if key in fields})
         return Plan(fleet, self.home, **{"tell": self.lines.append, "lease": 3_000, "stop": 10_000, **fields})
 
-    async def until(self, what: Callable[[], Awaitable[T]], seconds: float = PATIENCE) -> T:
+    async def until(self, what: Callable[[], Awaitable[T]], seconds: float = patience.SECONDS) -> T:
         """Wait until this gives something."""
         end = asyncio.get_running_loop().time() + seconds
         while not (found := await what()):
@@ -59,7 +59,7 @@ class Night:
         assert row is not None
         return row.task
 
-    async def ended(self, id_: str, seconds: float = PATIENCE) -> Task:
+    async def ended(self, id_: str, seconds: float = patience.SECONDS) -> Task:
         """A task once it has ended."""
 
         async def look() -> Task | None:
@@ -74,7 +74,7 @@ class Night:
         """The journal's events of these kinds."""
         return [entry.event async for entry in self.watch.events() if entry.event.kind in kinds]
 
-    async def event(self, kind: str, seconds: float = PATIENCE) -> Event:
+    async def event(self, kind: str, seconds: float = patience.SECONDS) -> Event:
         """The first event of a kind, once it is there."""
         found = await self.until(lambda: self.told(kind), seconds)
         return found[0]
@@ -111,7 +111,7 @@ def night(
             else:
                 running.result()  # it failed, or had nothing to do any more
                 await playing
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience.SECONDS):
                 await running
             return made
 

@@ -25,8 +25,20 @@ def say(**word: object) -> object:
     """Speak to the supervisor, as `allswell checkin` would."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(os.environ["ALLSWELL_SOCKET"])
-        line.sendall(json.dumps(word).encode() + b"\n")
+        line.sendall(json.dumps({"secret": os.environ["ALLSWELL_SECRET"], **word}).encode() + b"\n")
         return json.loads(line.makefile().readline())
+
+
+USE = {"command": "touch x"}
+ENDS: dict[str, dict[str, object]] = {
+    "result": {"api_error_status": None, "permission_denials": [], "terminal_reason": "completed"},
+    "denied": {"permission_denials": [{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": USE}]},
+    "deferred": {"terminal_reason": "tool_deferred", "deferred_tool_use": {"name": "Bash", "input": USE}},
+    "stopped": {"terminal_reason": "hook_stopped"},
+    "429": {"is_error": True, "api_error_status": 429, "result": "API Error: Request rejected (429)"},
+    "500": {"is_error": True, "api_error_status": 500, "result": "API Error: 500"},
+}
+"""The last line of Claude Code 2.1, by how it ended; each of them comes with exit code 0."""
 
 
 def claude(what: str = "result", *more: str) -> None:
@@ -46,11 +58,17 @@ def claude(what: str = "result", *more: str) -> None:
         info = {"status": "allowed_warning", "utilization": float(more[0]), "resetsAt": int(time.time()) + 3600}
         out({"type": "rate_limit_event", "session_id": ME, "rate_limit_info": info})
     else:
-        out({"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": ME})
+        out(
+            {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": ME} | ENDS[what]
+        )
 
 
 def codex(what: str = "done", *more: str) -> None:
     """Lines as `codex exec --json` prints them."""
+    if what == "failed":
+        out({"type": "thread.started", "thread_id": ME})
+        out({"type": "turn.failed", "error": {"message": f"unexpected status {more[0]}: no"}})
+        return
     if what == "limit":
         text = f"You've hit your usage limit. Try again in {more[0]} seconds."
         out({"type": "error", "message": text})
@@ -64,6 +82,17 @@ def codex(what: str = "done", *more: str) -> None:
 def plain(*words: str) -> None:
     """Text as any program prints it; `|` is a line's end."""
     out(":".join(words).replace("|", "\n"))
+
+
+def talk(seconds: str = "60") -> None:
+    """Reports one step after the other, as an agent at work does, and writes a file with each."""
+    end, number = time.monotonic() + float(seconds), 0
+    while time.monotonic() < end:
+        number += 1
+        use = {"type": "tool_use", "name": "Bash", "id": f"toolu_{number}", "input": {}}
+        out({"type": "assistant", "session_id": ME, "message": {"content": [use]}})
+        Path("talked.txt").write_text(str(number))
+        time.sleep(0.1)
 
 
 def sleep(seconds: str = "0.1") -> None:
@@ -182,7 +211,7 @@ def request(role: str) -> None:
 PARTS = {
     function.__name__: function
     for function in (
-        *(claude, codex, plain, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
+        *(claude, codex, plain, talk, sleep, hang, spin, crash, flood, stubborn, daemon, write, torn),
         *(checkin, listen, read, obey, ask, request),
     )
 }

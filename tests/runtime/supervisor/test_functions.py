@@ -51,6 +51,20 @@ def plain_breaks(work):
 
 def plain_hangs(work):
     time.sleep(3600)
+
+async def quits(work):
+    raise SystemExit(0)
+
+def plain_quits(work):
+    raise SystemExit(0)
+
+def plain_nan(work):
+    return [float("nan")]
+
+async def cancels_itself(work):
+    waiting = asyncio.get_running_loop().create_future()
+    waiting.cancel()
+    await waiting
 """
 QUICK = Policy(retry=RetryPolicy(backoff=50, retries=1))
 
@@ -84,7 +98,17 @@ def test_an_async_function_works_in_our_loop_and_a_sync_one_in_its_own_process(t
     night(tmp_path, scene, *agents)
 
 
-@pytest.mark.parametrize("name, error", [("breaks", "network"), ("plain_breaks", "bug")])
+@pytest.mark.parametrize(
+    "name, error",
+    [
+        ("breaks", "network"),
+        ("plain_breaks", "bug"),
+        ("quits", "bug"),
+        ("plain_quits", "bug"),
+        ("cancels_itself", "transient"),
+        ("plain_nan", "validation"),
+    ],
+)
 def test_what_it_raises_is_its_failure(tmp_path: Path, name: str, error: str) -> None:
     async def scene(night: Night) -> None:
         id_ = await night.watch.submit("bad")

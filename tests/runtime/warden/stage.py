@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allswell.runtime.warden import Command, Handle, allowed_environment, checked_argv, find_program, start
+from tests import patience
 
 ROOT = Path(__file__).parents[3]
 
@@ -114,7 +115,7 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def until(reached: Callable[[], object], seconds: float = 60.0) -> float:
+def until(reached: Callable[[], object], seconds: float = patience.SECONDS) -> float:
     """Poll for what other processes do; how long it took."""
     began = time.monotonic()
     while not reached():

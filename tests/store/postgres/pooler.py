@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from allswell.testing.postgres.account import Account
+from tests import patience
 
 _SSL, _CANCEL, _GSS = 80_877_103, 80_877_102, 80_877_104
 _PARAMETERS = ("server_version", "server_encoding", "client_encoding", "standard_conforming_strings", "TimeZone")
@@ -243,7 +244,7 @@ def bounced(url: str, folder: Path, size: int = 6) -> Iterator[str]:
 
 
 def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience.SECONDS
     while True:
         try:
             psycopg.connect(url, connect_timeout=2).close()

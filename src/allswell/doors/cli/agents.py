@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import asking, requesting, submitting, supervised
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import Held, hold_of
@@ -128,9 +129,9 @@ def _told_claim(granted: Granted) -> str:
 
     nexts = (
         *_exports(f"ALLSWELL_TASK={task.id}", f"ALLSWELL_TOKEN={lease.token}", f"ALLSWELL_AGENT={quote(lease.agent)}"),
-        'allswell checkin "what you did" --progress 0.5',
-        "allswell done '\"result\"'",
-        'allswell fail "why"',
+        typed_here('allswell checkin "what you did" --progress 0.5'),
+        typed_here("allswell done '\"result\"'"),
+        typed_here('allswell fail "why"'),
     )
     return shown + "\n" + paint("next:", "dim") + "\n" + "\n".join(f"  {line}" for line in nexts)
 
@@ -190,7 +191,7 @@ def checkin(
         return
 
     async def work(watch: Watch) -> Orders:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         return await watch.engine.check_in(CheckIn(*held, True, note, progress))
 
     orders = frame.run(work)
@@ -201,7 +202,7 @@ def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, s
     """Say a word that ends the attempt, and tell where the task stands then."""
 
     async def work(watch: Watch) -> tuple[TaskRow, int]:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         await watch.engine.do(said(held))
         row = await watch.engine.store.view_task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted
@@ -235,7 +236,7 @@ def done(
 ) -> None:
     """The task is done; RESULT is what it came to."""
     from allswell.domain.command import Complete
-    from allswell.engine.handle import to_json
+    from allswell.domain.plain_data import to_json
 
     frame = Frame(store, json=json)
     text = to_json(json_of(result, "RESULT"), "RESULT")

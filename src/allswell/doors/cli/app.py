@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from allswell.doors.cli import swift
+from allswell.doors.cli.advice import use_store
 from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
 from allswell.doors.cli.render import plain
@@ -27,6 +28,7 @@ def commands() -> Commands:
     from allswell.doors.cli import (
         agents,
         checking,
+        diffing,
         fleet,
         flowrun,
         graphing,
@@ -42,6 +44,7 @@ def commands() -> Commands:
     flowrun.add_to(every)
     people.add_to(every)
     receipts.add_to(every)
+    diffing.add_to(every)
     story.add_to(every)
     graphing.add_to(every)
     fleet.add_to(every)
@@ -70,6 +73,7 @@ def bare(
 def run(args: Sequence[str] | None = None) -> int:
     """Run the command line; every way it can end has its exit code, and none is a traceback."""
     given = list(sys.argv[1:] if args is None else args)
+    use_store(None)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # nothing that an agent said can break the telling

@@ -54,8 +54,8 @@ def ask(
 
     Without --hold this attempt ends, and the task waits for the answer.
 
-    A KEY that names an act (skip, split, clarify, increase_timeout, retry, reply) does that; any other one lets the
-    task go on.
+    A KEY that names an act (skip, split, clarify, increase_timeout, increase_idle, retry, reply) does that; any other
+    one lets the task go on.
     """
     from allswell.domain.duration import parse
     from allswell.doors.cli import shapes
@@ -66,7 +66,7 @@ def ask(
     patience = None if wait is None else parse(wait, where="--wait") / 1000
 
     async def work(watch: Watch) -> Question:
-        held = await hold_of(watch, task, token, agent)
+        held = await hold_of(frame, watch, task, token, agent)
         id_ = await _ask(watch, held, asked, options, hold=hold)
         return await _answered(watch, id_, patience or 0.0)
 

@@ -25,9 +25,10 @@ from allswell.domain.command import Submit
 from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.receipt import End, told
+from allswell.domain.receipt import Advice, End, told
 from allswell.domain.submit import NAME_MAX
 from allswell.domain.task import OPEN
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
@@ -42,7 +43,7 @@ from allswell.runtime.attempt import (
     Tries,
     give_back,
     order_for,
-    settle,
+    settle_left,
     take_off,
 )
 from allswell.runtime.attempt.flight import FlightFile
@@ -161,6 +162,7 @@ class Course:
             order,
             env=env,
             store=None if store is None else str(store),
+            quota=self._frame.settings.quota(),
             echo=self._screen.echo,
             keep_transcript=self._frame.json,
         )
@@ -186,8 +188,8 @@ class Course:
             await self._try(watch, task, replace(order, resume=resume), note, ran)
             if ran.untold is None:
                 await watch.engine.sweeper.sweep()  # what follows for others shall not wait for the next visitor
-        if ran.worktree is not None and _is_over(ran) and ran.worktree.remove_if_unused():
-            ran.worktree = None
+            if (tree := ran.worktree) is not None and _is_over(ran):
+                ran.worktree = None if await tree.remove_if_unused(tree.errands(order.env)) else tree
         return ran
 
     async def _submit(self, watch: Watch) -> tuple[TaskId, Order, FlightFile | None]:
@@ -215,7 +217,8 @@ class Course:
         from allswell.runtime.worktree import make_worktree
 
         place = Path(order.cwd)
-        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees, task)
+        self._tree = await asyncio.to_thread(make_worktree, place, self._home.worktrees.absolute(), task)
+        await self._tree.check_out(self._tree.errands(order.env))
         return self._order(self._asked, self._tree.inside(place))
 
     def _limits(self, asked: Asked) -> Policy:
@@ -298,7 +301,7 @@ class Course:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupted, tries, number)
-        painting = asyncio.ensure_future(self._paint(tries)) if self._screen.live else None
+        painting = None if self._frame.json else asyncio.ensure_future(self._paint(tries))
         try:
             ran.outcome = await tries.run(task, order, note)
         finally:
@@ -309,7 +312,7 @@ class Course:
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
-        ran.code = self._code(ran.outcome)
+        ran.code = self._code(ran.outcome, asked=row is not None and any(one.kind == "question" for one in row.waits))
         ran.error = None if ran.outcome is None else ran.outcome.error
 
     def _interrupted(self, tries: Tries, number: int) -> None:
@@ -322,35 +325,32 @@ class Course:
             if tries.attempt is not None:
                 self._screen.show(tries.attempt, self._clock.monotonic())
 
-    def _code(self, outcome: Outcome | None) -> int:
+    def _code(self, outcome: Outcome | None, *, asked: bool) -> int:
         if outcome is None or outcome.end is End.INTERRUPTED:
             return 128 + (self._signal or signal.SIGTERM)
         if outcome.end in (End.TIMEOUT, End.IDLE):
             return Exit.TIMED_OUT
-        if outcome.end is End.LEASE_LOST:
+        if outcome.end in (End.LEASE_LOST, End.CANCELLED):
             return Exit.LEASE_LOST
-        if outcome.end is End.ASKED:
+        if outcome.end is End.ASKED or (asked and outcome.exit_code == 0):  # else it has a code of its own
             return Exit.NEEDS_HUMAN
         if outcome.end is End.SIGNALLED and outcome.result is not None and outcome.result.signal is not None:
             return 128 + outcome.result.signal
-        own = outcome.exit_code
-        if outcome.end is End.DONE:
-            return own or Exit.FINE
-        return own or Exit.FAILED
+        if outcome.end is End.LOST:  # its own is not known; what was left of it was killed
+            return 128 + signal.SIGKILL
+        return outcome.exit_code or (Exit.FINE if outcome.end is End.DONE else Exit.FAILED)
 
     # --- what a dead one left -----------------------------------------------------------------------------------------
 
     async def _settle(self, watch: Watch) -> None:
         if not self._home.attempts.is_dir() or not any(self._home.attempts.iterdir()):
             return
-        for left in await asyncio.to_thread(settle, self._home):
+        for left in await settle_left(watch, self._home, lambda text: remark(f"allswell: {plain(text)}")):
             if await give_back(watch, left):
                 remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
             elif left.path is not None:
                 left.path.unlink(missing_ok=True)
             left.clear()
-
-    # --- telling ------------------------------------------------------------------------------------------------------
 
     def tell(self, ran: Ran) -> None:
         """What happened, if it is worth a paragraph; with --json, all of it as a document."""
@@ -363,10 +363,11 @@ class Course:
         receipt = None if outcome is None else outcome.receipt
         if receipt is not None:
             remark(f"allswell: {plain(told(receipt))}")
-            advice = receipt.advice
-            for what, lines in (("look", advice.look), ("recover", advice.recover), ("resume", advice.resume)):
-                for line in lines:
-                    remark(f"  {what}: {plain(line)}")
+        advice = Advice() if receipt is None else receipt.advice
+        answer = ("allswell questions",) if ran.code == Exit.NEEDS_HUMAN else ()
+        nexts = {"look": advice.look, "recover": advice.recover, "resume": advice.resume, "answer": answer}
+        for what, line in ((what, line) for what, lines in nexts.items() for line in lines):
+            remark(f"  {what}: {plain(typed_here(line))}")
         if ran.untold is not None:
             remark(f"allswell: the store could not be told how it ended: {plain(str(ran.untold))}")
         if ran.worktree is not None:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import in_words, typed_here
 from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
 from allswell.doors.cli.options import LOOKING, RUNNING, Commands, Json, Option, Rest, Store, examples
 from allswell.doors.cli.render import Column, paint, plain, sentence, short, table, when
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from allswell.domain.fleet import AgentSpec, Fleet
     from allswell.engine.explaining.crew import Crew, Member
-    from allswell.engine.explaining.tracking import Tracking
+    from allswell.engine.explaining.tracking import PendingQuestion, Tracking
     from allswell.engine.watch import Watch
     from allswell.runtime.supervisor import Plan
     from allswell.store.port import Views
@@ -167,7 +168,8 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         if not drain:
-            plan.tell(f"watching {many(supervisor.slots, 'slot')} as {name!r}; Ctrl-C stops in good order")
+            where = f"{many(supervisor.slots, 'slot')} as {name!r}, on {frame.identity}"
+            plan.tell(f"watching {where}; Ctrl-C stops in good order")
         await supervisor.run()
         if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
             flush()
@@ -195,6 +197,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
         return int(settings.value(setting) or 0)
 
     def tell(line: str) -> None:
+        line = in_words(line)
         if frame.json:
             with contextlib.suppress(Left):
                 frame.say({"at": time.time_ns() // 1_000_000, "said": line})
@@ -220,6 +223,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
             number("session_margin"),
             number("usage_limit_pause"),
         ),
+        quota=settings.quota(),
         park_limits=settings.value("usage_limits") == "park",
         limit_pause=number("usage_limit_pause"),
         reminder=int(remind) if isinstance(remind, int) else None,
@@ -259,9 +263,10 @@ def agents(store: Store = None, json: Json = False) -> None:
         frame.say({"now": crew.now, "questions": waiting, "supervisors": watching, "agents": crew.members})
         return
     if not crew.members:
-        frame.say(None, "Nobody is at work. `allswell up` starts the agents of allswell.toml.")
+        frame.say(None, in_words("Nobody is at work. `allswell up` starts the agents of allswell.toml."))
         return
-    lines = [paint(f"{many(waiting, 'question waits', 'questions wait')} for you: allswell questions", "warn")]
+    waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
+    lines = [paint(waits, "warn")]
     lines = lines[: waiting > 0] + ([sentence(_supervision(crew))] if crew.supervisors else [])
     frame.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
 
@@ -293,17 +298,19 @@ def _row(one: Member, now: int) -> list[str]:
 
 
 def tracking(store: Store = None, json: Json = False) -> None:
-    """Missed check-ins, stalled agents and timeouts, as the original protocol tracks them."""
-    from allswell.engine.explaining.tracking import track
+    """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
+    from allswell.engine.explaining.tracking import pending_questions, track
 
     frame = Frame(store, json=json)
 
-    async def work(views: Views) -> Tracking:
-        return await track(views)
+    async def work(views: Views) -> tuple[Tracking, list[PendingQuestion]]:
+        return await track(views), await pending_questions(views)
 
-    found = frame.look(work)
+    found, pending = frame.look(work)
     rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
     rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
+    rows += [[asked.task_id, "", "asks you"] for asked in pending]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    frame.say({"timeout_tracking": found}, table(heads, rows) if rows else "Nothing is held against anybody.")
+    told = {"timeout_tracking": found, "pending_divine_questions": pending}
+    frame.say(told, table(heads, rows) if rows else "Nothing is held against anybody.")

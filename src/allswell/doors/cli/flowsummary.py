@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.render import paint, plain, sentence
 
@@ -60,8 +61,8 @@ def _words(summary: Summary) -> str:
     lines += [sentence(f"  {plain(name)}: {plain(summary.reasons.get(name, ''))}") for name in bad[:_LISTED]]
     if len(bad) > _LISTED:
         lines.append(f"  and {len(bad) - _LISTED:,} more")
-    lines += [f"  allswell show {question}" for question in summary.questions[:_LISTED]]
+    lines += [f"  {typed_here(f'allswell show {question}')}" for question in summary.questions[:_LISTED]]
     if summary.verdict != "done":
         first = "after the answer: " if summary.questions else "to go on: "
-        lines.append(paint(f"  {first}allswell resume {summary.run}", "dim"))
+        lines.append(paint(f"  {first}{typed_here(f'allswell resume {summary.run}')}", "dim"))
     return "\n".join(lines)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
+from allswell.doors.cli.advice import in_words, use_store
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Frame:
     def __init__(self, store: str | None, *, json: bool) -> None:
         self._store = store
         self.json = json
+        use_store(store)
 
     @property
     def url(self) -> str:
@@ -109,12 +111,15 @@ class Frame:
 
     @property
     def home(self) -> Path:
-        """The folder of ours beside the store: receipts, transcripts, attempts in flight."""
-        from pathlib import Path
+        """The folder of ours beside the store: receipts, transcripts, attempts in flight.
 
-        database = self.database
-        beside = Path.cwd() if database is None else database.parent
-        return beside if beside.name == ".allswell" else beside / ".allswell"
+        A store on a server has nothing beside it: there it is the nearest one upward, or a new one here.
+        """
+        from allswell.settings.nearby import own_folder
+        from allswell.store.sqlite.place import locate
+
+        beside = (self.database or locate(self.settings.found_store)).parent
+        return beside if beside.name == ".allswell" else own_folder(beside)
 
     @property
     def database(self) -> Path | None:
@@ -124,6 +129,34 @@ class Frame:
         from allswell.store.sqlite.place import locate
 
         return locate(self.url)
+
+    def for_humans(self, verb: str) -> None:
+        """Refuse what only a human may do to an agent: to whatever runs inside an attempt of this very store."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.inside import refuse_inside
+            from allswell.runtime.receipts import Home
+
+            refuse_inside(Home(self.home), self.identity, verb)
+
+    def for_its_holder(self, task: str, token: int) -> None:
+        """Refuse to speak for a lease that has a supervisor of its own to whatever runs inside another attempt."""
+        if self._attempts_in_flight():
+            from allswell.runtime.attempt.inside import refuse_other
+            from allswell.runtime.receipts import Home
+
+            refuse_other(Home(self.home), self.identity, task, token)
+
+    def _attempts_in_flight(self) -> bool:
+        """Whether there are any beside this store: looked at first, since all the rest takes longer to import."""
+        return any((self.home / "attempts").glob("*.json"))
+
+    @property
+    def identity(self) -> str:
+        """The store's URL as attempts note it: resolved, and without a password."""
+        from allswell.domain.store_url import hide
+
+        database = self.database
+        return hide(self.url if database is None else f"sqlite:///{database}")
 
     @property
     def settings(self) -> Settings:
@@ -149,12 +182,13 @@ class Frame:
 
         Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
         """
-        import asyncio
-
         from allswell.app import make_watch, store_for
+        from allswell.runtime.contained import run_through
 
         if not making:
             self._check_there()
+        else:
+            self._say_where()
 
         settings = self.settings
         pace, policies, pause = settings.pace(), settings.policies(), settings.pause_on_question
@@ -181,11 +215,21 @@ class Frame:
 
         answer: list[T] = []
         try:
-            return asyncio.run(live())
+            return run_through(live())
         except Unavailable:
             if not answer:
                 raise
             return answer[0]  # it is committed: trouble with what came after must not hide it
+
+    def _say_where(self) -> None:
+        """Say it where the store was found elsewhere: somebody may have meant a new one here."""
+        from pathlib import Path
+
+        found = self.settings.found
+        if found is not None and self.url == self.settings.default_store:
+            here = Path.cwd() / ".allswell"
+            if here.resolve() != Path(found):
+                self.hint(f"The store was found at {found}")
 
     def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views."""
@@ -250,9 +294,10 @@ class Frame:
 
 
 def remark(text: str) -> None:
-    """A sentence on standard error; at a terminal, broken to its width."""
+    """A sentence on standard error, its commands as they are to be typed; at a terminal, broken to its width."""
     from allswell.doors.cli.width import columns, wrapped
 
+    text = in_words(text)
     room = columns(sys.stderr)
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
@@ -272,7 +317,7 @@ def told(error: AllswellError, *, json: bool) -> Exit:
     """Tell the user what went wrong, in the way asked for; the exit code that goes with it."""
     code = code_of(error)
     if json:
-        said: dict[str, object] = {"error": type(error).__name__, "message": str(error), "exit": int(code)}
+        said: dict[str, object] = {"error": type(error).__name__, "message": in_words(str(error)), "exit": int(code)}
         if isinstance(error, Refused):
             said |= {"code": error.code, "where": error.where}
         write(encoded(said) + "\n")

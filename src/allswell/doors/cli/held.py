@@ -9,6 +9,7 @@ from allswell.errors import Refused
 if TYPE_CHECKING:
     from allswell.domain.names import AgentId, TaskId
     from allswell.domain.names import Token as TokenNumber
+    from allswell.doors.cli.frame import Frame
     from allswell.engine.watch import Watch
 
 
@@ -20,7 +21,7 @@ class Held(NamedTuple):
     agent: AgentId
 
 
-async def hold_of(watch: Watch, task: str | None, token: int | None, agent: str | None) -> Held:
+async def hold_of(frame: Frame, watch: Watch, task: str | None, token: int | None, agent: str | None) -> Held:
     """The lease that the options or the environment name. An agent that is not named is who has had that token."""
     from allswell.doors.cli.ids import find_task
 
@@ -33,6 +34,7 @@ async def hold_of(watch: Watch, task: str | None, token: int | None, agent: str 
 
     store = watch.engine.store
     found = await find_task(store, task)
+    frame.for_its_holder(found, token)
     if not agent:
         row = await store.view_task(found)
         holders = [past.agent for past in await store.view_attempts(found) if past.token == token]

@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from allswell.doors.cli.advice import typed_here, typed_in
 from allswell.doors.cli.frame import encoded, flush, write
 from allswell.doors.cli.keys import at_a_terminal, keyboard
 from allswell.engine.explaining.board import Board, Line, board, changes
@@ -39,7 +40,7 @@ _NEEDS_MOST = 5
 
 async def once(views: Views, console: Console, *, json: bool) -> None:
     """One frame, as it is now."""
-    seen = await board(views)
+    seen = typed_in(await board(views))
     if json:
         write(encoded(seen) + "\n")
     else:
@@ -58,7 +59,7 @@ async def _lines(views: Views, *, json: bool) -> None:
     before: Board | None = None
     while not _nobody_reads():
         started = time.monotonic()
-        seen = await board(views)
+        seen = typed_in(await board(views))
         told = changes(before, seen)
         if json and (told or before is None):
             write(encoded(seen) + "\n")
@@ -98,7 +99,7 @@ async def _table(views: Views, console: Console) -> None:
         while not leaving:
             started = time.monotonic()
             try:
-                seen = await board(views)
+                seen = typed_in(await board(views))
                 trouble = ""
             except Unavailable as error:
                 trouble = f"The store cannot be reached ({error.message}); trying again."
@@ -132,14 +133,15 @@ def picture(seen: Board, width: int, height: int | None, trouble: str = "") -> R
         text = Text("  ! " if need.kind != "question" else "  ? ", "yellow").append(need.what, "default")
         lines += [_cut(text), _cut(Text(f"      {need.command}", "cyan"))]
     if len(over.needs) > _NEEDS_MOST:
-        lines.append(Text(f"    and {len(over.needs) - _NEEDS_MOST:,} more: allswell", "bright_black"))
+        more = f"    and {len(over.needs) - _NEEDS_MOST:,} more: {typed_here('allswell')}"
+        lines.append(_cut(Text(more, "bright_black")))
     room = len(seen.lines) if height is None else max(height - len(lines) - 4, 1)
     shown = seen.lines[:room]
     if shown:
         lines += [Text(), _rows(shown, over.now, wide=width >= _WIDE)]
     total = sum(over.counts.get(state, 0) for state in _ORDER[:4])
     if total > len(shown):
-        lines.append(Text(f"… {total - len(shown):,} more: allswell tasks", "bright_black"))
+        lines.append(_cut(Text(f"… {total - len(shown):,} more: {typed_here('allswell tasks')}", "bright_black")))
     if height is not None:
         lines.append(Text("q quits", "bright_black"))
     return Group(*lines)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import journal, showing
+from allswell.doors.cli.advice import in_words, typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
 from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
@@ -188,7 +189,7 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
     if filtered:
         return "No tasks like that."
     ended = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    return f"No open tasks ({ended}). `allswell tasks --all` lists them."
+    return in_words(f"No open tasks ({ended}). `allswell tasks --all` lists them.")
 
 
 # --- runs and questions -----------------------------------------------------------------------------------------------
@@ -197,29 +198,31 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
 def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     """List runs, the newest first."""
     from allswell.doors.cli import flowshown, shapes
+    from allswell.doors.cli.limits import limit_of
+    from allswell.engine.explaining.runs import waited_for
 
     frame = Frame(store, json=json)
 
-    async def work(views: Views) -> tuple[list[Run], int]:
-        return await views.view_runs(limit), (await views.view_agenda()).now
+    async def work(views: Views) -> tuple[list[Run], list[Question], int]:
+        return await views.view_runs(limit), await views.view_questions(), (await views.view_agenda()).now
 
-    found, now = frame.look(work)
+    found, questions, now = frame.look(work)
     flows = flowshown.flows_in(frame.home)
     rows = []
     for run in found:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
-        limit_ = "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)
+        limit_ = limit_of(run, waited_for(run, questions), now)
         flow = "" if run.id not in flows else flows[run.id].run
         rows.append([run.id, run.name, when(run.created_at, now), limit_, ended, flow if flow != run.id else "flow"])
     heads = (
         Column("ID"),
         Column("NAME", 12),
         Column("OPENED"),
-        Column("LIMIT"),
+        Column("LIMIT", 12),
         Column("ENDED", 12),
         Column("FLOW", 8, spare=True),
     )
-    none = "No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one."
+    none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
     told = [{**shapes.run(run), "flow": None if run.id not in flows else flows[run.id].run} for run in found]
     frame.say({"runs": told}, table(heads, rows) if rows else none)
 
@@ -263,7 +266,7 @@ def told_question(question: Question, name: str, now: int) -> str:
         return "\n".join(lines)
     width = max((len(option.key) for option in question.options), default=0)
     lines += [f"    {plain(one.key).ljust(width)}  {paint(plain(one.label), 'dim')}" for one in question.options]
-    lines.append(paint(f"  {typed('answer', question.id)} OPTION [TEXT]", "dim"))
+    lines.append(paint("  " + typed_here(f"{typed('answer', question.id)} OPTION [TEXT]"), "dim"))
     return "\n".join(lines)
 
 
@@ -288,7 +291,8 @@ def answer(
         str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
     ] = None,
     timeout: Annotated[
-        str | None, Option("--timeout", metavar="TIME", help="For increase_timeout; default: twice as long.")
+        str | None,
+        Option("--timeout", metavar="TIME", help="For the options that increase; default: twice as long."),
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
     store: Store = None,
@@ -298,7 +302,8 @@ def answer(
     from allswell.doors.cli.given import tasks_in
 
     frame = Frame(store, json=json)
-    who = by or os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    frame.for_humans("answer")
+    who = _answering(by)
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
 
@@ -314,6 +319,14 @@ def answer(
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
     frame.say({"question": id_, "choice": choice}, sentence(words))
+
+
+def _answering(by: str | None) -> str:
+    """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
+    from allswell.store.ownership import user_name
+
+    user = user_name(os.geteuid())
+    return user if by in (None, "", user) else f"{by} ({user})"
 
 
 async def _stands(views: Views, question: Question) -> str:
@@ -337,6 +350,7 @@ def cancel(
 ) -> None:
     """Call off a task, whoever holds it, or a run with all its tasks."""
     frame = Frame(store, json=json)
+    frame.for_humans("cancel")
 
     async def work(watch: Watch) -> tuple[str, str]:
         from allswell.domain.names import TaskId

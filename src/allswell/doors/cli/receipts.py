@@ -1,10 +1,11 @@
-"""`receipts` lists what attempts that did not end well have left; `recover` gives their work back."""
+"""`receipts` lists what attempts have left that did not end well, or on branches; `recover` gives work back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
 from allswell.doors.cli.render import Column, block, paint, pairs, plain, sentence, table, when
@@ -44,7 +45,7 @@ def receipts(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """List the receipts of attempts that did not end well, the newest last."""
+    """List the receipts of attempts that did not end well, or left their work on a branch, the newest last."""
     from time import time_ns
 
     frame = Frame(store, json=json)
@@ -70,7 +71,10 @@ def receipts(
         Column("", 12),
     )
     said = [{**_plain(one.receipt), "path": str(one.path)} for one in found]
-    frame.say({"receipts": said}, table(heads, rows) if rows else "No receipts: no attempt here has ended badly.")
+    frame.say(
+        {"receipts": said},
+        table(heads, rows) if rows else "No receipts: no attempt here has ended badly, or left its work on a branch.",
+    )
 
 
 def _kept(frame: Frame) -> Receipts:
@@ -89,7 +93,8 @@ def left_by(frame: Frame, task: str, attempts: Iterable[int]) -> list[str]:
 def _plain(receipt: Receipt) -> dict[str, object]:
     import msgspec
 
-    made: dict[str, object] = msgspec.to_builtins(receipt)
+    advice = {name: tuple(map(typed_here, getattr(receipt.advice, name))) for name in receipt.advice.__struct_fields__}
+    made: dict[str, object] = msgspec.to_builtins(receipt) | {"advice": advice}
     return made
 
 
@@ -127,6 +132,7 @@ def _told(receipt: Receipt) -> str:
             ("session", plain(receipt.session or "")),
             ("printed", "\n".join(f"{plain(one.path)} ({one.bytes:,} bytes)" for one in streams)),
             ("kept in", "" if kept is None else plain(kept.name)),
+            ("branch", "" if receipt.branch is None else plain(receipt.branch.name)),
             (
                 "used",
                 ""
@@ -143,11 +149,10 @@ def _told(receipt: Receipt) -> str:
         lines = [f"  {change.how} {plain(change.path)}" for change in receipt.changed[:_FILES]]
         more = len(receipt.changed) + receipt.changed_more - _FILES
         parts.append(f"{paint('changed', 'dim')}\n" + "\n".join(lines + ([f"  and {more} more"] if more > 0 else [])))
-    typed = [
-        line for lines in (receipt.advice.look[1:], receipt.advice.recover, receipt.advice.resume) for line in lines
-    ]
+    advice = receipt.advice
+    typed = [*advice.look[1:], *advice.recover, *advice.resume, *advice.merge]
     if typed:
-        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(typed), "  "))
+        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(map(typed_here, typed)), "  "))
     return "\n\n".join(parts)
 
 
@@ -169,17 +174,48 @@ def recover(
     Nothing that is there is overwritten: a saved file replaces only what nobody has touched since; anything else stays,
     and the saved one is put beside it as NAME.recovered. With neither --into nor --apply, it only says what there is.
     """
+    from allswell.domain.snapshot import Snapshot
+    from allswell.doors.cli import branches
+
     frame = Frame(store, json=json)
     if into is not None and apply:
         raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
     snapshot = _snapshot(frame, what, attempt)
+    if not isinstance(snapshot, Snapshot):
+        frame.say({"work": branches.shape(snapshot)}, branches.words(snapshot))
+        if into is not None or apply:
+            text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it says above"
+            raise Refused("no_snapshot", text, where="TASK")
+        return
     if into is None and not apply:
         frame.say({"snapshot": _built(snapshot)}, _offered(snapshot, what))
         return
     from allswell.runtime.snapshot import recover as give_back
 
+    if apply:
+        _check_place(frame, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
     frame.say({"snapshot": snapshot.name, "recovery": _built(done)}, _given_back(done))
+
+
+def _check_place(frame: Frame, snapshot: Snapshot) -> None:
+    """Receipts lie where agents can write: what is given back goes to the folder one is in, or to one the task had."""
+    import os
+    from pathlib import Path
+
+    from allswell.domain.snapshot import unspell
+    from allswell.runtime.attempt.belief import is_place, known_of
+    from allswell.runtime.receipts import Home
+
+    folder = os.fsdecode(unspell(snapshot.folder))
+    home, here = Home(frame.home), str(Path.cwd())
+    if is_place(folder, snapshot.task, None, home, [here]):
+        return
+    known = frame.look(lambda views: known_of(views, snapshot.task))
+    agents = [spec.cwd for spec in frame.settings.fleet.agents.values()]
+    if not is_place(folder, snapshot.task, known, home, agents):
+        text = f"its receipt says that the work came from {folder}, and nothing says that this task was worked on there"
+        raise Refused("other_folder", f"{text}; go there to apply it, or use --into DIR", where="--apply")
 
 
 def _built(value: object) -> object:
@@ -188,8 +224,8 @@ def _built(value: object) -> object:
     return msgspec.to_builtins(value)
 
 
-def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot:
-    """The last snapshot of a task, or that of one of its attempts: as its receipt tells."""
+def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receipt:
+    """The last snapshot of a task, or that of one of its attempts; its receipt, if that tells of a branch instead."""
     kept = _kept(frame)
     one = kept.find(what) if what.startswith("rc_") or what.endswith(".json") else None
     every = kept.all()
@@ -209,23 +245,40 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot:
         for seen in found
         if seen.receipt.snapshot is not None and attempt in (None, seen.receipt.attempt)
     ]
+    done = [
+        seen.receipt for seen in found if seen.receipt.branch is not None and attempt in (None, seen.receipt.attempt)
+    ]
+    if done:
+        return done[-1]
     if not snapshots:
-        which = "no attempt at" if attempt is None else f"attempt {attempt} at"
-        raise Refused("no_snapshot", f"{which} {what!r} has kept no work", where="TASK")
+        if attempt is None:
+            text = f"no work has been kept of any attempt at {what!r}"
+        else:
+            text = f"attempt {attempt} at {what!r} has kept no work"
+        raise Refused("no_snapshot", text, where="TASK")
     return max(snapshots, key=lambda snapshot: (snapshot.attempt, snapshot.taken_at))
 
 
 def _offered(snapshot: Snapshot, what: str) -> str:
-    missing = "" if snapshot.whole else f" {len(snapshot.left_out)} files are not in it, {len(snapshot.torn)} are torn."
-    head = (
-        f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}.{missing}"
-    )
+    from shlex import quote
+
+    head = f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}."
     lines = [
-        sentence(head),
-        f"  allswell recover {plain(what)} --into DIR",
-        f"  allswell recover {plain(what)} --apply",
+        sentence(" ".join([head, *(f"{plain(note)[:1].upper()}{plain(note)[1:]}." for note in snapshot.notes)])),
+        *_listed("not in it", [f"{one.path} ({one.why.value})" for one in snapshot.left_out]),
+        *_listed("changed while it was read", list(snapshot.torn)),
+        f"  {typed_here(f'allswell recover {quote(plain(what))} --into DIR')}",
+        f"  {typed_here(f'allswell recover {quote(plain(what))} --apply')}",
     ]
     return "\n".join(lines)
+
+
+def _listed(what: str, paths: Sequence[str]) -> list[str]:
+    """What is to be said about these files, and the first of them."""
+    if not paths:
+        return []
+    more = [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    return [f"{paint(what, 'dim')}:", *(f"  {plain(path)}" for path in paths[:_FILES]), *more]
 
 
 def _given_back(done: Recovery) -> str:
@@ -233,17 +286,15 @@ def _given_back(done: Recovery) -> str:
     said = [
         f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} were there already."
     ]
-    lists = {
-        "put beside what is there": [f"{one.path} → {one.recovered}" for one in done.conflicts],
-        "deleted by the attempt, and left": list(done.deleted),
-        "not in the snapshot": [
-            f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"
-        ],
-    }
-    lines = [sentence(said[0])]
-    for what, paths in lists.items():
-        if paths:
-            lines.append(f"{paint(what, 'dim')}:")
-            lines += [f"  {plain(path)}" for path in paths[:_FILES]]
-            lines += [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    untouched = sum(one.why.value == "not_copied" for one in done.missing)
+    if untouched:
+        was = "was" if untouched == 1 else "were"
+        said.append(f"{untouched} {was} not touched by the attempt, and not copied.")
+    missing = [f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"]
+    lines = [
+        sentence(" ".join(said)),
+        *_listed("put beside what is there", [f"{one.path} → {one.recovered}" for one in done.conflicts]),
+        *_listed("deleted by the attempt, and left", done.deleted),
+        *_listed("not in the snapshot", missing),
+    ]
     return "\n".join(lines)

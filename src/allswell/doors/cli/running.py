@@ -90,6 +90,8 @@ def run(
         raise Refused("no_command", "which command? allswell run [OPTIONS] -- COMMAND…", where="COMMAND")
     if resume is not None and command:
         raise Refused("usage", "--resume runs the task's own command; give no other one", where="--resume")
+    if resume is not None:
+        frame.for_humans("run --resume")
     course = Course(
         frame,
         command or [],

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store, examples
 from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
 
 if TYPE_CHECKING:
     from allswell.domain.names import QuestionId, RunId, TaskId
+    from allswell.domain.task import Attempt
     from allswell.store.port import TaskRow, Views
 
 _LISTED = 1_000
@@ -60,7 +62,8 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
     import msgspec
 
     from allswell.domain.names import question_id
-    from allswell.doors.cli import shapes
+    from allswell.doors.cli import branches, shapes
+    from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
 
     row = await views.view_task(id_)
@@ -97,14 +100,19 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
                 when(ended.granted_at, now),
                 short(ended.ended_at - ended.granted_at),
                 ended.outcome,
-                ended.detail + (" (a late result was kept)" if ended.late is not None else ""),
+                ended.detail + _came_late(ended),
             ]
             for ended in attempts
         ]
         parts.append(table(columns, rows))
     told["receipts"] = left = left_by(frame, id_, [ended.token for ended in attempts])
+    work = brought_home(frame, id_)
+    told["work"] = branches.shape(work)
+    if work is not None:
+        parts.append(branches.words(work))
     if left:
-        parts.append(f"{paint('receipts', 'dim')}\n" + "\n".join(f"  allswell show {receipt}" for receipt in left))
+        nexts = (f"  {typed_here(f'allswell show {one}')}" for one in left)
+        parts.append("\n".join([paint("receipts", "dim"), *nexts]))
     from allswell.doors.cli.people import told_question
 
     parts += [told_question(question, row.task.name, now) for question in asked if question is not None]
@@ -141,6 +149,20 @@ def _facts(row: TaskRow, now: int) -> str:
     )
 
 
+def _came_late(ended: Attempt) -> str:
+    """What its holder still said after the attempt had ended, in short."""
+    from allswell.domain.late import afterwards
+    from allswell.engine.explaining.words import many
+
+    after = afterwards(ended)
+    said = [word.verb for word in after.words] + ([f"{after.more} more"] if after.more else [])
+    if after.checkins:
+        said.append(many(after.checkins, "check-in") + (f": {plain(after.note)}" if after.note else ""))
+    if not said and ended.late is not None:
+        said = ["a result"]
+    return f" (came late, and was kept: {', '.join(said)})" if said else ""
+
+
 async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, object], str]:
     from allswell.doors.cli import shapes
     from allswell.doors.cli.people import subject, told_question
@@ -153,24 +175,34 @@ async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, 
 async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[str, object], str]:
     from collections import Counter
 
+    from allswell.domain.run import last_of
     from allswell.doors.cli import flowshown, shapes
+    from allswell.doors.cli.limits import limit_of
+    from allswell.engine.explaining.runs import waited_for
     from allswell.store.port import TaskFilter
 
-    run = next(run for run in await views.view_runs() if run.id == id_)
-    rows = await views.view_tasks(TaskFilter(run=id_, limit=_LISTED))
-    counts = Counter(map(shapes.stands, rows))
+    runs = {run.id: run for run in await views.view_runs()}
+    run = runs[id_]
+    *earlier, last = last_of(run, runs)
+    rows = {
+        row.task.name if earlier else row.task.id: row
+        for one in (*earlier, last)
+        for row in await views.view_tasks(TaskFilter(run=one.id, limit=_LISTED))
+    }
+    counts = Counter(map(shapes.stands, rows.values()))
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     more = f" (of the first {_LISTED:,})" if len(rows) == _LISTED else ""
     words = pairs(
         [
             ("run", f"{paint(plain(run.name), 'bold')}  {run.id}"),
             ("opened", when(run.created_at, now)),
-            ("limit", "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)),
-            ("ended", "" if run.ended_at is None else f"{when(run.ended_at, now)}: {plain(run.reason)}"),
+            ("went on", "" if not earlier else f"{when(last.created_at, now)}, in {last.id}"),
+            ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
+            ("ended", "" if last.ended_at is None else f"{when(last.ended_at, now)}: {plain(last.reason)}"),
             ("tasks", states + more if states else "none"),
         ]
     )
-    told = {"run": shapes.run(run), "tasks": dict(counts)}
+    told = {"run": shapes.run(run, last), "tasks": dict(counts)}
     base = flowshown.flow_of(frame.home, id_)
     if base is None:
         return told, words

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.ink import headed, prose
 from allswell.doors.cli.render import GAP, paint
 from allswell.engine.explaining.words import many, within
@@ -12,7 +13,7 @@ from allswell.engine.explaining.words import many, within
 if TYPE_CHECKING:
     from allswell.engine.explaining.overview import Need, Overview
 
-BEGIN = """There is no watch here yet.
+_BEGIN = """There is no watch here yet.
 
 Hand over some work, and it begins:
   allswell submit "write the changelog"
@@ -29,8 +30,14 @@ _MORE = {
     "stalled": "allswell agents",
     "overdue": "allswell doctor",
     "stopped": "allswell tasks --role run",
+    "clock": "allswell doctor",
 }
 _MARKS = {"question": ("?", "warn"), "overdue": ("!", "warn"), "stalled": ("!", "warn"), "stopped": ("!", "warn")}
+
+
+def nothing_yet() -> str:
+    """What is said where there is no store, with what to type."""
+    return "\n".join(f"  {typed_here(line.strip())}" if line[:1] == " " else line for line in _BEGIN.splitlines())
 
 
 def words(seen: Overview) -> str:
@@ -59,5 +66,5 @@ def _needs(needs: tuple[Need, ...]) -> list[str]:
             text = prose(need.what, indent="    ")
             lines += [f"  {paint(mark, style)} {text.lstrip()}", f"    {paint(need.command, 'held')}"]
         elif told[need.kind] == total[need.kind]:
-            lines += [f"    and {total[need.kind] - _EACH_MOST:,} more: {paint(_MORE[need.kind], 'held')}"]
+            lines += [f"    and {total[need.kind] - _EACH_MOST:,} more: {paint(typed_here(_MORE[need.kind]), 'held')}"]
     return lines

@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Annotated
 
 from allswell.doors.cli import options
+from allswell.doors.cli.advice import typed_in
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.errors import Refused
 
@@ -37,14 +38,14 @@ def bare(store: str | None, *, json: bool) -> None:
     frame = Frame(store, json=json)
     if not _is_there(frame.url):
         from allswell.domain.store_url import hide
-        from allswell.doors.cli.status import BEGIN
+        from allswell.doors.cli.status import nothing_yet
 
-        frame.say({"store": hide(frame.url), "there": False, "well": True}, BEGIN)
+        frame.say({"store": hide(frame.url), "there": False, "well": True}, nothing_yet())
         return
     from allswell.doors.cli.status import words
     from allswell.engine.explaining.overview import look
 
-    seen = frame.look(look)
+    seen = typed_in(frame.look(look))
     frame.say(seen, None if json else words(seen))
     if not seen.well:
         raise Left(Exit.NEEDS_HUMAN)
@@ -75,13 +76,18 @@ def why(
     async def work(views: Views) -> Explanation:
         return await explained(views, await find(views, id_))
 
-    told = frame.look(work)
+    told = typed_in(frame.look(work))
+    from allswell.doors.cli import branches
+
+    done = branches.brought_home(frame, told.id) if told.kind == "task" else None
     if json:
-        frame.say(told)
+        import msgspec
+
+        frame.say({**msgspec.to_builtins(told), "work": branches.shape(done)})
         return
     from allswell.doors.cli.why import words
 
-    write(words(told) + "\n")
+    write("\n\n".join([words(told), *([branches.words(done)] if done is not None else [])]) + "\n")
 
 
 def watch(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.advice import typed_in
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.doors.cli.options import UPKEEP, Argument, Commands, Json, Option, Store, examples
 from allswell.doors.cli.render import Column, paint, pairs, plain, table
@@ -79,7 +80,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     settings, finding = _settings(store)
     patient = _patient(settings)
     checkup = _no_store(patient) if isinstance(patient, Refused) else asyncio.run(examine(patient))
-    checkup.findings.append(finding)
+    checkup.findings[:] = [typed_in(one) for one in (*checkup.findings, finding)]
     code = _code(checkup)
     if json:
         frame.say({"exit": int(code), "findings": checkup.findings})

@@ -46,6 +46,7 @@ async def board(views: Views) -> Board:
     facts = Facts(overview.now)
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
     facts.services = await views.view_services()
+    facts.runs = {run.id: run for run in await views.view_runs()}
     rows: list[TaskRow] = []
     for state in _SHOWN:
         if overview.counts.get(state):
@@ -80,7 +81,7 @@ def line(row: TaskRow, facts: Facts) -> Line:
             ahead = f"needs {first}" + (f" and {len(row.waits) - 1:,} more" if len(row.waits) > 1 else "")
     elif task.record.handover is not None:
         note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
-    far = task.spec.limit_at if standing.state == State.READY else None  # the run's end is no news about each task
+    far = facts.limit_of(task) if standing.state == State.READY else None  # the run's end is no news about each task
     notable = [one for one in standing.next if not one.routine and one.at != far]
     if notable:
         due, ahead = notable[0].at, notable[0].what

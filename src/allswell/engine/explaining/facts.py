@@ -10,11 +10,14 @@ from collections.abc import Sequence
 import msgspec
 
 from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, QuestionId, TaskId, question_id
+from allswell.domain.lease import Lease, bounded
+from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, question_id
 from allswell.domain.presence import PREFIX, Post, Presence, is_alive
 from allswell.domain.question import Question
+from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt, State
+from allswell.domain.task import OPEN, Attempt, State, Task
+from allswell.errors import Bug
 from allswell.store.port import TaskFilter, TaskRow, Views
 
 LOOK_MOST = 300
@@ -31,6 +34,8 @@ class Facts(msgspec.Struct):
     """The task that was asked about."""
     rows: dict[TaskId, TaskRow] = msgspec.field(default_factory=dict)
     questions: dict[QuestionId, Question] = msgspec.field(default_factory=dict)
+    runs: dict[RunId, Run] = msgspec.field(default_factory=dict)
+    """Those of open tasks."""
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
     services: dict[str, ServiceRow] = msgspec.field(default_factory=dict)
     posts: list[Post] = msgspec.field(default_factory=list)
@@ -50,6 +55,17 @@ class Facts(msgspec.Struct):
     needed: list[TaskRow] = msgspec.field(default_factory=list)
     """What it needed."""
 
+    def limit_of(self, task: Task) -> Millis | None:
+        """When a task is over wherever it stands: as a request, or with its run, unless that one's clock stands."""
+        run = None if task.run is None else self.runs.get(task.run)
+        return task.expiry if run is None else run.limit
+
+    def lease_of(self, row: TaskRow) -> Lease:
+        """The lease of a task that is held; its row may not have heard yet that the run's clock has moved."""
+        if row.lease is None:
+            raise Bug(f"nobody holds {row.task.id}")
+        return bounded(row.lease, self.limit_of(row.task)) if row.task.run in self.runs else row.lease
+
 
 async def gather(store: Views, root: TaskRow) -> Facts:
     """Read what the explanation of a task needs."""
@@ -57,6 +73,9 @@ async def gather(store: Views, root: TaskRow) -> Facts:
     facts = Facts(agenda.now, root.task.id, quiet=agenda.next_due is None)
     await _follow(store, facts, root)
     open_rows = [row for row in facts.rows.values() if row.task.state == OPEN]
+    for id_ in dict.fromkeys(row.task.run for row in open_rows if row.task.run is not None):
+        if (run := await store.view_run(id_)) is not None:
+            facts.runs[id_] = run
     if any(row.lease is not None for row in open_rows):
         facts.agents = {agent.id: agent for agent in await store.view_agents()}
     if any(row.ready for row in open_rows):

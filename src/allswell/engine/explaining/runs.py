@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from allswell.domain.names import Millis
+from allswell.domain.names import Millis, QuestionId
 from allswell.domain.question import Question
-from allswell.domain.run import Run
+from allswell.domain.run import Run, last_of, time_left
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, State
 from allswell.engine.explaining.chain import explain
@@ -18,6 +19,7 @@ from allswell.engine.explaining.words import ago, clean, listed, many, quoted, r
 from allswell.store.port import TaskFilter, TaskRow, Views
 
 PAGE = 1_000
+QUESTIONS_NAMED = 3
 TASKS_MOST = 10_000
 """How many of a run's tasks are counted."""
 
@@ -53,8 +55,14 @@ def _about(row: TaskRow, *, waits: bool) -> str:
 
 
 async def explain_run(store: Views, run: Run) -> Explanation:
-    """Why a run is not over yet, or how it ended."""
+    """Why a run is not over yet, or how it ended; where it went on in another, how that one stands."""
     now = (await store.view_agenda()).now
+    *_, last = last_of(run, {one.id: one for one in await store.view_runs()})
+    if last is not run:
+        link = Link(run.id, "run", clean(run.name), "ended", (_standing(run, quoted(run.name), now),), run.created_at)
+        after = await explain_run(store, last)
+        chain = (link, *after.chain)
+        return Explanation(run.id, "run", link.name, after.state, now, chain, (), after.next, after.todo)
     rows: list[TaskRow] = []
     while len(rows) < TASKS_MOST:
         page = await store.view_tasks(TaskFilter(run=run.id, after=rows[-1].task.id if rows else "", limit=PAGE))
@@ -64,6 +72,7 @@ async def explain_run(store: Views, run: Run) -> Explanation:
     facts = Facts(now)
     facts.agents = {agent.id: agent for agent in await store.view_agents()}
     facts.services = await store.view_services()
+    facts.runs = {run.id: run}
     counted = Counter(stand(row, facts).state for row in rows)
     still = [row for row in rows if row.task.state == OPEN]
     name = quoted(run.name)
@@ -72,12 +81,17 @@ async def explain_run(store: Views, run: Run) -> Explanation:
     says = [_standing(run, name, now), f"Of its {many(len(rows), 'task')}: {tally}." if rows else "It has no tasks."]
     ahead: tuple[Next, ...] = ()
     todo: list[Todo] = []
-    if run.ended_at is None and run.deadline is not None:
-        if is_late(run.deadline, now):
-            says.append(f"Its deadline passed {ago(run.deadline, now)}, but it was not ended. {NO_SWEEPER}.")
+    limit = run.limit
+    if run.ended_at is None and run.stands_since is not None:
+        says.append(await _why_it_stands(store, run, now))
+    elif run.ended_at is None and limit is not None:
+        if run.stood:
+            says.append(f"Its clock has stood for {rough(run.stood)} while answers were waited for.")
+        if is_late(limit, now):
+            says.append(f"Its deadline passed {ago(limit, now)}, but it was not ended. {NO_SWEEPER}.")
             todo.append(SWEEP)
         else:
-            ahead = (Next(run.deadline, "the run's deadline is reached: whatever is still open fails"),)
+            ahead = (Next(limit, "the run's deadline is reached: whatever is still open fails"),)
     links[0] = Link(run.id, "run", clean(run.name), links[0].state, tuple(says), run.created_at)
     if still:
         worst = max(still, key=lambda row: (_urgency(row, facts), -row.task.created_at))
@@ -95,10 +109,24 @@ async def explain_run(store: Views, run: Run) -> Explanation:
     )
 
 
+async def _why_it_stands(store: Views, run: Run, now: int) -> str:
+    asked = waited_for(run, await store.view_questions())
+    left = "" if run.deadline is None else f"; {rough(time_left(run, now) or 0)} are left of its time"
+    named = listed([clean(id_) for id_ in asked[:QUESTIONS_NAMED]]) or "a question"
+    more = f" and {len(asked) - QUESTIONS_NAMED:,} more" if len(asked) > QUESTIONS_NAMED else ""
+    are = "is" if len(asked) <= 1 else "are"
+    return f"Its clock stands while {named}{more} {are} open{left}."
+
+
+def waited_for(run: Run, questions: Sequence[Question]) -> list[QuestionId]:
+    """The open questions that keep a run's clock standing."""
+    return [asked.id for asked in questions if asked.run == run.id and asked.waited and asked.closed_at is None]
+
+
 def _standing(run: Run, name: str, now: int) -> str:
     if run.ended_at is None:
         return f"The run {name} has been open for {rough(now - run.created_at)}."
-    reason = "its deadline was reached" if run.reason == "run_timeout" else clean(run.reason)
+    reason = clean(run.reason).replace("run_timeout", "its deadline was reached")
     return f"The run {name} was ended {ago(run.ended_at, now)}: {reason}."
 
 

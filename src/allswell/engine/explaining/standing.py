@@ -21,6 +21,7 @@ from allswell.domain.lease import (
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Act, Option, Question
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
+from allswell.domain.tick import is_asked_about
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.services import held_up
 from allswell.engine.explaining.shapes import Next, Standing, Todo
@@ -76,8 +77,7 @@ def stand(row: TaskRow, facts: Facts) -> Standing:
 
 
 def _held(row: TaskRow, facts: Facts) -> Standing:
-    lease, task, now = row.lease, row.task, facts.now
-    assert lease is not None  # noqa: S101 - for the type checker
+    lease, task, now = facts.lease_of(row), row.task, facts.now
     who = clean(lease.agent)
     says = [f"{quoted(task.name)} has been held by {who} for {rough(now - lease.granted_at)}{_which(lease.token)}."]
     says.append(_last_sign(lease, who, now))
@@ -129,8 +129,7 @@ def _what_ends(lease: Lease, end: int) -> str:
 
 def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
     """What the clocks of a lease will do, the soonest first."""
-    lease, task, now = row.lease, row.task, facts.now
-    assert lease is not None  # noqa: S101 - for the type checker
+    lease, task, now = facts.lease_of(row), row.task, facts.now
     who = clean(lease.agent)
     back = "its program can be run elsewhere" if task.spec.flow else "the task is taken back"
     found: list[Next] = []
@@ -152,7 +151,7 @@ def _ahead(row: TaskRow, facts: Facts) -> tuple[Next, ...]:
         elif is_asked(lease, now):
             found.append(Next(Millis(judged), f"unless {who} checks in by then, that is miss number {misses + 1}"))
     limit = length(lease.deadline - lease.granted_at)
-    if task.spec.limit_at is not None and lease.deadline >= task.spec.limit_at:
+    if lease.own is not None:
         found.append(Next(lease.deadline, "its run's deadline is reached: the task fails"))
     else:
         then = "a human is asked" if task.spec.flow else f"{back}, {_after(task, 'timeouts')}"
@@ -167,9 +166,8 @@ def _when(one: Next) -> int:
 def _after(task: Task, counter: str) -> str:
     """Where a task goes that ends another attempt badly."""
     count = getattr(task.record, counter) + 1
-    if count >= task.spec.policy.timeout_escalation:
-        return f"and a human is asked, as it is the {_nth(count)} time"
-    return "and another agent can claim it"
+    asks = is_asked_about(task, counter.removesuffix("s"), count)
+    return f"and a human is asked, as it is the {_nth(count)} time" if asks else "and another agent can claim it"
 
 
 def _nth(count: int) -> str:
@@ -196,7 +194,7 @@ def _ready(row: TaskRow, facts: Facts) -> Standing:
     claim = typed("claim", "--agent", "NAME", *(("--role", task.role) if task.role else ()))
     cancel = Todo("Call it off", typed("cancel", task.id))
     before = _before(task.record.handover)
-    limit = task.spec.limit_at
+    limit = facts.limit_of(task)
     ahead = () if limit is None else (Next(limit, "its run's deadline is reached: the task fails"),)
     if limit is not None and is_late(limit, now):
         says = (

@@ -18,6 +18,7 @@ from allswell.flows.run.job import Job
 from allswell.flows.spec import Flow, Prompt
 from allswell.runtime.attempt import AttemptLimits, order_for
 from allswell.runtime.attempt.order import Order
+from allswell.runtime.own_files import write_file
 
 Agents = Mapping[str, AgentSpec]
 
@@ -73,7 +74,7 @@ def words_for(
 
 def order_of_agent(spec: AgentSpec, job: Job, prompt: str, prompt_file: Path, lease: Lease) -> Order:
     """The order for an attempt by an agent; the prompt is in its file when this returns."""
-    prompt_file.write_text(prompt, encoding="utf-8")
+    write_file(prompt_file, prompt.encode())
     argv, env = words_for(spec, job, prompt, prompt_file, lease)
     limits = AttemptLimits(idle=spec.idle, grace=spec.grace)
     return order_for(

@@ -15,6 +15,7 @@ from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
 from allswell.flows.run.work import Came, failed
 from allswell.flows.spec import Command, Prompt
+from allswell.runtime.own_files import write_file
 from allswell.runtime.run_tool import ToolResult, run_tool
 from allswell.timing.scope import ScopeTimeout
 
@@ -53,7 +54,7 @@ def _words(site: Site, job: Job, lease: Lease, asked: Command | Prompt) -> tuple
     spec = find_agent(asked.agent, site.agents, job.id)
     file = Path(site.base.llm / f"{job.id}-{job.tried + lease.attempt}.audit.prompt")
     prompt = asked.prompt + _HOW
-    file.write_text(prompt, encoding="utf-8")
+    write_file(file, prompt.encode())
     argv, env = words_for(spec, job, prompt, file, lease)
     handed_on = {name: value for name, value in os.environ.items() if _wanted(name, spec.pass_env)}
     return argv, {**handed_on, **env}

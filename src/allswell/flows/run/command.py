@@ -19,12 +19,14 @@ from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.runtime.attempt import Attempt, Home, Order, Outcome, Receipts
+from allswell.runtime.own_files import open_there, own_folder
 
 _STATUS = {
     End.DONE: StepStatus.DONE,
     End.TIMEOUT: StepStatus.TIMEOUT,
     End.INTERRUPTED: StepStatus.INTERRUPTED,
     End.LEASE_LOST: StepStatus.LOST,
+    End.CANCELLED: StepStatus.LOST,
     End.ASKED: StepStatus.ASKED,
     End.RELEASED: StepStatus.RELEASED,
 }
@@ -54,9 +56,8 @@ class _Receipts(Receipts):
     def write(self, receipt: Receipt) -> Path:
         """Keep a receipt; at a limit, the flow's own comes first."""
         if receipt.status is End.TIMEOUT and self._capturing.capture is None:
-            late = max(receipt.elapsed_ms - (receipt.limit_ms or receipt.elapsed_ms), 0)
             last = "" if receipt.last_evidence is None else receipt.last_evidence.what
-            self._capturing.begin(Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + late), last)
+            self._capturing.begin(self._cut, last)
         return super().write(receipt)
 
 
@@ -114,7 +115,12 @@ class CommandWork:
         streams = self._named()
         stdout = dict(streams).get("stdout")
         text = "" if stdout is None else _text(stdout)
-        failure = Failure(ErrorClass.TRANSIENT, outcome.reason) if status is StepStatus.FAILED else None
+        failure = None
+        if status is StepStatus.FAILED:
+            failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
+        late = status is StepStatus.LOST and outcome.by_itself
+        if late and outcome.exit_code != 0:
+            failure = Failure(ErrorClass.TRANSIENT, outcome.reason)
         if outcome.end is End.NOT_STARTED:
             failure = Failure(ErrorClass.VALIDATION, outcome.reason)
         kept = outcome.receipt
@@ -130,6 +136,7 @@ class CommandWork:
             snapshot=None if kept is None else kept.snapshot,
             recovery=outcome.receipt_path,
             said=outcome.said is not None,
+            late=late,
         )
 
     def _named(self) -> tuple[tuple[str, Path], ...]:
@@ -149,7 +156,8 @@ class CommandWork:
 def _text(path: Path) -> str:
     """What a command printed, without its last line break, and a little more than may be used of it."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with own_folder(path.parent) as inside:
+            handle = open_there(path.name, inside)
     except OSError:
         return ""
     try:

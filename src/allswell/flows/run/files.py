@@ -18,9 +18,11 @@ import msgspec
 
 from allswell.errors import Unavailable
 from allswell.runtime.atomic import flush_folder, replace_files
+from allswell.runtime.own_files import open_there, own_folder, read_file
 
 T = TypeVar("T")
 _LONGEST_LINE = 1 << 20
+_BIGGEST = 1 << 30
 _LOCK_PATIENCE, _LOCK_PACE = 10.0, 0.002
 """Seconds: how long another who appends is waited for, and how often it is looked."""
 
@@ -43,8 +45,9 @@ class Files:
     def append(self, path: Path, *lines: bytes) -> None:
         """Add lines, each with its end; `Unavailable` if the disk does not take them."""
         try:
-            new = not path.exists()
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            with own_folder(path.parent) as inside:
+                handle = open_there(path.name, inside, flags=os.O_RDWR | os.O_APPEND, make=True)
+            new = os.fstat(handle).st_size == 0
             try:
                 _lock(handle, path)
                 _cut_torn_line(handle)
@@ -86,7 +89,7 @@ def _cut_torn_line(handle: int) -> None:
 def read(path: Path, shape: type[T]) -> T | None:
     """A file's content; None where there is none, or none that can be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=shape)
+        return msgspec.json.decode(read_file(path, _BIGGEST), type=shape)
     except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
@@ -94,7 +97,7 @@ def read(path: Path, shape: type[T]) -> T | None:
 def read_lines(path: Path, shape: type[T]) -> list[T]:
     """The lines of a file in order; a torn last one is not there."""
     try:
-        content = path.read_bytes()
+        content = read_file(path, _BIGGEST)
     except OSError:
         return []
     found = []

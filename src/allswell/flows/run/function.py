@@ -15,15 +15,18 @@ import msgspec
 
 from allswell.domain.classify import failure_of
 from allswell.domain.deadline import ScopeKind
+from allswell.domain.plain_data import to_json
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.step_receipt import StepStatus
-from allswell.engine.handle import Lease, to_json
+from allswell.engine.handle import Lease
 from allswell.errors import Refused
+from allswell.flows.run.changes import Noting
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.flows.spec import Function
+from allswell.runtime.contained import contained, left
 from allswell.runtime.guard.ledger import Ledger, in_ledger
 from allswell.runtime.scoped import run, step
 from allswell.timing.scope import ScopeTimeout
@@ -39,7 +42,7 @@ def find_function(named: Function, folder: str) -> Callable[..., object]:
     except ModuleNotFoundError as error:
         where = "" if error.name == named.module else f", which needs {error.name}, and that is not installed"
         raise Refused("no_function", f"there is no module {named.module}{where}", where=whole) from None
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         text = f"the module {named.module} cannot be imported: {type(error).__name__}: {error}"
         raise Refused("no_function", text, where=whole) from error
     for name in named.function.split("."):
@@ -55,8 +58,9 @@ class FunctionWork:
     def __init__(self, job: Job, work: Function, lease: Lease, capturing: Capturing, cut: Cut, site: Site) -> None:
         self._job = job
         self._work = work
-        self._remaining = lease.until_limit
         self._site = site
+        self._lease = lease
+        self._noted = False
         self._number = job.tried + lease.attempt
         self._ledger = Ledger()
         self._capturing = capturing
@@ -69,6 +73,8 @@ class FunctionWork:
     async def run(self) -> Came:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
         came = await self._called()
+        if self._noted and came.status is StepStatus.DONE and self._job.audit is None:
+            Noting.forget(self._job, self._lease.task, self._lease.attempt)
         lines = self._ledger.lines()
         if not lines:
             return came
@@ -81,31 +87,32 @@ class FunctionWork:
             function = find_function(self._work, self._job.folder)
         except Refused as error:
             return failed(error.message)
+        noting = self._site.noting
+        if noting is not None:
+            self._noted = await noting.note(self._site.aside, self._job, self._lease.task, self._lease.attempt)
+        self._remaining = self._lease.until_limit
         if self._remaining <= 0:
             return await self._timed_out(self._cut, "its time was up before it began")
         scope = step(self._job.id, timeout_override=self._remaining)
         before = in_ledger.set(self._ledger)  # which the call inherits
-        working = self._working = asyncio.ensure_future(run(scope, function, **self._work.inputs))
+        working = self._working = asyncio.ensure_future(run(scope, contained(function), **self._work.inputs))
         in_ledger.reset(before)
         working.add_done_callback(self._ended)
         if self._stopped is not None:
             self.stop(self._stopped[0], at_once=self._stopped[1])
         await self._over
-        if not working.done():
+        if not working.done():  # told to stop at once: nobody waits for it
             return self._interrupted()
         try:
             return self._returned(working.result())
-        except asyncio.CancelledError:
-            return self._interrupted()
+        except asyncio.CancelledError as cancelled:
+            return self._interrupted() if self._stopped is not None else _raised(left(cancelled))
         except ScopeTimeout as late:
             if late.scope is scope:
-                over = round(max(late.report.elapsed - late.report.limit, 0) * 1_000)
-                cut = Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + over)
-                return await self._timed_out(cut, str(late))
+                return await self._timed_out(self._cut, str(late))
             return await self._inner(late)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is how the step ended
-            failure = failure_of(error)
-            return Came(status=StepStatus.FAILED, error=f"{type(error).__name__}: {error}", failure=failure)
+            return _raised(error)
 
     def stop(self, reason: str, *, at_once: bool) -> None:
         """Cancel the call; at once, nobody waits for it any more."""
@@ -145,7 +152,12 @@ class FunctionWork:
         kinds = {kind.value for kind in ScopeKind}
         scope = ScopeKind(late.scope.kind) if late.scope.kind in kinds else ScopeKind.TOOL
         limit = round(late.report.limit * 1_000)
-        cut = Cut(scope, limit, round(late.report.elapsed * 1_000))
+        elapsed = round(late.report.elapsed * 1_000)
+        cut = Cut(scope, limit, self._site.clock.monotonic() - elapsed, elapsed)
         await self._site.aside(lambda: self._capturing.begin(cut, str(late)))
         failure = Failure(ErrorClass.NETWORK, str(late)[:4_000])
         return Came(status=StepStatus.FAILED, error=str(late), failure=failure, cut=cut)
+
+
+def _raised(error: BaseException) -> Came:
+    return Came(status=StepStatus.FAILED, error=f"{type(error).__name__}: {error}", failure=failure_of(error))

@@ -15,10 +15,10 @@ from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import NewTask
 from allswell.domain.meant import nearest
 from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.plain_data import to_json
 from allswell.domain.policy import Policy
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.submit import NEEDS_MAX
-from allswell.engine.handle import to_json
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
 from allswell.flows.loading import Scalar
@@ -187,11 +187,14 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
 def policy_of(usual: Policy, step: Step, limit: int) -> Policy:
     """How a step is limited and repeated.
 
-    A command's exit code is its own verdict: without `retry:` it is not tried again. Steps are not asked for check-ins,
-    which commands and functions know nothing of; their limit is what watches them.
+    A command's exit code is its own verdict: without `retry:` it is not tried again. A number of retries that the step
+    sets itself bounds its timeouts too. Steps are not asked for check-ins, which commands and functions know nothing
+    of; their limit is what watches them.
     """
     retry: RetryPolicy = step.retry or usual.retry
-    if step.retry is None and isinstance(step.work, Command):
+    if step.retry is not None and step.retry.retries is not None:
+        retry = msgspec.structs.replace(retry, timeouts=step.retry.retries)
+    elif step.retry is None and isinstance(step.work, Command):
         retry = msgspec.structs.replace(retry, retries=0)
     interval = max(usual.checkpoint_interval, limit)
     return msgspec.structs.replace(usual, timeout=limit, idle=None, checkpoint_interval=interval, retry=retry)

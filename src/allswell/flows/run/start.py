@@ -64,8 +64,10 @@ def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None
 
 
 async def open_run(watch: Watch, base: RunBase, flow: Flow, run: RunId) -> None:
-    """Open a run of the store for this folder; the same again if it was opened already."""
-    command = OpenRun(opening(run), run, base.record.flow, Millis(flow.timeouts.flow))
+    """Open a run of the store for this folder, after the one before if there is one; once, however often it is said."""
+    runs = base.record.runs
+    after = RunId(runs[runs.index(run) - 1]) if run in runs[1:] else None
+    command = OpenRun(opening(run), run, base.record.flow, Millis(flow.timeouts.flow), after)
     await watch.engine.do(command)
 
 
@@ -83,14 +85,12 @@ async def submit(watch: Watch, planned: Planned) -> None:
 async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None = None) -> Site:
     """Where this process runs the steps of a run."""
     clock = clock or SystemClock()
-    rows = [one for one in await watch.runs() if one.id == run]
-    if not rows:
+    row = await watch.engine.store.view_run(run)
+    if row is None:
         raise Refused("unknown_run", f"there is no run {run} in this store; is it another store's?", where="run")
-    (row,) = rows
     now = (await watch.engine.store.view_agenda()).now
     began = clock.monotonic() - (now - row.created_at)
-    limit = 0 if row.deadline is None else row.deadline - row.created_at
-    return Site(base, watch, this_runner(), clock, began, row.deadline, limit)
+    return Site(base, watch, this_runner(), clock, began, row)
 
 
 async def begin(

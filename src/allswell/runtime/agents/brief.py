@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from allswell.domain.fleet import AgentSpec, fill
 from allswell.domain.handing_over import in_words
 from allswell.domain.receipt import Receipt, receipt_id, told
 from allswell.engine.handle import Lease
+from allswell.runtime.own_files import remove_file, write_file
 from allswell.runtime.receipts import Home
 
 _RECEIPT_LINES = 40
@@ -36,15 +37,14 @@ class Brief:
 
     def write(self) -> None:
         """Write the files that it names; `OSError` if that cannot be."""
-        self.prompt_file.parent.mkdir(parents=True, exist_ok=True)
         for path, text in ((self.prompt_file, self.prompt), (self.orders_file, "")):
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as into:
-                into.write(text)
+            write_file(path, text.encode("utf-8", "surrogateescape"), make=True)
 
     def remove(self) -> None:
         """Take the files away."""
         for path in (self.prompt_file, self.orders_file, self.work_file):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                remove_file(path)
 
 
 def brief_for(spec: AgentSpec, lease: Lease, home: Home, folder: str) -> Brief:

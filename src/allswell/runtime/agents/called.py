@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.classify import failure_of
-from allswell.errors import AllswellError
+from allswell.domain.plain_data import to_json
+from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.function import load_function
 from allswell.runtime.agents.work import SyncWork, Told
+from allswell.runtime.contained import contained
 from allswell.runtime.speaking import words
 from allswell.runtime.speaking.client import VARIABLE, say
 
@@ -26,21 +28,27 @@ TOLD = "ALLSWELL_WORK"
 
 def main() -> int:
     """Call the function that the command line names, once."""
+    answer: words.AnyWord
     socket = os.environ[VARIABLE]
     told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=Told)
     try:
-        function = load_function(sys.argv[1])
-        result = function(SyncWork(told, socket))
-        answer: words.AnyWord = words.Done(result=msgspec.Raw(msgspec.json.encode(result)))
-        code = 0
+        result = contained(load_function(sys.argv[1]))(SyncWork(told, socket))
     except AllswellError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the function raises is its failure
-        traceback.print_exc()
-        answer = words.Fail(failure=failure_of(error))
-        code = 1
+        answer, code = _failed(error), 1
+    else:
+        try:
+            answer, code = words.Done(result=msgspec.Raw(to_json(result, "what it returned").encode())), 0
+        except Refused as error:
+            answer, code = _failed(error), 1
     say(socket, answer)
     return code
+
+
+def _failed(error: Exception) -> words.AnyWord:
+    traceback.print_exception(error)
+    return words.Fail(failure=failure_of(error))
 
 
 if __name__ == "__main__":

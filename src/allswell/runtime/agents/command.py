@@ -14,7 +14,9 @@ from collections.abc import Mapping
 import msgspec
 
 from allswell.domain.evidence import Evidence, Sign, Standing
-from allswell.domain.fleet import AgentSpec, fill
+from allswell.domain.fleet import AgentSpec, fill, word_of
+from allswell.domain.quota import DEFAULT as QUOTA
+from allswell.domain.quota import Quota
 from allswell.domain.receipt import End
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.engine.handle import Lease
@@ -24,6 +26,7 @@ from allswell.runtime.agents.ears import Ears, Heard
 from allswell.runtime.agents.function import told_of
 from allswell.runtime.attempt import Attempt, AttemptLimits, Outcome, Tower, order_for
 from allswell.runtime.attempt.order import Order
+from allswell.runtime.own_files import rewrite_file, write_file
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import SystemClock
 
@@ -37,7 +40,7 @@ _ARGUMENT_MOST = 128 * 1024 - 1
 def order_of(spec: AgentSpec, brief: Brief) -> Order:
     """The order for an attempt, or `Refused`."""
     argv = (sys.executable, *CALLED, spec.function) if spec.function else spec.command
-    words = [fill(word, brief.places) for word in argv]
+    words = [word_of(word, brief.places, after_dashes="--" in argv[:number]) for number, word in enumerate(argv)]
     for word in words:
         if len(os.fsencode(word)) > _ARGUMENT_MOST:
             text = f"the prompt has {len(os.fsencode(word)):,} bytes, and an argument at most {_ARGUMENT_MOST:,}"
@@ -54,7 +57,14 @@ class CommandRun:
     """One attempt by a command."""
 
     def __init__(
-        self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, tower: Tower | None = None
+        self,
+        spec: AgentSpec,
+        brief: Brief,
+        lease: Lease,
+        home: Home,
+        heard: Heard,
+        tower: Tower | None = None,
+        quota: Quota = QUOTA,
     ) -> None:
         self.lease = lease
         self.result: object = None
@@ -65,6 +75,7 @@ class CommandRun:
         self._ears = Ears(heard, spec.context_window)
         self._started = heard.started
         self._tower = tower
+        self._quota = quota
         self._attempt: Attempt | None = None
         self._asked = ""
         self._asked_at = 0
@@ -90,8 +101,8 @@ class CommandRun:
             try:
                 self._brief.write()
                 if self._spec.function:
-                    self._brief.work_file.write_bytes(msgspec.json.encode(told_of(self._brief, self.lease)))
-                order = dataclasses.replace(order_of(self._spec, self._brief), echo=self._hear)
+                    write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
+                order = dataclasses.replace(order_of(self._spec, self._brief), echo=self._hear, quota=self._quota)
                 if self._spec.hears == "stdin":
                     source, self._input = os.pipe2(os.O_CLOEXEC)
                     os.set_blocking(self._input, False)
@@ -110,7 +121,9 @@ class CommandRun:
             self._ears.last()
             self._brief.remove()
         self.result = {"exit_code": outcome.exit_code}
-        if outcome.end in (End.FAILED, End.SIGNALLED, End.LOST):
+        if outcome.failure is not None:
+            self.failure = outcome.failure
+        elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0):
             tail = self._tail.decode("utf-8", "replace").strip()
             self.failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}\n{tail}".strip())
         return outcome
@@ -130,7 +143,7 @@ class CommandRun:
                 os.write(self._input, words.replace("\n", " ").encode() + b"\n")
                 ways.append("stdin")
         with contextlib.suppress(OSError):
-            self._brief.orders_file.write_text(words + "\n", encoding="utf-8")
+            rewrite_file(self._brief.orders_file, words.encode() + b"\n")
             if self._spec.hears == "file":
                 ways.append("file")
         return tuple(ways)

@@ -1,6 +1,6 @@
 """What is listened for in an agent's output: checkpoints, usage limits, how much of its session and context is left.
 
-It runs in the threads that pass the output on, so nearly everything must pass at the cost of a search for three words.
+It runs in the threads that pass the output on, so nearly everything must pass at the cost of a search for a few words.
 What is heard is handed to the loop.
 """
 
@@ -17,7 +17,7 @@ from allswell.domain import checkpoint, usage_limit, usage_report
 from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
 
-_WORDS = (b"imit", b"uota", b"CHECKPOINT", b"Checkpoint")
+_WORDS = (b"imit", b"uota", b"429", b"CHECKPOINT", b"Checkpoint")
 _LONGEST = 65_536
 _BLOCK = 24
 """Lines after the head of a checkpoint that may belong to it."""

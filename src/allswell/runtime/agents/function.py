@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -22,6 +21,7 @@ from allswell.domain.names import Millis
 from allswell.domain.receipt import End
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits
+from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.brief import Brief
@@ -29,6 +29,8 @@ from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.work import Told, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.attempt.taken import ended_by
+from allswell.runtime.contained import contained
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock
 
@@ -55,7 +57,7 @@ def load_function(path: str) -> Callable[..., Any]:
         raise Refused("no_function", f"there is no module {error.name!r} for {path}", where="function") from None
     except AttributeError:
         raise Refused("no_function", f"{module} has no {name!r}", where="function") from None
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise Refused("no_function", f"{module} cannot be imported: {error!r}", where="function") from error
     if not callable(found):
         raise Refused("no_function", f"{path} is {type(found).__name__}, and cannot be called", where="function")
@@ -67,11 +69,6 @@ def find_function(spec: AgentSpec) -> Callable[..., Any]:
     if spec.cwd not in sys.path:
         sys.path.insert(0, spec.cwd)
     return load_function(spec.function)
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def told_of(brief: Brief, lease: Lease) -> Told:
@@ -138,7 +135,7 @@ class FunctionRun:
 
     async def run(self) -> Outcome:
         """From the call to the outcome."""
-        work = asyncio.ensure_future(find_function(self._spec)(self._work))
+        work = asyncio.ensure_future(contained(find_function(self._spec))(self._work))
         self._heard.started()
         try:
             end, reason, limit = await self._watch(work)
@@ -147,6 +144,8 @@ class FunctionRun:
             await self._cut(work)
             raise
         if not work.done():
+            if end is End.LEASE_LOST:
+                end, reason = await ended_by(self.lease) or (end, reason)
             await self._cut(work)
         return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
 
@@ -154,7 +153,7 @@ class FunctionRun:
         limit = self.lease.until_limit
         loop = asyncio.get_running_loop()
         hard_at = loop.time() + limit / 1_000
-        idle = self._spec.idle
+        idle = raised(self._spec.idle, self.lease.idle_override)
         while True:
             pause = min(_LOOK, max(hard_at - loop.time(), 0))
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
@@ -162,6 +161,9 @@ class FunctionRun:
                 return self._ended(work)
             if self._stopping.done():
                 return (*self._stopping.result(), None)
+            if loop.time() >= hard_at and await self.lease.confirm():
+                limit = self.lease.limit
+                hard_at = loop.time() + self.lease.until_limit / 1_000
             if loop.time() >= hard_at:
                 return End.TIMEOUT, f"its limit of {show(limit)} was reached", limit
             if self.lease.over:
@@ -214,7 +216,7 @@ class FunctionRun:
             cwd=self._folder,
             began_at=self._began_at,
         )
-        keeping = Keeping(flight, self._home.receipts, Limits(), self._clock)
+        keeping = Keeping(flight, self._home, Limits(), self._clock)
         elapsed = self._clock.monotonic() - self._standing.began
         receipt = keeping.write(Ended(end, reason, limit, None, elapsed, self._standing), partial=False)
         return Outcome(end, reason, receipt=receipt, receipt_path=keeping.path, warnings=keeping.warnings)

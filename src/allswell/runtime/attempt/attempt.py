@@ -17,46 +17,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from allswell.domain.carried import VARIABLE as DEADLINE
-from allswell.domain.carried import write_instant
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
+from allswell.domain.store_url import hide
+from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
+from allswell.runtime.attempt.admission import Admission
+from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
 from allswell.runtime.attempt.gathering import Gathering
 from allswell.runtime.attempt.holder import Holder, More
 from allswell.runtime.attempt.judge import Judge
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
+from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
+from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
+from allswell.runtime.attempt.teller import Teller
 from allswell.runtime.attempt.tower import Tower
-from allswell.runtime.boot import boot_id
+from allswell.runtime.attempt.variables import about
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
-from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
-_TELL_EVERY = 15_000
-"""Milliseconds between two tellings to the store that the agent's protocol shows progress."""
 _STANDING_STILL = 2.0
 """Seconds in which a tree must have stopped; else it is kept while it moves."""
 _TAKEN = 0.5
 """Seconds for what is left of the output to be heard, and to be taken by a watcher once we were told to stop."""
-_BEYOND = 10.0
-"""Seconds after the grace in which a reaper must have answered."""
+_BEYOND = 10.0  # seconds after the grace in which a reaper must have answered
 
 
 class Attempt:
@@ -74,20 +74,27 @@ class Attempt:
         clock: Clock | None = None,
         tower: Tower | None = None,
     ) -> None:
-        self.order = order
+        idle = raised(order.limits.idle, lease.idle_override)
+        self.order = order = dataclasses.replace(order, limits=dataclasses.replace(order.limits, idle=idle))
         self.lease = lease
         self.outcome: Outcome | None = None
         """How it ended, once it has."""
         self.on_start: Callable[[], None] | None = None
         """Called when the command runs."""
+        self.keeping: Keeping | None = None
+        """Keeps what it leaves behind, once it is prepared."""
         self._home = home
         self._clock = clock or SystemClock()
         self._on_evidence = on_evidence
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
-        self._gathering = Gathering(order, self._clock, self._heard, tower or Tower())
-        self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
-        self._desk = Desk(self._holder.hear)
+        name = f"{lease.task}.{lease.attempt}"
+        place = None if order.folder is None else Place(name, str(order.folder), home.attempts)
+        self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
+        spends = Allowance(order.quota, self._clock)
+        self._holder = Holder(lease, spends, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
+        self._admission = Admission(outsiders=order.outsiders)
+        self._desk = Desk(self._holder.hear, self._admission)
         self._streams: Streams | None = None
         self._handle: Handle | None = None
         self._file = note
@@ -96,9 +103,7 @@ class Attempt:
         self._news = Signal()
         """Something happened that the judge should know of."""
         self._grace = order.limits.grace
-        self._watching = False
-        self._told_at = 0
-        self._telling: asyncio.Task[None] | None = None
+        self._teller = Teller(lease, lambda: self.standing, self._clock)
         self._judge = Judge(order.limits, lease, self._holder, self._gathering, self._clock)
 
     # --- from outside -------------------------------------------------------------------------------------------------
@@ -188,18 +193,14 @@ class Attempt:
             stdout=stdout,
             stderr=stderr,
             socket=str(self._desk.folder),
+            store=hide(lease.store),
             resume=order.resume,
         )
-        keeping = Keeping(flight, self._home.receipts, order.snapshot, self._clock)
+        keeping = self.keeping = Keeping(flight, self._home, order.snapshot, self._clock)
         if self._streams.warning is not None:
             keeping.warn("transcript", self._streams.warning)
-        try:
-            if self._file is None:
-                self._file = take_off(self._home.attempts, flight)
-            else:
-                self._file.write(flight)
-        except OSError as error:
-            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        self._note(keeping)
+        await _in_thread(keeping.note_beginning)
         try:
             await self._desk.open()
         except OSError as error:
@@ -215,7 +216,7 @@ class Attempt:
             argv=order.argv,
             path=order.path,
             cwd=order.cwd,
-            env=self._environment(),
+            env={**order.env, **about(self.lease, self.remaining, self._desk.path, self._admission.secret)},
             stdout=streams.files[0],
             stderr=streams.files[1],
             stdin=order.stdin,
@@ -223,10 +224,12 @@ class Attempt:
             cap=order.cap,
             grace_ms=order.limits.grace,
         )
+        self._gathering.begin()
         handle = begin(command)
         try:
             self._note(keeping, handle)  # with the marker, by which a tree can be found whose number is not known yet
             await handle.started()
+            self._admission.begin(handle.record)
             self._note(keeping, handle)
         except BaseException:
             handle.close()
@@ -237,25 +240,16 @@ class Attempt:
             self.on_start()
         return handle
 
-    def _environment(self) -> dict[str, str]:
-        lease = self.lease
-        at = time.monotonic_ns() + self.remaining * 1_000_000
-        about = {
-            "ALLSWELL_TASK": lease.task,
-            "ALLSWELL_TOKEN": str(lease.token),
-            "ALLSWELL_AGENT": lease.agent,
-            "ALLSWELL_ATTEMPT": str(lease.attempt),
-            DEADLINE: write_instant(boot_id(), at),
-        }
-        return {**self.order.env, **about, **({SOCKET: self._desk.path} if self._desk.path else {})}
-
-    def _note(self, keeping: Keeping, handle: Handle) -> None:
-        keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
-        if self._file is not None:
-            try:
+    def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
+        if handle is not None:
+            keeping.flight = msgspec.structs.replace(keeping.flight, record=handle.record)
+        try:
+            if self._file is None:
+                self._file = take_off(self._home.attempts, keeping.flight)
+            else:
                 self._file.write(keeping.flight)
-            except OSError as error:
-                keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
+        except OSError as error:
+            keeping.warn("flight", f"should we be killed, nobody will know of this attempt: {error.strerror}")
 
     async def _not_started(self, keeping: Keeping, error: AllswellError) -> Outcome:
         ended = self._judge.so(End.NOT_STARTED, str(error))
@@ -278,23 +272,23 @@ class Attempt:
         ending.add_done_callback(lambda _: self._news.fire())
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
         self.lease.on_end = self._news.fire
-        self._watching = True
-        self._tell_soon()  # it may have spoken while it was being started
+        self._teller.begin()
         try:
             while True:
                 news = self._news.listen()
                 if ending.done():
                     await streams.heard_out(_TAKEN)
-                    return self._judge.by_itself(ending.result())
+                    ended = self._judge.by_itself(ending.result(), streams.last_line())
+                    return await as_the_store_has_it(self.lease, ended)
                 verdict = self._judge.verdict()
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
                     verdict = self._judge.verdict()
-                if verdict is not None:
-                    return verdict
+                if verdict is not None and not (verdict.end is End.TIMEOUT and await self.lease.confirm()):
+                    return await as_the_store_has_it(self.lease, verdict)
                 await either(news, self._judge.pause())
         finally:
-            self._watching = False
+            self._teller.end()
             self.lease.on_end = None
             for waiting in (ending, looking):
                 waiting.cancel()
@@ -304,21 +298,9 @@ class Attempt:
         if self._on_evidence is not None:
             self._on_evidence(seen)
         if seen.sign is Sign.PROTOCOL:
-            self._tell_soon()
+            self._teller.soon()
         elif seen.sign is Sign.CHECKIN:  # it may have been its last word
             self._news.fire()
-
-    def _tell_soon(self) -> None:
-        if self._watching and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.ensure_future(self._tell_progress())
-
-    async def _tell_progress(self) -> None:
-        """Have the store note that the agent's protocol shows progress: it answers an asked-for check-in (O2)."""
-        while (seen := self.standing.last.get(Sign.PROTOCOL)) is not None and seen.at > self._told_at:
-            await asyncio.sleep(max(self._told_at + _TELL_EVERY - self._clock.monotonic(), 0) / 1_000)
-            self._told_at = self._clock.monotonic()
-            with contextlib.suppress(AllswellError):  # a loss stands in the lease; that the store is away passes
-                await self.lease.checkin()
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -331,6 +313,9 @@ class Attempt:
                     await handle.stood_still()
             if handle.result is None:
                 await _in_thread(lambda: keeping.write(ended, partial=True))  # at once, with what is known already
+                if ended.end is not End.IDLE:  # that was said after a last look already
+                    await self._gathering.last_look()
+                    ended = msgspec.structs.replace(ended, standing=self.standing)
                 await _in_thread(lambda: keeping.keep_work(ended.reason))
                 await _in_thread(lambda: keeping.write(ended, partial=True))
         self._holder.stop = ended.reason
@@ -340,15 +325,17 @@ class Attempt:
                 result = await handle.ended()
         except TimeoutError:  # a machine that hangs; the tree is still its reaper's to end
             result = Result(Ending.STOPPED, None, None, killed=True, survivors=(handle.pid,))
-        return msgspec.structs.replace(ended, result=result)
+        return overtaken(ended, result)
 
     async def _settle(self, keeping: Keeping, ended: Ended) -> Outcome:
         receipt = None
+        await _in_thread(keeping.note_end)
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
         if ended.end is not End.DONE or keeping.receipt is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         await self._drain(ended)
+        kept = self.order.keep_transcript or ended.end is not End.DONE
         return Outcome(
             ended.end,
             ended.reason,
@@ -356,8 +343,10 @@ class Attempt:
             receipt,
             keeping.path,
             self._holder.last_word,
+            failure=ended.failure,
             warnings=keeping.warnings,
-            transcript=self._transcript(ended),
+            last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
+            transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
         )
 
     async def _drain(self, ended: Ended) -> None:
@@ -375,20 +364,9 @@ class Attempt:
         if self._streams is not None:
             await self._streams.drained(given_up)
 
-    def _transcript(self, ended: Ended) -> tuple[Path | None, Path | None]:
-        if (
-            self._streams is None
-            or ended.result is None
-            or not (self.order.keep_transcript or ended.end is not End.DONE)
-        ):
-            return None, None
-        stdout, stderr = self._streams.paths
-        printed = ended.result
-        return (stdout if printed.stdout.bytes else None), (stderr if printed.stderr.bytes else None)
-
     async def _put_away(self, keeping: Keeping) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        self._teller.close()
+        self._gathering.end()
         await self._desk.close()
         if self._streams is not None:
             self._streams.close(keep=self.order.keep_transcript or keeping.receipt is not None)

@@ -23,12 +23,23 @@ _LIMIT_NEAR = 1_000
 
 async def report(lease: Lease, outcome: Outcome) -> None:
     """Complete, fail, give back or count, as the end was; and let the journal know of the receipt."""
-    if outcome.said is None and lease.lost is None and not lease.over:
+    if outcome.said is None and not lease.over:
         with suppress(LeaseLost):  # the store was quicker: it has judged the attempt already
-            await _say(lease, outcome)
+            if lease.lost is None:
+                await _say(lease, outcome)
+            elif outcome.by_itself:
+                await offer(lease, {"exit_code": outcome.exit_code} if outcome.exit_code == 0 else None, outcome)
     if outcome.receipt is not None:
         with suppress(LeaseLost, Refused):
             await lease.keep(outcome.receipt.id, outcome.end.value, str(outcome.receipt_path or ""))
+
+
+async def offer(lease: Lease, result: object, outcome: Outcome) -> None:
+    """What an attempt brought whose lease is lost: the store refuses it (`LeaseLost`), and keeps it (O10)."""
+    if outcome.failure is None and result is not None:
+        await lease.complete(result)
+    else:
+        await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
 
 
 async def _say(lease: Lease, outcome: Outcome) -> None:
@@ -36,7 +47,7 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
         case End.DONE:
             await lease.complete({"exit_code": outcome.exit_code})
         case End.FAILED | End.SIGNALLED | End.LOST | End.ORPHANED:
-            await lease.fail(Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
+            await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
         case End.NOT_STARTED:
             await lease.fail(Failure(ErrorClass.VALIDATION, outcome.reason[:_MESSAGE]))
         case End.TIMEOUT:
@@ -46,7 +57,8 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
             else:
                 await asyncio.sleep(lease.until_limit / 1_000)
         case End.IDLE:
-            await lease.end_idle()
+            receipt = outcome.receipt
+            await lease.end_idle(None if receipt is None else receipt.limit_ms, outcome.last_words)
         case End.STALLED:
             try:
                 await lease.recover()
@@ -54,7 +66,7 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
                 await lease.release(outcome.reason[:_MESSAGE])
         case End.INTERRUPTED | End.RELEASED | End.ASKED:
             await lease.release(outcome.reason[:_MESSAGE])
-        case End.LEASE_LOST:
+        case End.LEASE_LOST | End.CANCELLED:
             return
         case _:
             assert_never(outcome.end)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import msgspec
 
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
+from allswell.runtime.own_files import create, open_there, own_folder, remove_file
 from allswell.runtime.warden import Record
 
 _BIGGEST = 4 << 20
@@ -45,6 +46,8 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     socket: str | None = None
     """The folder of its socket."""
     resume: tuple[str, ...] = ()
+    store: str = ""
+    """Where its lease is from, without a password; empty in notes from before this was noted."""
 
 
 class FlightFile:
@@ -70,7 +73,7 @@ class FlightFile:
     def remove(self) -> None:
         """The attempt is over and everything is kept."""
         with contextlib.suppress(OSError):
-            self.path.unlink()
+            remove_file(self.path)
         self.close()
 
     def close(self) -> None:
@@ -80,11 +83,16 @@ class FlightFile:
             self._handle = -1
 
 
+def note_name(task: str, attempt: int) -> str:
+    """What the note of an attempt is called."""
+    return f"{task}.{attempt}.json"
+
+
 def take_off(folder: Path, flight: Flight) -> FlightFile:
     """Note an attempt before it begins; `OSError` if that cannot be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{flight.task}.{flight.attempt}.json"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = folder / note_name(flight.task, flight.attempt)
+    with own_folder(folder, make=True) as inside:
+        handle = create(path.name, inside, flags=os.O_RDWR)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file = FlightFile(path, handle)
@@ -95,6 +103,28 @@ def take_off(folder: Path, flight: Flight) -> FlightFile:
     return file
 
 
+def under_way(folder: Path, but: Container[str] = ()) -> Iterator[tuple[str, Flight]]:
+    """Every note that can be read, with its name, but for some; nothing is locked, and whose it is is not asked."""
+    try:
+        paths = sorted(folder.glob("*.json"))
+    except OSError:
+        return
+    for path in paths:
+        if path.stem in but:
+            continue
+        try:
+            with own_folder(folder) as inside:
+                handle = open_there(path.name, inside)
+        except OSError:
+            continue  # it has just ended, or is none of ours
+        try:
+            flight = FlightFile(path, handle).read()
+        finally:
+            os.close(handle)
+        if flight is not None:
+            yield path.stem, flight
+
+
 def unwatched(folder: Path) -> Iterator[FlightFile]:
     """Every note whose supervisor is gone, locked for us; the caller removes or closes each."""
     try:
@@ -103,12 +133,13 @@ def unwatched(folder: Path) -> Iterator[FlightFile]:
         return
     for path in paths:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            with own_folder(folder) as inside:
+                handle = open_there(path.name, inside, flags=os.O_RDWR)
         except OSError:
             continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            same = os.fstat(handle).st_ino == path.stat().st_ino
+            same = os.fstat(handle).st_ino == path.lstat().st_ino
         except OSError:  # its supervisor lives, or has just removed it
             same = False
         if same:

@@ -3,6 +3,8 @@
 Looks are taken a few times within the idle limit, and not more often than they are cheap; those of several attempts
 together (`tower`). Before an attempt is called idle, one more is taken (`look_now`): no verdict is older than
 the moment it is given.
+
+While somebody else works in the same folder, it is not looked at: a file does not say who wrote it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 
 from allswell.domain.evidence import Evidence, Look, Sign, Standing, at_work
 from allswell.domain.protocol import Said
+from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order
 from allswell.runtime.attempt.streams import Streams
 from allswell.runtime.attempt.tower import Tower
@@ -32,16 +35,23 @@ _FIRST = 1.0
 class Gathering:
     """What one attempt has shown so far."""
 
-    def __init__(self, order: Order, clock: Clock, tell: Callable[[Evidence], None], tower: Tower) -> None:
+    def __init__(
+        self, order: Order, place: Place | None, clock: Clock, tell: Callable[[Evidence], None], tower: Tower
+    ) -> None:
         self.standing = Standing(clock.monotonic())
         self.session: tuple[str, str] | None = None
         """The agent's own session, where its protocol names it: dialect and id."""
+        self.neighbour: str | None = None
+        """Who works in the same folder, as of the last look: then files are no evidence."""
         self._order = order
         self._clock = clock
         self._tell = tell
         self._tower = tower
         self._loop = asyncio.get_running_loop()
-        self._work = None if order.folder is None else WorkLook(order.folder, ours=order.store)
+        self._place = place
+        self._work = None if place is None else WorkLook(place.folder, ours=order.store)
+        self._work_seen = 0.0
+        """When the folder was looked at last, on the loop's clock."""
         self._before: Look | None = None
         idle = order.limits.idle
         self._every = _SELDOM if idle is None else min(max(idle / 8_000, _OFTEN), _SELDOM)
@@ -68,6 +78,18 @@ class Gathering:
             self.session = (said.dialect, said.session)
         if said.progress:
             self.heard(Sign.PROTOCOL, f"{said.dialect}: {said.what}")
+
+    def begin(self) -> None:
+        """The command is about to start: what changes from now on counts."""
+        if self._work is not None and self._place is not None:
+            self._tower.come(self._place)
+            self._work_seen = self._loop.time()
+            self._work.begin()
+
+    def end(self) -> None:
+        """It is over."""
+        if self._place is not None:
+            self._tower.leave(self._place)
 
     async def watch(self, reaper: int, streams: Streams) -> None:
         """Look now and then, for as long as the attempt runs."""
@@ -98,10 +120,27 @@ class Gathering:
                 working = at_work(before, now, self._order.limits.busy)
                 if working is not None:
                     self.heard(Sign.PROCESS, working)
-            if work_since is None or self._work is None:
-                return None
-            seen = await self._tower.look_at_work(self._work, since=work_since)
-            changed = self._work.changed(seen.prints)
-            if changed is not None:
-                self.heard(Sign.WORK, f"{changed} changed" if not changed.endswith(")") else changed)
-            return seen.took
+            return None if work_since is None else await self._look_at_work(work_since)
+
+    async def last_look(self) -> None:
+        """A look at the folder alone, when everybody has been stopped: what was written last was progress, too."""
+        async with self._looking:
+            await self._look_at_work(self._loop.time())
+
+    async def _look_at_work(self, no_older: float) -> float | None:
+        """Look at the folder, if it tells anything; the seconds that it took."""
+        if self._work is None or self._place is None or self._before is None:
+            return None
+        since, self._work_seen = self._work_seen, self._loop.time()
+        left, self.neighbour = (
+            self.neighbour,
+            await self._tower.neighbour(self._place, self._before.processes, since=since),
+        )
+        if left is not None or self.neighbour is not None:  # one who has left may have written until then
+            self._work.begin()
+            return 0.0
+        seen = await self._tower.look_at_work(self._work, since=no_older)
+        changed = self._work.changed(seen.prints)
+        if changed is not None:
+            self.heard(Sign.WORK, f"{changed} changed" if not changed.endswith(")") else changed)
+        return seen.took

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
+
 from allswell.domain.duration import show
+from allswell.domain.final_line import not_done
 from allswell.domain.receipt import End
 from allswell.engine.handle import Lease
 from allswell.runtime.attempt.gathering import Gathering
@@ -35,10 +38,20 @@ class Judge:
         self._gathering = gathering
         self._clock = clock
         self._leave_at: int | None = None
-        own = limits.timeout
-        self._limit = lease.limit if own is None else min(own, lease.limit)
-        left = lease.until_limit if own is None else min(own, lease.until_limit)
-        self._hard_at = clock.monotonic() + left
+        now = clock.monotonic()
+        self._own_at = None if limits.timeout is None else now + limits.timeout
+        self._lease_at, self._deadline = now + lease.until_limit, lease.deadline
+
+    @property
+    def _hard_at(self) -> int:
+        """The nearer of its own limit and the lease's, which moves where it is that of a run whose clock stands."""
+        lease_at = self._lease_at + self._lease.deadline - self._deadline
+        return lease_at if self._own_at is None else min(self._own_at, lease_at)
+
+    @property
+    def _limit(self) -> int:
+        own = self._limits.timeout
+        return self._lease.limit if own is None else min(own, self._lease.limit)
 
     @property
     def remaining(self) -> int:
@@ -65,8 +78,11 @@ class Judge:
         if said is not None:
             return self._outstayed(said, now)
         lost = self._lease.lost
-        if now >= self._hard_at or (lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT):
-            return self.so(End.TIMEOUT, f"its limit of {show(self._limit)} was reached", self._limit)
+        near = lost is not None and now >= self._hard_at - _AROUND_THE_LIMIT
+        if now >= self._hard_at or near or self._lease.until_limit == 0:
+            by_run = self._limit == self._lease.limit < self._lease.own_limit
+            reason = "the deadline of its run has passed" if by_run else f"its limit of {show(self._limit)} was reached"
+            return self.so(End.TIMEOUT, reason, self._limit)
         if lost is not None:
             return self.so(End.LEASE_LOST, lost.reason)
         if self._lease.remaining == 0:
@@ -74,7 +90,9 @@ class Judge:
             return self.so(End.LEASE_LOST, over)
         idle = self._limits.idle
         if idle is not None and now >= self._gathering.standing.idle_at(idle):
-            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}", idle)
+            beside = self._gathering.neighbour
+            blind = "" if beside is None else f"; files were no evidence: attempt {beside} works in the same folder"
+            return self.so(End.IDLE, f"nothing showed progress for {show(idle)}{blind}", idle)
         return None
 
     def _outstayed(self, said: str, now: int) -> Ended | None:
@@ -85,14 +103,19 @@ class Judge:
         text = f"it said {said}, and had not ended {show(self._limits.leave)} later"
         return self.so(_BY_WORD[said], text)
 
-    def by_itself(self, result: Result) -> Ended:
-        """How it ended, if nobody ended it."""
+    def by_itself(self, result: Result, last_line: bytes = b"") -> Ended:
+        """How it ended, if nobody ended it; its last line may say what its exit code does not."""
         said = self._holder.last_word
         if said is not None:
             return self.so(_BY_WORD[said], f"it said {said}", result=result)
         if result.ending is Ending.EXITED:
-            end = End.DONE if result.exit_code == 0 else End.FAILED
-            return self.so(end, f"exit code {result.exit_code}", result=result)
+            failure = not_done(last_line)
+            code = f"exit code {result.exit_code}"
+            if failure is not None:
+                but = ", but it was not done" if result.exit_code == 0 else ""
+                ended = self.so(End.FAILED, f"{code}{but}: {failure.message}", result=result)
+                return msgspec.structs.replace(ended, failure=failure)
+            return self.so(End.DONE if result.exit_code == 0 else End.FAILED, code, result=result)
         if result.ending is Ending.SIGNALLED and result.signal is not None:
             return self.so(End.SIGNALLED, f"signal {_name_of(result.signal)}", result=result)
         if result.ending is Ending.STOPPED:

@@ -8,6 +8,7 @@ blocks, so it is called from a thread.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,13 +25,17 @@ from allswell.domain.receipt import (
     advise,
     receipt_id,
 )
+from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
-from allswell.errors import AllswellError
+from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.receipts import Receipts
+from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
 from allswell.timing.clock import Clock
+
+if TYPE_CHECKING:
+    from allswell.runtime.snapshot import Progress
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -44,18 +49,23 @@ class Ended(msgspec.Struct, frozen=True):
     standing: Standing | None = None
     session: tuple[str, str] | None = None
     """The agent's own session: dialect and id."""
+    failure: Failure | None = None
+    """What the agent itself says went wrong, where its last line does."""
 
 
 class Keeping:
     """Keeps what one attempt leaves behind."""
 
-    def __init__(self, flight: Flight, receipts: Receipts, limits: Limits, clock: Clock) -> None:
+    def __init__(self, flight: Flight, home: Home, limits: Limits, clock: Clock) -> None:
         self.flight = flight
         self.snapshot: Snapshot | None = None
         self.receipt: Receipt | None = None
         self.path: Path | None = None
         """Where the receipt is; None if it could not be written."""
-        self._receipts = receipts
+        self.busy: Progress | None = None
+        """How far the work has been kept, while that is being done."""
+        self._progress: Progress | None = None
+        self._home = home
         self._limits = limits
         self._clock = clock
         self._changed: list[Change] = []
@@ -71,14 +81,36 @@ class Keeping:
         """Note something that could not be done; `about` tells it from other complaints."""
         self._warnings[about] = text
 
+    def note_beginning(self) -> None:
+        """Note what is in the folder before the command runs, so that it can be told later what it changed."""
+        self._note("beginning")
+
+    def note_end(self) -> None:
+        """Note what is in the folder once the tree is gone; somebody else may work there next."""
+        self._note("end")
+
+    def _note(self, moment: str) -> None:
+        flight = self.flight
+        if flight.folder is None:
+            return
+        from allswell.runtime.baseline import take_baseline  # a function in our own process has no folder to note
+
+        place, end = self._home.baselines, moment == "end"
+        try:
+            take_baseline(place, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
+        except (AllswellError, OSError) as error:
+            self.warn("baseline", f"what was in {flight.folder} at the {moment} could not be noted: {error}")
+
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
-        from allswell.runtime.snapshot import changed_files, take  # most attempts end well and never need it
+        from allswell.runtime.snapshot import Progress, changed_files, take  # most attempts end well, and need none
 
         flight = self.flight
         if flight.folder is None:
             return
         self._warnings.pop("snapshot", None)
+        self._warnings.pop("changes", None)
+        self.busy = self._progress = self._progress or Progress()
         try:
             kept = take(
                 flight.folder,
@@ -88,22 +120,47 @@ class Keeping:
                 limits=self._limits,
                 clock=self._clock,
                 since=flight.began_at,
+                home=self._home.folder,
+                progress=self._progress,
             )
-            if self.snapshot is None or kept.id != self.snapshot.id:
-                self._changed = changed_files(kept, flight.head if kept.kind == "git" else None)
-            self.snapshot = kept
         except (AllswellError, OSError) as error:
             self.warn("snapshot", f"the work in {flight.folder} could not be kept: {error}")
+            return
+        finally:
+            self.busy = None
+        before, self.snapshot = self.snapshot, kept
+        if before is None or kept.id != before.id:
+            try:
+                since = self._since_beginning()
+                head = flight.head if kept.kind == "git" else None
+                self._changed = changed_files(kept, head) if since is None else since
+            except (AllswellError, OSError) as error:  # that the work is kept does not hang on what it is compared with
+                self._changed = []
+                self.warn("changes", f"which files have changed cannot be told: {error}")
+
+    def _since_beginning(self) -> list[Change] | None:
+        """What the attempt has changed, and not who was there before; None if not all of its beginning was noted."""
+        from allswell.runtime.baseline import changes_since, read_baseline
+
+        flight = self.flight
+        then = read_baseline(self._home.baselines, flight.task, flight.attempt)
+        if then is None or not then.whole:
+            return None
+        try:
+            told = changes_since(then, limits=self._limits, clock=self._clock)
+        except Unavailable:  # the folder is no repository any more: its snapshot says what it can
+            return None
+        return list(told.changed) if told.since == "began" else None
 
     def write(self, ended: Ended, *, partial: bool) -> Receipt:
         """Write the receipt, in the place of an earlier one; a disk that is full costs the file and nothing else."""
         made = self._receipt(ended, partial=partial)
         self._warnings.pop("receipt", None)
         try:
-            self.path = self._receipts.write(made)
+            self.path = self._home.receipts.write(made)
         except OSError as error:
             self.path = None
-            self.warn("receipt", f"the receipt could not be written to {self._receipts.folder}: {error.strerror}")
+            self.warn("receipt", f"the receipt could not be written to {self._home.receipts.folder}: {error.strerror}")
             made = msgspec.structs.replace(made, warnings=self.warnings)
         self.receipt = made
         return made

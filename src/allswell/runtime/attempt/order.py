@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allswell.domain.evidence import BUSY
+from allswell.domain.quota import DEFAULT as QUOTA
+from allswell.domain.quota import Quota
 from allswell.domain.receipt import End, Receipt
+from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits as SnapshotLimits
 from allswell.errors import AllswellError, Refused
-from allswell.runtime.warden import Result, allowed_environment, checked_argv, checked_cwd, find_program
+from allswell.runtime.speaking.speakers import outsiders_may_speak
+from allswell.runtime.warden import Ending, Result, allowed_environment, checked_argv, checked_cwd, find_program
 from allswell.runtime.warden.command import DEFAULT_CAP
 
 Echo = Callable[[int, bytes], None]
@@ -49,6 +53,8 @@ class Order:
     cwd: str
     env: Mapping[str, str]
     limits: AttemptLimits = AttemptLimits()
+    quota: Quota = QUOTA
+    """What it may put into the store."""
     folder: Path | None = None
     """The folder whose work is kept at a bad end (in a repository: the whole working tree), and watched for changes."""
     snapshot: SnapshotLimits = field(default_factory=lambda: SnapshotLimits(timeout=10_000, git_timeout=10_000))
@@ -63,6 +69,8 @@ class Order:
     """Whether what it printed is kept after a good end, too."""
     resume: tuple[str, ...] = ()
     """What to type to go on, for the receipt."""
+    outsiders: bool = False
+    """Whether who knows the attempt's secret may speak for it from outside of its process tree."""
 
 
 def order_for(
@@ -83,7 +91,8 @@ def order_for(
     variables = {**allowed_environment(env, more=hand_on), "PWD": place}
     path = find_program(words[0], place, variables)
     kept = None if folder is None else Path(checked_cwd(folder))
-    return Order(words, path, place, variables, limits or AttemptLimits(), kept)
+    own = limits or AttemptLimits()
+    return Order(words, path, place, variables, own, folder=kept, outsiders=outsiders_may_speak())
 
 
 @dataclass(frozen=True)
@@ -101,9 +110,13 @@ class Outcome:
     """None if there is none, or if it could not be written."""
     said: str | None = None
     """The agent's last word through its socket (`done`, `fail`, `release`, `ask`): the lease is over then."""
+    failure: Failure | None = None
+    """What the agent itself says went wrong, where the last line of its output does: exit code 0 is not always done."""
     error: AllswellError | None = None
     """Why it could not be started."""
     warnings: tuple[str, ...] = ()
+    last_words: str = ""
+    """The end of its output, at a bad end."""
     transcript: tuple[Path | None, Path | None] = (None, None)
     """What it printed, by stream; None where that was nothing, or was not kept."""
 
@@ -111,6 +124,11 @@ class Outcome:
     def ok(self) -> bool:
         """Whether it ended well."""
         return self.end is End.DONE
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether the command ended without anybody's order."""
+        return self.result is not None and self.result.ending in (Ending.EXITED, Ending.SIGNALLED)
 
     @property
     def exit_code(self) -> int | None:

@@ -10,14 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from allswell.domain.evidence import last_words
+from allswell.domain.final_line import LONGEST
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump, Room
+from allswell.runtime.own_files import create, own_folder, remove_file
+from allswell.runtime.warden import Result
 
 _NAMES = ("stdout", "stderr")
-_NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _SOON, _LATER = 0.001, 0.05
 """Seconds between two looks at whether everything has passed, at first and at most."""
+_SHOWN = 4_096
+"""Bytes of the output's end that are looked through for what to show."""
 _ROOM = 1 << 19
 """Bytes in a pipe between the reaper and us: each turn of one of three processes costs time."""
 
@@ -36,9 +41,13 @@ class Streams:
         """Where the reaper writes to, as well as into the files."""
         self._pumps: list[Pump] = []
         self._room = room
+        self._printed_to: int | None = None
+        """The file of the standard output, ours to read: whoever watches may be slow, and the last line counts."""
         try:
             for number, stream in enumerate(_NAMES, start=1):
                 self.files.append(self._open(folder, f"{name}.{stream}"))
+                if self._printed_to is None:
+                    self._printed_to = os.dup(self.files[0])
                 source, into = os.pipe2(os.O_CLOEXEC)
                 self.into.append(into)
                 with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
@@ -51,12 +60,8 @@ class Streams:
 
     def _open(self, folder: Path, name: str) -> int:
         try:
-            path = folder / name
-            try:
-                opened = os.open(path, _NEW, 0o600)
-            except FileNotFoundError:  # it is the first in this place
-                folder.mkdir(parents=True, exist_ok=True)
-                opened = os.open(path, _NEW, 0o600)
+            with own_folder(folder, make=True) as inside:
+                opened = create(name, inside, flags=os.O_RDWR)
         except OSError as error:
             self.warning = f"what it prints cannot be kept in {folder}: {error.strerror}"
             self.paths.append(None)
@@ -64,7 +69,7 @@ class Streams:
 
             with tempfile.TemporaryFile() as nameless:
                 return os.dup(nameless.fileno())
-        self.paths.append(path)
+        self.paths.append(folder / name)
         return opened
 
     @property
@@ -106,17 +111,40 @@ class Streams:
         await self.drained(lambda: loop.time() >= until)
         await asyncio.sleep(0)  # what has been heard is noted on the loop
 
+    def kept(self, printed: Result | None) -> tuple[Path | None, Path | None]:
+        """The files by stream; None where nothing was printed."""
+        if printed is None:
+            return None, None
+        return (self.paths[0] if printed.stdout.bytes else None), (self.paths[1] if printed.stderr.bytes else None)
+
+    def last_line(self) -> bytes:
+        """The last line of the standard output that has anything in it; called when everything has been printed."""
+        end = self._end(LONGEST).rstrip()
+        return end[end.rfind(b"\n") + 1 :]
+
+    def last_words(self) -> str:
+        """The end of the standard output, for people."""
+        return last_words(self._end(_SHOWN))
+
+    def _end(self, size: int) -> bytes:
+        if self._printed_to is None:
+            return b""
+        return os.pread(self._printed_to, size, max(os.fstat(self._printed_to).st_size - size, 0))
+
     def close(self, *, keep: bool = True) -> None:
         """Give everything back; without `keep`, the files are gone."""
         self.let_go()
+        if self._printed_to is not None:
+            os.close(self._printed_to)
+            self._printed_to = None
         for path in self.paths:
             if path is not None and (not keep or _is_empty(path)):
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    remove_file(path)
 
 
 def _is_empty(path: Path) -> bool:
     try:
-        return path.stat().st_size == 0
+        return path.lstat().st_size == 0
     except OSError:
         return False

@@ -1,7 +1,8 @@
 """What the attempts of one process share, so that two hundred of them cost little more than twenty.
 
 Evidence is gathered for all of them together: one thread hears what they print (`evidence.Room`), one walk through
-/proc looks at every tree whose turn it is, and a folder in which several work is looked at once for all of them.
+/proc looks at every tree whose turn it is, and a folder in which several work is looked at once for all of them. Who
+shares a folder with whom is known here, too (`neighbours`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allswell.domain.evidence import Process
+from allswell.runtime.attempt.flight import Flight
+from allswell.runtime.attempt.neighbours import Neighbours, Place, beside
 from allswell.runtime.evidence import Room, WorkLook, look_at
 from allswell.runtime.evidence.work import Prints
 
@@ -20,6 +23,9 @@ _ON_THE_SECOND = 2.0
 """Seconds between two looks, from which on they are taken on the full second, together with those of others."""
 _KEPT = 60.0
 """Seconds after which nobody wants a look any more."""
+
+_NOTES = 1.0
+"""Seconds for which it is believed who else is at work on this machine."""
 
 Tree = Mapping[tuple[int, int], Process]
 
@@ -42,6 +48,9 @@ class Tower:
         self._walking: asyncio.Task[None] | None = None
         self._folders: dict[object, tuple[float, asyncio.Future[Seen]]] = {}
         """The last look at each folder, with the moment at which it began."""
+        self._neighbours = Neighbours()
+        self._notes: dict[object, tuple[float, asyncio.Future[dict[str, Flight]]]] = {}
+        """Who else was at work, by the folder of the notes, with the moment at which that was read."""
 
     def close(self) -> None:
         """Nobody is watched from here any more."""
@@ -83,6 +92,26 @@ class Tower:
             seen = self._loop.run_in_executor(None, _timed, look)
             self._folders[look.about] = (began, seen)
         return await asyncio.shield(seen)  # others may wait for the same
+
+    def come(self, place: Place) -> None:
+        """An attempt begins."""
+        self._neighbours.come(place)
+
+    def leave(self, place: Place) -> None:
+        """An attempt has ended."""
+        now = self._loop.time()
+        self._neighbours.leave(place, now, forget=now - _KEPT)
+
+    async def neighbour(self, place: Place, tree: Tree, *, since: float) -> str | None:
+        """Who works in the same folder as an attempt, or has since then, if anybody."""
+        here = self._neighbours.of(place, since)
+        if here is not None:
+            return here
+        began, notes = self._notes.get(place.notes, (-math.inf, None))
+        if notes is None or self._loop.time() - began > _NOTES:
+            notes = self._loop.run_in_executor(None, self._neighbours.elsewhere, place.notes)
+            self._notes[place.notes] = (self._loop.time(), notes)
+        return beside(place, await asyncio.shield(notes), [pid for pid, _ in tree])
 
 
 def _read_all(reapers: list[int]) -> list[Tree]:

@@ -3,7 +3,9 @@
 **Which call.** A call is known by the step's name and a key; the key is what it was called with, or what `key=` makes
 of that. So calls may come in another order after a resume, or all at once, and each finds its own result. Calls with
 the same name and key are counted, the first, the second, …; they are equal in everything that can be seen, so it does
-not matter which of them gets which result. What cannot be written as JSON tells no calls apart: then `key=` must.
+not matter which of them gets which result. What cannot be written as JSON tells no calls apart: then `key=` must. Two
+functions of one name in one flow would get each other's results, so the second is refused; a function that has moved or
+was renamed since keeps the results of its step's name.
 
 **Its result** is JSON. The caller gets what was recorded, read back as the function's annotation says, in the first run
 as in every later one: what would only show after a crash (a tuple that has become a list) shows at once.
@@ -19,15 +21,13 @@ from typing import Any
 import msgspec
 
 from allswell.domain.names import RunId, TaskId
+from allswell.domain.plain_data import written
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
 
 Key = Callable[..., object]
 ARGUMENTS_MOST = 2_000
 """Characters of JSON; what a call was given beyond that is not kept, only the call's id knows of it."""
-
-_keys = msgspec.json.Encoder(order="deterministic")
-_results = msgspec.json.Encoder()
 
 
 class Step:
@@ -42,6 +42,12 @@ class Step:
         self._function = function
         self._key = key
 
+    @cached_property
+    def function(self) -> str:
+        """Which function it is, by where it is written."""
+        owner = self._function if hasattr(self._function, "__qualname__") else type(self._function)
+        return f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', '')}"
+
     def id(self, run: RunId, key: str, number: int) -> TaskId:
         """The task that stands for its n-th call with this key in a run."""
         return task_for_key(f"{run}\0{self.name}\0{number}\0{key}")
@@ -55,7 +61,7 @@ class Step:
         else:
             said = {"args": args}
         try:
-            return _keys.encode(said).decode()
+            return written(said, ordered=True)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = "what key= made of the arguments" if self._key is not None else "what it was called with"
             hint = "" if self._key is not None else "; name what tells its calls apart: key=lambda client, url: url"
@@ -86,7 +92,7 @@ class Step:
     def write(self, result: object) -> str:
         """A result as JSON text."""
         try:
-            return _results.encode(result).decode()
+            return written(result)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             text = f"the result of step {self.name!r} cannot be written as JSON: {error}; return plain data"
             raise Refused("not_json", text, where=self.name) from error

@@ -19,6 +19,7 @@ from allswell.domain.names import TaskId
 from allswell.engine.flow import FlowHold
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.durable.step import Step
+from allswell.timing.running_loop import running_loop
 
 log = logging.getLogger("allswell.flow")
 
@@ -34,6 +35,8 @@ class Steps:
         self._known = known
         self._calls: dict[tuple[str, str], int] = {}
         """How often each was called."""
+        self._functions: dict[str, str] = {}
+        """Which function each name stands for."""
         self._counting = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._over = False
@@ -55,6 +58,12 @@ class Steps:
         if self._over:
             text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
             raise Refused("flow_over", text, where=step.name)
+        first = self._functions.setdefault(step.name, step.function)
+        if first != step.function:
+            text = f"two functions are called step {step.name!r} here, {first} and {step.function}"
+            raise Refused(
+                "two_functions", f"{text}, and each would get the other's results; rename one", where=step.name
+            )
         key = step.key(args, kwargs)
         place = (step.name, key)
         with self._counting:  # threads may call at once
@@ -104,7 +113,7 @@ class Steps:
         self, step: Step, work: Callable[[], object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Any:  # noqa: ANN401 - whatever the step returns
         """As `call`, for sync functions called from sync code."""
-        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - get_running_loop raises where there is none
+        if running_loop() is self._loop:
             why = f"step {step.name!r} is sync and would block the event loop that its flow runs in"
             hint = "make it async, or call it as await asyncio.to_thread(step, …)"
             raise Refused("blocks_loop", f"{why}; {hint}", where=step.name)

@@ -10,6 +10,7 @@ import msgspec
 from allswell.domain.receipt import Receipt
 from allswell.errors import Refused
 from allswell.runtime.atomic import replace_file
+from allswell.runtime.own_files import open_folder, read_file
 
 _BIGGEST = 4 << 20
 """Bytes; no receipt of ours is larger, so a larger file is none."""
@@ -32,7 +33,7 @@ class Receipts:
 
     def write(self, receipt: Receipt) -> Path:
         """Keep a receipt in the place of an earlier one of the same attempt; `OSError` if that cannot be."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        os.close(open_folder(self.folder, make=True))
         path = self.folder / f"{receipt.id}.json"
         replace_file(path, msgspec.json.format(_WRITE.encode(receipt), indent=2) + b"\n")
         return path
@@ -55,7 +56,7 @@ class Receipts:
         path = Path(text)
         if path.suffix != ".json" or not path.is_file():
             return None
-        receipt = _load(path)
+        receipt = _load(path.resolve())  # one that somebody names may be a link
         if receipt is None:
             raise Refused("bad_receipt", f"{path} is not a receipt that can be read", where="receipt")
         return Found(path, receipt)
@@ -67,8 +68,6 @@ class Receipts:
 
 def _load(path: Path) -> Receipt | None:
     try:
-        if path.stat().st_size > _BIGGEST:
-            return None
-        return _READ.decode(path.read_bytes())
+        return _READ.decode(read_file(path, _BIGGEST))
     except (OSError, msgspec.DecodeError, RecursionError):
         return None

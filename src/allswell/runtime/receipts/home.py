@@ -4,6 +4,8 @@
   receipts/      one file for each attempt that did not end well
   transcripts/   what attempts printed
   attempts/      one file for each attempt in flight, locked by its supervisor
+  baselines/     what was in their folders when attempts began
+  snapshots/     work that was kept without git
   worktrees/     those that were made for an attempt
 """
 
@@ -13,6 +15,7 @@ import os
 from pathlib import Path
 
 from allswell.runtime.receipts.folder import Receipts
+from allswell.store import state_folder
 
 
 class Home:
@@ -33,14 +36,15 @@ class Home:
         return self.folder / "attempts"
 
     @property
+    def baselines(self) -> Path:
+        """Where it is noted what was in a folder when an attempt began there."""
+        return self.folder / "baselines"
+
+    @property
     def worktrees(self) -> Path:
         """Where worktrees are made."""
         return self.folder / "worktrees"
 
     def make(self) -> None:
-        """Make the folder if it is missing, invisible to git; `OSError` if that cannot be."""
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-        ignore = self.folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        """Make the folder if it is missing, for its user alone; `OSError` if that cannot be."""
+        state_folder.make(self.folder)

@@ -6,9 +6,10 @@
 """
 
 from allswell.domain.snapshot import LeftOut, Limits, Snapshot, Why
+from allswell.runtime.git import GitFailed
 from allswell.runtime.snapshot.changes import changed_files
-from allswell.runtime.snapshot.git import GitFailed
 from allswell.runtime.snapshot.listing import list_snapshots
+from allswell.runtime.snapshot.progress import Progress
 from allswell.runtime.snapshot.recover import Conflict, Recovery, recover
 from allswell.runtime.snapshot.take import keep_baseline, take
 
@@ -17,6 +18,7 @@ __all__ = [
     "GitFailed",
     "LeftOut",
     "Limits",
+    "Progress",
     "Recovery",
     "Snapshot",
     "Why",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from allswell.domain.receipt import Change
 from allswell.domain.snapshot import Snapshot, can_be_kept, spell, unspell
-from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, scratch_folder
+from allswell.runtime.git import Git, scratch_folder
+from allswell.runtime.snapshot.manifest import load, load_baseline
 from allswell.runtime.snapshot.take import LIMITS
 
 
@@ -26,8 +26,8 @@ def changed_files(snapshot: Snapshot, since: str | None = None) -> list[Change]:
 
 
 def _in_folder(place: Path) -> list[Change]:
-    made = folders.load(place)
-    baseline, _ = folders.load_baseline(place.parent)
+    made = load(place)
+    baseline, _ = load_baseline(place.parent)
     before = {} if baseline is None else {one.path: one for one in baseline.files}
     changed = [Change("M" if one.path in before else "A", one.path) for one in made.files if one.kept]
     there = {one.path for one in made.files} | {one.path for one in made.left_out}

@@ -1,15 +1,12 @@
 """Snapshots without git: a manifest of every file, and copies of those that changed since a baseline.
 
-    .allswell/snapshots/<task>/<attempt>/
-      baseline.json      the manifest when the attempt began, if someone asked for it
-      1/manifest.json    path, size, sha256, mode and mtime of every file
-      1/files/…          those that changed, as they were
-      2/…                a later snapshot of the same attempt, if anything had changed by then
+Where it lies and what it says is `manifest`. A snapshot is written into a folder with another name, flushed and
+renamed: it is there as a whole or not at all.
 
-A snapshot is written into a folder with another name, flushed and renamed: it is there as a whole or not at all.
 What has the size, inode and times of the baseline is taken as unchanged and not read, except when it was written in the
 last moment before the baseline was made, where times cannot tell. Where there is no baseline, a caller may say since
-when changes matter: the kernel's own time of the last change (ctime), which no program can set back, tells them.
+when changes matter: the kernel's own time of the last change (ctime), which no program can set back, tells them. A
+repository whose git has failed is copied as a whole: nobody can say then which of its files are nowhere else.
 """
 
 from __future__ import annotations
@@ -19,69 +16,36 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from allswell.domain.names import TaskId
-from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, ref_name, spell, unspell
+from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, spell, unspell
 from allswell.errors import Unavailable
-from allswell.runtime.atomic import flush_folder, replace_file
+from allswell.runtime.atomic import replace_file
+from allswell.runtime.own_files import NEW, descend, open_folder, parent_of, write_all
+from allswell.runtime.snapshot.manifest import (
+    Entry,
+    Manifest,
+    latest,
+    load,
+    load_baseline,
+    place_of,
+    to_snapshot,
+)
+from allswell.runtime.snapshot.progress import Progress
 from allswell.runtime.snapshot.reading import LINK, in_use, open_file, open_here, refused
 from allswell.runtime.snapshot.survey import walk
+from allswell.store import state_folder
 
-PLACE = Path(".allswell") / "snapshots"
 _RACY = 50  # milliseconds; coarser than any local file system's clock
 _NS_PER_MS = 1_000_000
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One file of a manifest."""
-
-    path: str
-    kind: str
-    """As git says it: 100644, 100755, or 120000 for a link."""
-    size: int
-    mode: int
-    mtime: int
-    """Nanoseconds; `ctime` and `inode` only tell whether it is worth reading again."""
-    sha256: str = ""
-    """Of its bytes, or of a link's target; empty if it was not read."""
-    ctime: int = 0
-    inode: int = 0
-    target: str = ""
-    kept: bool = False
-    """Whether its bytes are in the snapshot."""
-
-
-class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Every file of a folder at one moment."""
-
-    taken_at: int
-    reason: str
-    files: tuple[Entry, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
-    torn: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    base: str | None = None
-
-    def digest(self) -> str:
-        """The same for the same content, whenever and for whatever reason it was taken."""
-        plain = tuple(msgspec.structs.replace(one, mtime=0, ctime=0, inode=0, kept=False) for one in self.files)
-        same = Manifest(0, "", plain, self.left_out, self.torn, self.notes, self.base)
-        return hashlib.sha256(msgspec.json.encode(same)).hexdigest()
-
-
-def place_of(folder: Path, task: str, attempt: int) -> Path:
-    """Where the snapshots of an attempt are."""
-    ref_name(task, attempt)  # what cannot be a ref is no good as a folder either
-    return folder / PLACE / task / str(attempt)
-
-
 class Order(msgspec.Struct, frozen=True):
-    """What is asked for: which attempt is kept, and within which limits."""
+    """What is asked for: which attempt is kept, where, and within which limits."""
 
     task: str
     attempt: int
@@ -89,180 +53,232 @@ class Order(msgspec.Struct, frozen=True):
     now: int
     limits: Limits
     late: Callable[[], bool]
+    home: Path
+    """The folder of ours that snapshots without git go into."""
     since: int | None = None
     """Where there is no baseline: files that were last touched before this moment are listed and not copied."""
+    everything: bool = False
+    """Copy those too, after the others."""
+    progress: Progress = msgspec.field(default_factory=Progress)
+
+    @property
+    def place(self) -> Path:
+        """Where the snapshots of the attempt are."""
+        return place_of(self.home, self.task, self.attempt)
 
 
 def keep_baseline(folder: Path, order: Order) -> Manifest:
     """Note how a folder looks before an attempt works in it, so that only what it changes has to be copied."""
     top = _open(folder)
     try:
-        entries, left_out, torn, notes = _scan(top, None, None, order, None)
+        seen = _Scan(top, None, None, order).run(None)
     finally:
         os.close(top)
-    made = Manifest(order.now, order.reason, entries, left_out, torn, notes)
-    place = place_of(folder, order.task, order.attempt)
+    made = seen.manifest(folder, order, (), None)
     try:
-        _make_own(folder, place)
-        replace_file(place / "baseline.json", msgspec.json.encode(made))
+        state_folder.make(order.home)
+        os.close(open_folder(order.place, make=True))
+        replace_file(order.place / "baseline.json", msgspec.json.encode(made))
     except OSError as error:
-        raise Unavailable(f"no baseline could be kept in {place}: {error}", hint="is the disk full?") from error
+        raise Unavailable(f"no baseline could be kept in {order.place}: {error}", hint="is the disk full?") from error
     return made
 
 
 def take_folder(
-    folder: Path, order: Order, *, only: Iterable[bytes] | None = None, notes: tuple[str, ...] = ()
+    folder: Path,
+    order: Order,
+    *,
+    only: Iterable[bytes] | None = None,
+    left_out: Iterable[LeftOut] = (),
+    notes: tuple[str, ...] = (),
 ) -> Snapshot:
-    """A snapshot of a folder as a folder; with `only`, of these files."""
-    place = place_of(folder, order.task, order.attempt)
+    """A snapshot of a folder as a folder; with `only`, of these files, and `left_out` is what else was there."""
+    place = order.place
     baseline, doubt = load_baseline(place)
+    earlier = latest(place)
+    before = None if earlier is None else _readable(place / str(earlier))
+    listed = None if only is None else list(only)
+    if earlier is not None and before is not None and _still_so(folder, before, listed, (*left_out, *notes)):
+        return to_snapshot(place, earlier, before, folder)
     try:
-        _make_own(folder, place)
-        draft = Path(tempfile.mkdtemp(prefix="draft-", dir=place))
-        (draft / "files").mkdir()
-        top = _open(folder)
+        state_folder.make(order.home)
+        ours = open_folder(place, make=True)
         try:
-            entries, left_out, torn, seen = _scan(top, baseline, draft / "files", order, only)
+            draft = f"draft-{os.urandom(6).hex()}"
+            os.mkdir(draft, 0o700, dir_fd=ours)
+            files = descend(ours, [draft.encode(), b"files"], make=True)
+            try:
+                top = _open(folder)
+                try:
+                    seen = _Scan(top, baseline, files, order).run(listed)
+                finally:
+                    os.close(top)
+            finally:
+                os.close(files)
+            seen.left_out += left_out
+            made = seen.manifest(folder, order, (*notes, *doubt), baseline)
+            if earlier is not None and before is not None and before.digest() == made.digest():
+                shutil.rmtree(draft, dir_fd=ours)
+                return to_snapshot(place, earlier, before, folder)
+            replace_file(place / draft / "manifest.json", msgspec.json.encode(made))
+            for _, _, _, inner in os.fwalk(draft, dir_fd=ours):
+                os.fsync(inner)
+            number = _number(draft, ours, (earlier or 0) + 1)
         finally:
-            os.close(top)
-        base = baseline.digest() if baseline is not None else None
-        made = Manifest(order.now, order.reason, entries, left_out, torn, (*notes, *doubt, *seen), base)
-        earlier = latest(place)
-        if earlier is not None and (before := load(place / str(earlier))).digest() == made.digest():
-            shutil.rmtree(draft)
-            return to_snapshot(folder, order.task, order.attempt, earlier, before)
-        replace_file(draft / "manifest.json", msgspec.json.encode(made))
-        for inner, _, _ in os.walk(draft):
-            flush_folder(Path(inner))
-        number = _number(draft, place, (earlier or 0) + 1)
+            os.close(ours)
     except OSError as error:
         raise Unavailable(f"no snapshot could be kept in {place}: {error}", hint="is the disk full?") from error
-    return to_snapshot(folder, order.task, order.attempt, number, made)
+    return to_snapshot(place, number, made, folder)
 
 
-def _number(draft: Path, place: Path, number: int) -> int:
+def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tuple[LeftOut | str, ...]) -> bool:
+    """Whether every file is as the last snapshot of this attempt has it, by its inode and times, and nothing is new."""
+    if before.torn or any(one not in (*before.left_out, *before.notes) for one in said):
+        return False
+    missing = {unspell(one.path) for one in before.left_out}
+    since = (before.taken_at - _RACY) * _NS_PER_MS
+    known = {unspell(one.path): one for one in before.files}
+    top = _open(folder)
+    try:
+        shut: list[LeftOut] = []
+        for path in walk(top, shut) if only is None else only:
+            one = known.pop(path, None)
+            if one is None and path in missing:
+                continue
+            try:
+                status = os.stat(path, dir_fd=top, follow_symlinks=False)
+            except OSError:
+                return False
+            if one is None or not _untouched(one, status, since):
+                return False
+    finally:
+        os.close(top)
+    return not known and all(one in before.left_out for one in shut)
+
+
+def _readable(place: Path) -> Manifest | None:
+    try:
+        return load(place)
+    except Unavailable:
+        return None  # it is damaged, and none of ours to compare with
+
+
+def _number(draft: str, place: int, number: int) -> int:
     """Give a finished snapshot the next free number; another one of the same attempt may just have taken it."""
     while True:
         try:
-            draft.rename(place / str(number))
+            os.rename(draft, str(number), src_dir_fd=place, dst_dir_fd=place)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
             number += 1
             continue
-        flush_folder(place)
+        os.fsync(place)
         return number
 
 
-def latest(place: Path) -> int | None:
-    """The number of the newest snapshot of an attempt."""
-    try:
-        numbers = [int(one.name) for one in place.iterdir() if one.name.isdecimal()]
-    except FileNotFoundError:
-        return None
-    return max(numbers, default=None)
+@dataclass(slots=True)
+class _Seen:
+    """What was found in a folder."""
+
+    entries: list[Entry] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def manifest(self, folder: Path, order: Order, notes: tuple[str, ...], baseline: Manifest | None) -> Manifest:
+        return Manifest(
+            order.now,
+            order.reason,
+            tuple(sorted(self.entries, key=lambda entry: entry.path)),
+            tuple(sorted(self.left_out)),
+            tuple(sorted(self.torn)),
+            (*notes, *self.notes),
+            None if baseline is None else baseline.digest(),
+            spell(os.fsencode(folder)),
+        )
 
 
-def load_baseline(place: Path) -> tuple[Manifest | None, tuple[str, ...]]:
-    """The baseline of an attempt; one that cannot be read is as good as none, and no reason to keep nothing."""
-    try:
-        return (_load(place / "baseline.json"), ()) if (place / "baseline.json").exists() else (None, ())
-    except Unavailable as error:
-        return None, (f"everything was copied: {error.message}",)
+class _Scan:
+    """One look over a folder; with `files`, what has changed is copied below that."""
 
+    def __init__(self, top: int, baseline: Manifest | None, files: int | None, order: Order) -> None:
+        self._top = top
+        self._files = files
+        self._order = order
+        self._known = {one.path: one for one in baseline.files} if baseline is not None else {}
+        self._since = (baseline.taken_at - _RACY) * _NS_PER_MS if baseline is not None else 0
+        self._began = 0 if baseline is not None or order.since is None else (order.since - _RACY) * _NS_PER_MS
+        self._to_read: dict[bytes, os.stat_result] = {}
+        self._seen = _Seen()
 
-def load(place: Path) -> Manifest:
-    """The manifest of a kept snapshot."""
-    return _load(place / "manifest.json")
+    def run(self, only: Iterable[bytes] | None) -> _Seen:
+        seen = self._seen
+        self._look(walk(self._top, seen.left_out) if only is None else only)
+        # The baseline copies nothing, so only time bounds it.
+        bounds = self._order.limits
+        if self._files is None:
+            bounds = msgspec.structs.replace(bounds, max_bytes=2**62, max_files=2**31)
+        # What the attempt has touched comes before what it found.
+        candidates = (
+            Candidate(path, one.st_size, tracked=one.st_ctime_ns >= self._began) for path, one in self._to_read.items()
+        )
+        chosen, over = ration(candidates, bounds)
+        self._order.progress.begin(sum(one.size for one in chosen))
+        seen.left_out += over
+        seen.entries += [_unread(path, self._to_read[path]) for path in map(_path_of, over)]
+        for one in chosen:
+            status = self._to_read[one.path]
+            if self._order.late():
+                seen.left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))
+                seen.entries.append(_unread(one.path, status))
+                continue
+            read = _read(one.path, self._top, status, self._known.get(spell(one.path)), self._files)
+            self._order.progress.done += one.size
+            if isinstance(read, LeftOut):
+                seen.left_out.append(read)
+                continue
+            entry, whole = read
+            seen.entries.append(entry)
+            if not whole:
+                seen.torn.append(entry.path)
+        return seen
 
-
-def to_snapshot(folder: Path, task: str, attempt: int, number: int, made: Manifest) -> Snapshot:
-    """The value that callers see."""
-    place = place_of(folder, task, attempt)
-    return Snapshot(
-        task=TaskId(task),
-        attempt=attempt,
-        kind="folder",
-        folder=spell(os.fsencode(folder)),
-        name=spell(os.fsencode(place / str(number))),
-        id=made.digest(),
-        reason=made.reason,
-        taken_at=made.taken_at,
-        base=made.base,
-        previous=load(place / str(number - 1)).digest() if number > 1 else None,
-        left_out=made.left_out,
-        torn=made.torn,
-        notes=made.notes,
-    )
-
-
-def _scan(
-    top: int,
-    baseline: Manifest | None,
-    files: Path | None,
-    order: Order,
-    only: Iterable[bytes] | None,
-) -> tuple[tuple[Entry, ...], tuple[LeftOut, ...], tuple[str, ...], tuple[str, ...]]:
-    """Every file's entry; those that changed since the baseline are copied below `files`."""
-    known = {one.path: one for one in baseline.files} if baseline is not None else {}
-    since = (baseline.taken_at - _RACY) * _NS_PER_MS if baseline is not None else 0
-    untouched_before = 0 if baseline is not None or order.since is None else (order.since - _RACY) * _NS_PER_MS
-    entries: list[Entry] = []
-    torn: list[str] = []
-    notes: list[str] = []
-    to_read: dict[bytes, os.stat_result] = {}
-    left_out: list[LeftOut] = []
-    ours = open_here()
-    for path in walk(top, notes) if only is None else only:
-        if order.late():
-            notes.append("there was no time to look at everything")
-            break
-        try:
-            status = os.stat(path, dir_fd=top, follow_symlinks=False)
-        except OSError as error:
-            left_out.append(refused(path, error))
-            continue
-        if (status.st_dev, status.st_ino) in ours:
-            left_out.append(in_use(path))
-            continue
-        before = known.get(spell(path))
-        if before is not None and before.sha256 and _untouched(before, status) and status.st_ctime_ns < since:
-            entries.append(msgspec.structs.replace(before, kept=False))
-        elif stat.S_ISREG(status.st_mode) and status.st_ctime_ns < untouched_before:
-            entries.append(_unread(path, status))
-        else:
-            to_read[path] = status
-    # The baseline copies nothing, so only time bounds it.
-    bounds = order.limits
-    if files is None:
-        bounds = msgspec.structs.replace(bounds, max_bytes=2**62, max_files=2**31)
-    chosen, over = ration((Candidate(path, one.st_size, tracked=False) for path, one in to_read.items()), bounds)
-    left_out += over
-    entries += [_unread(path, to_read[path]) for path in map(_path_of, over)]
-    for one in chosen:
-        status = to_read[one.path]
-        if order.late():
-            left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))
-            entries.append(_unread(one.path, status))
-            continue
-        read = _read(one.path, top, status, known.get(spell(one.path)), files)
-        if isinstance(read, LeftOut):
-            left_out.append(read)
-            continue
-        entry, whole = read
-        entries.append(entry)
-        if not whole:
-            torn.append(entry.path)
-    entries.sort(key=lambda entry: entry.path)
-    return tuple(entries), tuple(sorted(left_out)), tuple(sorted(torn)), tuple(notes)
+    def _look(self, paths: Iterable[bytes]) -> None:
+        """Tell what must be read from what is known already, and what cannot be."""
+        seen = self._seen
+        untouched = 0
+        ours = open_here()
+        for path in paths:
+            if self._order.late():
+                seen.notes.append("there was no time to look at everything")
+                break
+            try:
+                status = os.stat(path, dir_fd=self._top, follow_symlinks=False)
+            except OSError as error:
+                seen.left_out.append(refused(path, error))
+                continue
+            before = self._known.get(spell(path))
+            if (status.st_dev, status.st_ino) in ours:
+                seen.left_out.append(in_use(path))
+            elif before is not None and before.sha256 and _untouched(before, status, self._since):
+                seen.entries.append(msgspec.structs.replace(before, kept=False))
+            elif stat.S_ISREG(status.st_mode) and status.st_ctime_ns < self._began and not self._order.everything:
+                seen.entries.append(_unread(path, status))
+                untouched += 1
+            else:
+                self._to_read[path] = status
+        if untouched:
+            were = "file was" if untouched == 1 else "files were"
+            seen.notes.append(f"{untouched} {were} not touched since the attempt began, and not copied")
 
 
 def _path_of(left: LeftOut) -> bytes:
     return unspell(left.path)
 
 
-def _untouched(before: Entry, status: os.stat_result) -> bool:
-    return (before.size, before.mtime, before.ctime, before.inode, before.mode) == (
+def _untouched(before: Entry, status: os.stat_result, since: int) -> bool:
+    return status.st_ctime_ns < since and (before.size, before.mtime, before.ctime, before.inode, before.mode) == (
         status.st_size,
         status.st_mtime_ns,
         status.st_ctime_ns,
@@ -273,11 +289,12 @@ def _untouched(before: Entry, status: os.stat_result) -> bool:
 
 def _unread(path: bytes, status: os.stat_result) -> Entry:
     kind = "100755" if status.st_mode & stat.S_IXUSR else "100644"
-    return Entry(spell(path), kind, status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+    about = (status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+    return Entry(spell(path), kind, *about, ctime=status.st_ctime_ns, inode=status.st_ino)
 
 
 def _read(
-    path: bytes, top: int, status: os.stat_result, before: Entry | None, files: Path | None
+    path: bytes, top: int, status: os.stat_result, before: Entry | None, files: int | None
 ) -> tuple[Entry, bool] | LeftOut:
     """Hash a file, and copy it while doing so unless it turns out to be what it was."""
     read = open_file(path, top)
@@ -285,51 +302,38 @@ def _read(
         return read
     digest = hashlib.sha256()
     target = b""
-    copy = None
+    kept = False
     if read.mode == LINK:
         target = b"".join(read.chunks)
         digest.update(target)
+        kept = files is not None
     elif files is None:
         for chunk in read.chunks:
             digest.update(chunk)
     else:
-        copy = os.path.join(os.fsencode(files), path)
-        os.makedirs(os.path.dirname(copy), exist_ok=True)
-        with open(copy, "xb") as into:
-            for chunk in read.chunks:
-                digest.update(chunk)
-                into.write(chunk)
-            into.flush()
-            os.fsync(into.fileno())
+        with parent_of(path, files, make=True) as (inside, name):
+            _copy(name, inside, read.chunks, digest.update)
+            kept = read.outcome() != "lost" and (before is None or before.sha256 != digest.hexdigest())
+            if not kept:
+                os.unlink(name, dir_fd=inside)
     outcome = read.outcome()
     if outcome == "lost":
-        if copy is not None:
-            os.unlink(copy)
         return LeftOut(spell(path), Why.CHANGED, "it shrank while it was read")
-    sha256 = digest.hexdigest()
-    if copy is not None and before is not None and before.sha256 == sha256:
-        os.unlink(copy)
-        copy = None
     mode = stat.S_IMODE(status.st_mode)
-    times = (status.st_mtime_ns, sha256, status.st_ctime_ns, status.st_ino)
-    kept = copy is not None or (read.mode == LINK and files is not None)
+    times = (status.st_mtime_ns, digest.hexdigest(), status.st_ctime_ns, status.st_ino)
     return Entry(spell(path), read.mode, read.size, mode, *times, spell(target), kept), outcome == "same"
 
 
-def _load(path: Path) -> Manifest:
+def _copy(name: bytes, inside: int, chunks: Iterable[bytes], passing: Callable[[bytes], object]) -> None:
+    opened = os.open(name, os.O_WRONLY | NEW, 0o600, dir_fd=inside)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError) as error:
-        raise Unavailable(f"{path} cannot be read: {error}") from error
+        for chunk in chunks:
+            passing(chunk)
+            write_all(opened, chunk)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _open(folder: Path) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-def _make_own(folder: Path, place: Path) -> None:
-    """Make the folder of ours, invisible to git."""
-    place.mkdir(parents=True, exist_ok=True)
-    ignore = folder / ".allswell" / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")

@@ -12,14 +12,13 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from allswell.domain.snapshot import LeftOut, State, beside
+from allswell.runtime.own_files import NEW, parent_of
 from allswell.runtime.snapshot.reading import LINK, open_file
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Fingerprint = Callable[[int, Iterable[bytes]], str]
 """A digest from a file's size and its chunks."""
 
@@ -67,26 +66,9 @@ class Landing:
             return ("", "")
         return read.mode, self._fingerprint(read.size, read.chunks)
 
-    @contextlib.contextmanager
-    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """The open folder that a path lies in, made if it is missing; no component is followed."""
-        *folders, name = path.split(b"/")
-        opened = os.dup(self._top)
-        try:
-            for folder in folders:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(folder, dir_fd=opened)
-                    _give(folder, opened)
-                deeper = os.open(folder, _FOLDER, dir_fd=opened)
-                os.close(opened)
-                opened = deeper
-            yield opened, name
-        finally:
-            os.close(opened)
-
     def write(self, path: bytes, kind: str, mode: int, chunks: Iterable[bytes], *, replace: bool) -> None:
         """Put a file there; `FileExistsError` if there is one and it may not be replaced."""
-        with self._parent(path) as (folder, name):
+        with parent_of(path, self._top, make=True, made=_give) as (folder, name):
             draft = b".allswell-recover-%d" % os.getpid()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
@@ -106,7 +88,7 @@ class Landing:
 
 
 def _fill(name: bytes, folder: int, mode: int, chunks: Iterable[bytes]) -> None:
-    opened = os.open(name, _NEW, 0o600, dir_fd=folder)
+    opened = os.open(name, os.O_WRONLY | NEW, 0o600, dir_fd=folder)
     with os.fdopen(opened, "wb") as into:
         for chunk in chunks:
             into.write(chunk)

@@ -6,7 +6,7 @@ import msgspec
 
 from allswell.domain.names import TaskId
 from allswell.domain.snapshot import LeftOut, Snapshot, spell
-from allswell.runtime.snapshot.git import Git
+from allswell.runtime.git import Git
 
 HEADER = "Allswell-Snapshot: "
 

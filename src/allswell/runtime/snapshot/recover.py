@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.domain.snapshot import LeftOut, Snapshot, State, Verdict, beside, spell, unspell, verdict
+from allswell.domain.snapshot import LeftOut, Snapshot, State, Verdict, Why, beside, spell, unspell, verdict
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.snapshot.git import Git, scratch_folder
+from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.snapshot.landing import Landing
-from allswell.runtime.snapshot.saved import File, Saved, SavedInFolder, SavedInGit
+from allswell.runtime.snapshot.saved import Damaged, File, Saved, SavedInFolder, SavedInGit
 from allswell.runtime.snapshot.take import LIMITS
 
 
@@ -107,9 +107,16 @@ class _Recovering:
         self._names = {one.path for one in listing.files}
         places = ((one, self._place(one, base.get(one.path))) for one in listing.files)
         todo = [(one, *place) for one, place in places if place is not None]
+        written = []
+        missing = list(listing.missing)
         for number, (one, chunks) in enumerate(self._saved.contents([one for one, _, _ in todo])):
             _, path, replace = todo[number]
-            self._landing.write(path, one.state[0], one.mode, chunks, replace=replace)
+            try:
+                self._landing.write(path, one.state[0], one.mode, chunks, replace=replace)
+                written.append(todo[number])
+            except Damaged as error:
+                missing.append(LeftOut(spell(one.path), Why.DAMAGED, str(error)))
+        todo = written
         apart = [(one.path, path) for one, path, _ in todo if one.path != path]
         return Recovery(
             folder=spell(os.fsencode(self._folder)),
@@ -118,7 +125,7 @@ class _Recovering:
             conflicts=tuple(Conflict(spell(wanted), spell(given)) for wanted, given in apart),
             same=self._same,
             deleted=tuple(spell(path) for path in listing.deleted),
-            missing=tuple(listing.missing),
+            missing=tuple(missing),
         )
 
     def _place(self, one: File, base: State | None) -> tuple[bytes, bool] | None:

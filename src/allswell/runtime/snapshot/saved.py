@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from allswell.domain.snapshot import LeftOut, Snapshot, State, Why, can_be_kept, unspell
-from allswell.errors import Refused, Unavailable
-from allswell.runtime.snapshot import folder as folders
-from allswell.runtime.snapshot.git import Git, GitFailed
+from allswell.errors import Refused
+from allswell.runtime.git import Git, GitFailed
+from allswell.runtime.own_files import open_folder, open_there, parent_of
+from allswell.runtime.snapshot.manifest import load, load_baseline
 from allswell.runtime.snapshot.reading import CHUNK, EXECUTABLE, LINK
 from allswell.runtime.snapshot.record import read_header, read_particulars
 
@@ -38,6 +39,10 @@ class Listing:
     """In the base, and not there any more when the snapshot was taken."""
 
 
+class Damaged(Exception):
+    """A file that a snapshot lists and cannot give back as it was kept; the others are not its business."""
+
+
 class Saved(Protocol):
     """Where a snapshot's files come from."""
 
@@ -54,7 +59,7 @@ class Saved(Protocol):
         ...
 
     def contents(self, files: list[File]) -> Iterator[tuple[File, Iterator[bytes]]]:
-        """The bytes of each file, in turn; each must be read to its end before the next."""
+        """The bytes of each file, in turn; each must be read to its end, or to its `Damaged`, before the next."""
         ...
 
 
@@ -86,7 +91,10 @@ class SavedInGit:
         for one in found.files:
             one.mode = exact.get(one.path, one.mode)
         if self._header.base is not None:
-            found.base = self._tree(self._header.base)
+            try:
+                found.base = self._tree(self._header.base)
+            except GitFailed:
+                return found  # its objects are gone: what differs from it cannot be told, and nothing is replaced
             inside = {unspell(one.path) for one in about.nested}
             found.deleted = sorted(path for path in found.base if path not in there and path not in inside)
         return found
@@ -126,12 +134,15 @@ class SavedInGit:
             for one in files:
                 header = out.readline().split(b" ")
                 if len(header) != 3:
-                    raise GitFailed(f"object {one.state[1]} of the snapshot is missing from the repository")
+                    yield one, _exactly(None, 1)
+                    continue
                 yield one, _exactly(out, int(header[2]))
                 out.read(1)
 
 
-def _exactly(out: IO[bytes], size: int) -> Iterator[bytes]:
+def _exactly(out: IO[bytes] | None, size: int) -> Iterator[bytes]:
+    if out is None:
+        raise Damaged("its object is missing from the repository")
     while size > 0:
         chunk = out.read(min(CHUNK, size))
         if not chunk:
@@ -141,12 +152,15 @@ def _exactly(out: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 class SavedInFolder:
-    """A snapshot without git."""
+    """A snapshot without git.
+
+    Its folder lies where agents can write: no link in it is followed, and only bytes that were kept are given back.
+    """
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._manifest = folders.load(place)
-        self._baseline, _ = folders.load_baseline(place.parent)
+        self._manifest = load(place)
+        self._baseline, _ = load_baseline(place.parent)
         self._targets = {unspell(one.path): unspell(one.target) for one in self._manifest.files if one.kind == LINK}
 
     def listing(self) -> Listing:
@@ -184,8 +198,22 @@ class SavedInFolder:
             if one.path in self._targets:
                 yield one, iter((self._targets[one.path],))
                 continue
+            yield one, self._chunks(one)
+
+    def _chunks(self, one: File) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        try:
+            top = open_folder(self._place / "files")
             try:
-                with open(os.path.join(os.fsencode(self._place / "files"), one.path), "rb") as opened:
-                    yield one, iter(lambda: opened.read(CHUNK), b"")
-            except OSError as error:
-                raise Unavailable(f"the snapshot in {self._place} is damaged: {error}") from error
+                with parent_of(one.path, top) as (inside, name):
+                    opened = open_there(name, inside)
+            finally:
+                os.close(top)
+            with os.fdopen(opened, "rb") as copy:
+                while chunk := copy.read(CHUNK):
+                    digest.update(chunk)
+                    yield chunk
+        except OSError as error:
+            raise Damaged(error.strerror or str(error)) from error
+        if digest.hexdigest() != one.state[1]:
+            raise Damaged("its bytes are not those that were kept")

@@ -16,6 +16,7 @@ A file that could not be read keeps its staged version in the tree, so that a di
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +24,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from allswell.domain.snapshot import Candidate, LeftOut, Limits, Snapshot, Why, ration, ref_name, spell
-from allswell.runtime.snapshot.git import Git, GitFailed
+from allswell.runtime.git import Git, GitFailed
+from allswell.runtime.snapshot.progress import Progress
 from allswell.runtime.snapshot.reading import in_use, open_file, open_here
 from allswell.runtime.snapshot.record import HEADER, Header, Inside, Particulars, read_header, to_snapshot
 from allswell.runtime.snapshot.survey import Survey
 
+_MUCH = 32 << 20
+"""Bytes from which on nothing is compressed, and few large files stay one pack: otherwise git reads them all again, to
+write each as an object of its own. Somebody waits, and most of what is so large is compressed already."""
 IDENTITY = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -45,21 +50,31 @@ class Stored:
     torn: list[str] = field(default_factory=list)
 
 
-def store_files(git: Git, top: int, found: Survey, limits: Limits, late: Callable[[], bool]) -> Stored:
+def store_files(
+    git: Git, top: int, found: Survey, limits: Limits, late: Callable[[], bool], progress: Progress
+) -> Stored:
     """Put every file that has to be read into the repository, as far as the limits allow."""
     stored = Stored(left_out=[LeftOut(spell(path) + "/", Why.OUT_OF_TIME) for path in found.unseen])
+    stored.left_out += found.left_out
     ours = open_here()
     wanted = {}
     for path, status in found.to_read.items():
         if (status.st_dev, status.st_ino) in ours:
             stored.left_out.append(in_use(path))
+        elif (known := progress.find(path, status)) is not None:
+            stored.entries[path] = known
         else:
             wanted[path] = status.st_size
     _adopt(git, top, found, stored, wanted)
     chosen, left_out = ration((Candidate(path, size, path in found.tracked) for path, size in wanted.items()), limits)
     stored.left_out += left_out
+    progress.begin(sum(one.size for one in chosen))
     if chosen:
-        _import(git, top, chosen, stored, late, limits)
+        began = time.time_ns()
+        _import(git, top, chosen, stored, _Bounds(late, limits, progress))
+        for one in chosen:
+            if one.path in stored.entries and one.path in found.to_read and spell(one.path) not in stored.torn:
+                progress.note(one.path, found.to_read[one.path], began, *stored.entries[one.path])
     return stored
 
 
@@ -81,16 +96,27 @@ def _adopt(git: Git, top: int, found: Survey, stored: Stored, wanted: dict[bytes
         found.tracked.add(path)
 
 
-def _import(
-    git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, late: Callable[[], bool], limits: Limits
-) -> None:
+@dataclass(slots=True)
+class _Bounds:
+    """How long reading may go on, and who is told how far it has come."""
+
+    late: Callable[[], bool]
+    limits: Limits
+    progress: Progress
+
+
+def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, bounds: _Bounds) -> None:
     """Read the chosen files into one pack. Git is given bytes and never opens a file of the working tree itself."""
     marks = git.scratch / "marks"
     modes: dict[int, tuple[bytes, str]] = {}
-    time = limits.timeout + limits.git_timeout
-    with git.feed("fast-import", "--quiet", "--done", f"--export-marks={marks}", time=time) as into:
+    # What was read is lost with a git that is killed, and to read it again takes longer than to let it finish.
+    longest = bounds.limits.timeout + 2 * bounds.limits.git_timeout
+    swiftly = {"GIT_CONFIG_PARAMETERS": "'pack.compression=0' 'fastimport.unpackLimit=0'"}
+    much = swiftly if bounds.progress.total > _MUCH else {}
+    words = ("fast-import", "--quiet", "--done", f"--export-marks={marks}")
+    with git.feed(*words, time=longest, extra=much) as into:
         for number, one in enumerate(chosen, start=1):
-            if late():
+            if bounds.late():
                 stored.left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))
                 continue
             read = open_file(one.path, top)
@@ -100,6 +126,7 @@ def _import(
             into.write(b"blob\nmark :%d\ndata %d\n" % (number, read.size))
             for chunk in read.chunks:
                 into.write(chunk)
+                bounds.progress.done += len(chunk)
             into.write(b"\n")
             outcome = read.outcome()
             if outcome == "lost":

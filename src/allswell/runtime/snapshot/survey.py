@@ -18,19 +18,24 @@ that claims to be one and is not is walked, and everything in it counts.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allswell.domain.snapshot import can_be_kept, is_ours, spell
-from allswell.runtime.snapshot.git import Git, GitFailed
+import msgspec
+
+from allswell.domain.snapshot import LeftOut, Why, can_be_kept, is_ours, spell
+from allswell.runtime.git import Git, GitFailed
+from allswell.runtime.snapshot.reading import refused
 
 GITLINK = b"160000"
 DEEPEST = 20
 """Repositories inside repositories; an agent that copies its folder into itself must not keep us for ever."""
 _UNSET = (b"unset", b"unspecified")
+_SHUT = re.compile(r"warning: could not open directory '(.*?)/?': (.*)")
 
 
 @dataclass(slots=True)
@@ -73,6 +78,8 @@ class Survey:
     """Whether the survey came to its end."""
     unseen: list[bytes] = field(default_factory=list)
     """Folders that there was no time to look into."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    """What is there and may not be looked at: files, and folders with a slash at their end."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -109,6 +116,7 @@ def _take_over(found: Survey, path: bytes, inner: Survey) -> None:
     found.to_read |= {under + name: status for name, status in inner.to_read.items()}
     found.modes |= {under + name: mode for name, mode in inner.modes.items()}
     found.tracked |= {under + name for name in inner.tracked}
+    found.left_out += [msgspec.structs.replace(one, path=spell(under) + one.path) for one in inner.left_out]
     found.notes += [f"{spell(path)}: {note}" for note in inner.notes]
 
 
@@ -116,57 +124,67 @@ def _inside(outer: Git, top: int, path: bytes, scratch: Path) -> Survey:
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     except OSError as error:
-        return Survey(notes=[f"cannot be opened: {error.strerror}"])
+        return Survey(left_out=[refused(b"", error)])
     try:
         found = Survey()
         _one(Git(os.path.join(outer.top, path), timeout=outer.timeout, scratch=scratch), folder, found)
     except GitFailed as failed:
         found = Survey(notes=[f"taken as a plain folder: {failed.message}"])
-        for name in walk(folder, found.notes):
+        for name in walk(folder, found.left_out):
             _add(found, folder, name)
     finally:
         os.close(folder)
     return found
 
 
-def walk(folder: int, notes: list[str]) -> Iterator[bytes]:
+def walk(top: int, left_out: list[LeftOut]) -> Iterator[bytes]:
     """Every file below an open folder that a snapshot may hold, links not followed, in a fixed order."""
-
-    def unreadable(error: OSError) -> None:
-        notes.append(f"{spell(os.fsencode(error.filename))}/ cannot be read: {error.strerror}")
-
-    for place, folders, names, _ in os.fwalk(b".", dir_fd=folder, onerror=unreadable):
-        links = [
-            name for name in folders if name not in (b".git", b".allswell") and _is_link(_join(place, name), folder)
-        ]
-        folders[:] = sorted(name for name in folders if name not in (b".git", b".allswell"))
-        for name in sorted(names + links):
-            path = _join(place, name)
+    waiting = [b""]
+    while waiting:
+        place = waiting.pop()
+        try:
+            names, folders = _look_into(place, top)
+        except OSError as error:
+            left_out.append(refused(place + b"/", error))
+            continue
+        for name in names:
+            path = place + b"/" + name if place else name
             if can_be_kept(path):
                 yield path
+        waiting += [place + b"/" + name if place else name for name in reversed(folders)]
 
 
-def _join(place: bytes, name: bytes) -> bytes:
-    return os.path.join(place, name).removeprefix(b"./")
-
-
-def _is_link(path: bytes, folder: int) -> bool:
+def _look_into(place: bytes, top: int) -> tuple[list[bytes], list[bytes]]:
+    """The names of files and links in a folder, and of the folders that are looked into."""
+    opened = os.open(place or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
     try:
-        return stat.S_ISLNK(os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
+        with os.scandir(opened) as entries:
+            found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
+    finally:
+        os.close(opened)
+    names = [name for name, is_folder in found if not is_folder]
+    return names, [name for name, is_folder in found if is_folder and name not in (b".git", b".allswell")]
 
 
 def _add(found: Survey, top: int, path: bytes) -> bool:
-    """Have a file read, if it is there."""
+    """Have a file read, if it is there; one that may not be looked at is there, and left out."""
     try:
         status = os.stat(path, dir_fd=top, follow_symlinks=False)
-    except OSError:
-        return False
+    except OSError as error:
+        return _is_shut(found, path, error)
     if stat.S_ISDIR(status.st_mode):
         return False
     found.to_read[path] = status
     _note_mode(found, path, status)
+    return True
+
+
+def _is_shut(found: Survey, path: bytes, error: OSError) -> bool:
+    """Whether a file is only out of our reach, which is noted, and not gone."""
+    why = refused(path, error)
+    if why.why is Why.VANISHED:
+        return False
+    found.left_out.append(why)
     return True
 
 
@@ -190,7 +208,11 @@ def _one(git: Git, top: int, found: Survey) -> None:
             found.gone.append(path)
     _trust(git, top, entries, found)
     listed, complaints = git.ask("ls-files", "-z", "--others", "--exclude-standard")
-    found.notes += [line for line in complaints if line.startswith("warning: could not open")]
+    for line in complaints:
+        if shut := _SHUT.fullmatch(line):
+            found.left_out.append(LeftOut(f"{shut[1]}/", Why.UNREADABLE, shut[2]))
+        elif line.startswith("warning: could not open"):
+            found.notes.append(line)
     for path in listed.split(b"\0"):
         if path.endswith(b"/"):
             if can_be_kept(path[:-1]):
@@ -259,18 +281,22 @@ def _gitlink(found: Survey, top: int, path: bytes) -> None:
     """A submodule: a repository, a folder with files and no repository, or nothing but its name."""
     try:
         status = os.stat(path, dir_fd=top, follow_symlinks=False)
-    except OSError:
-        found.gone.append(path)
+    except OSError as error:
+        if not _is_shut(found, path, error):
+            found.gone.append(path)
         return
     if not stat.S_ISDIR(status.st_mode):
         _add(found, top, path)
-    elif not _is_empty(path, top):
+    elif not _is_empty(found, path, top):
         found.nested.append(Nested(path))
 
 
-def _is_empty(path: bytes, top: int) -> bool:
+def _is_empty(found: Survey, path: bytes, top: int) -> bool:
     """Whether a submodule's folder waits for `git submodule update`."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    except OSError as error:
+        return _is_shut(found, path + b"/", error)
     try:
         return not os.listdir(folder)
     finally:
@@ -297,8 +323,9 @@ def _trust(git: Git, top: int, entries: dict[bytes, Tracked], found: Survey) -> 
             continue
         try:
             status = os.stat(path, dir_fd=top, follow_symlinks=False)
-        except OSError:
-            found.gone.append(path)
+        except OSError as error:
+            if not _is_shut(found, path, error):
+                found.gone.append(path)
             continue
         _note_mode(found, path, status)
         if path in filtered or sizes.get(entry.oid) != status.st_size:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import msgspec
 
+from allswell.domain.checkin import check_progress
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
-from allswell.runtime.speaking.words import LONGEST, AnyWord, Reply, read_reply
+from allswell.runtime.speaking.words import LONGEST, AnyWord, CheckIn, Reply, read_reply
 
 VARIABLE = "ALLSWELL_SOCKET"
+SECRET = "ALLSWELL_SECRET"  # noqa: S105 - the name of the variable that it stands in
 _PATIENCE = 60.0
 """Seconds; longer than the supervisor waits for its store."""
 
 
-def say(path: str, word: AnyWord) -> Reply:
-    """Say a word to the supervisor whose socket this is; raises what it refuses."""
-    message = msgspec.json.encode(word) + b"\n"
+def say(path: str, word: AnyWord, secret: str | None = None) -> Reply:
+    """Say a word to the supervisor whose socket this is, with the attempt's secret; raises what it refuses."""
+    if isinstance(word, CheckIn):
+        check_progress(word.progress)  # before JSON makes nothing of what is no number
+    known = os.environ.get(SECRET, "") if secret is None else secret
+    message = msgspec.json.encode(msgspec.structs.replace(word, secret=known)) + b"\n"
     if len(message) > LONGEST:
         raise Refused("too_large", f"this is larger than {LONGEST} bytes", where="message")
     try:

@@ -1,7 +1,8 @@
 """What is said through an attempt's socket: one JSON object a line, and one line in answer.
 
-A word may name the task and the token it is meant for; one that names another lease than the socket's is refused. What
-comes from an agent is data: it is decoded into these shapes or refused, and no message may be larger than `LONGEST`.
+A word says the attempt's secret, and may name the task and the token it is meant for; one that names another lease than
+the socket's is refused. What comes from an agent is data: it is decoded into these shapes or refused, and no message
+may be larger than `LONGEST`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, tag_field="verb", forbid_u
 
     task: str | None = None
     token: int | None = None
+    secret: str = ""
+    """The attempt's, from `ALLSWELL_SECRET`."""
 
 
 class CheckIn(Word, frozen=True, tag="checkin"):

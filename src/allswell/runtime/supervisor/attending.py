@@ -2,9 +2,9 @@
 
     alone      when nothing is left of an earlier attempt at the task
     brief      the prompt, what came before, where it works
-    run        the agent, whatever kind it is
+    run        the agent, whatever kind it is; what it did well in a worktree of its own is brought home
     say        what follows for the task: done, failed, back to the pool, or nothing where the store has said it
-    file       the receipt is known to the journal, the worktree put away
+    file       the receipt is known to the journal
 
 What the store decides by itself (a limit, a stall, a lost lease) it decides in any case; the supervisor ends the agent
 for real and leaves the verdict to the store.
@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ from allswell.domain.condition import Condition, Known, Verdict, judge
 from allswell.domain.event import Event
 from allswell.domain.names import Millis
 from allswell.domain.presence import Post
-from allswell.domain.receipt import End
+from allswell.domain.receipt import End, told
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
@@ -35,11 +35,12 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
 from allswell.runtime.attempt import Outcome, Tower
+from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
-from allswell.runtime.supervisor.worktree import put_away, worktree_for
+from allswell.runtime.supervisor.worktree import TaskTree, tree_for
 from allswell.store.port import TaskRow
 
 T = TypeVar("T")
@@ -86,6 +87,11 @@ class Attendance:
         self._plan = plan
         self._shared = shared
         self._clock = plan.clock
+        self._allowance = Allowance(plan.quota, plan.clock)
+        """For what it says in its output; what it says at its socket has one of its own."""
+        self._began = (plan.clock.wall(), plan.clock.monotonic())
+        self._tree: TaskTree | None = None
+        """The worktree of its task, where it has one."""
         self._run: Running | None = None
         self._stop: tuple[str, End, int | None] | None = None
         self._limit: UsageLimit | None = None
@@ -106,7 +112,7 @@ class Attendance:
             with ExitStack() as turn:
                 await self._shared.starting.acquire()
                 turn.callback(self._shared.starting.release)
-                outcome = await self._run_agent(await self._brief(turn.close))
+                outcome = await self._bring_home(await self._run_agent(await self._brief(turn.close)))
         except (AllswellError, OSError) as error:
             outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
         finally:
@@ -114,7 +120,7 @@ class Attendance:
             self._shared.gauged(self.slot.holder, None)
         self.known = msgspec.structs.replace(self.known, ended=outcome.reason)
         try:
-            await self._say(outcome)
+            outcome = await self._say(outcome)
         except AllswellError as error:
             self._plan.tell(f"{name}: the end of {lease.name!r} could not be told: {error}")
             with contextlib.suppress(AllswellError):
@@ -147,41 +153,77 @@ class Attendance:
         spec, lease, home = self.slot.spec, self.lease, self._plan.home
         folder = spec.cwd
         if spec.worktree:
-            folder = await _in_thread(lambda: worktree_for(lease.task, spec.cwd, home))
+            self._tree = await _in_thread(lambda: tree_for(spec, lease, home))
+            await self._tree.check_out()
+            folder = self._tree.folder
         if lease.attempt > 1:  # what the last one left is read from files
             brief = await _in_thread(lambda: brief_for(spec, lease, home, folder))
         else:
             brief = brief_for(spec, lease, home, folder)
         heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
-        self._run = make_run(spec, brief, lease, home, heard, self._shared.tower, self._clock)
+        self._run = make_run(
+            spec, brief, lease, home, heard, tower=self._shared.tower, quota=self._plan.quota, clock=self._clock
+        )
         if self._stop is not None:  # ordered while it was being prepared
             reason, end, _ = self._stop
             raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
         return self._run
 
-    async def _say(self, outcome: Outcome) -> None:
-        lease, run = self.lease, self._run
-        self._plan.tell(f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})")
-        if outcome.said is not None or lease.over or lease.lost is not None:
-            return
-        limit = self._limit
-        limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
-        with contextlib.suppress(LeaseLost):
+    async def _bring_home(self, outcome: Outcome) -> Outcome:
+        """What was done well in a worktree of its own is put where a person finds it, before anybody hears of it."""
+        if self._tree is None or outcome.end is not End.DONE or self.lease.lost is not None:
+            return outcome  # whoever has the task now finds the worktree as it is
+        began_at, began = self._began
+        try:
+            kept, path = await self._tree.bring_home(outcome, began_at, self._clock.monotonic() - began)
+        except (AllswellError, OSError) as error:
+            trouble = f"the work in {self._tree.folder} could not be put on its branch, and stays there: {error}"
+            return replace(outcome, warnings=(*outcome.warnings, trouble))
+        return replace(outcome, receipt=kept, receipt_path=path)
+
+    async def _say(self, outcome: Outcome) -> Outcome:
+        """Say what follows, then tell it as the store has taken it: what comes too late is refused, and kept (O10)."""
+        lease = self.lease
+        told = f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})"
+        try:
+            if outcome.said is None and not lease.over:
+                await (self._conclude(outcome) if lease.lost is None else self._offer(outcome))
+        except LeaseLost as refused:
+            late = outcome.end is End.DONE or outcome.by_itself
+            if late and "too late" not in outcome.reason:
+                told = f"{lease.agent}: {lease.name!r} was too late ({outcome.reason}): {refused.reason}"
+            told += "; what it brought is kept" if late else ""
             if outcome.end is End.DONE:
-                await lease.complete(None if run is None else run.result)
-            elif limited and limit is not None and self._plan.park_limits:
-                await self._park(limit)
-            elif outcome.end is End.STALLED:
-                await lease.recover()
-            elif outcome.end is End.NOT_STARTED:
-                await self._not_started(outcome)
-            elif outcome.end is End.INTERRUPTED:
-                await lease.release("supervisor_stopped")
-            elif run is not None and run.failure is not None:
-                await lease.fail(run.failure)
-            else:
-                await report(lease, outcome)
-                self._filed = True
+                outcome = replace(outcome, end=End.LEASE_LOST, reason=refused.reason)
+        self._plan.tell(told)
+        return outcome
+
+    async def _offer(self, outcome: Outcome) -> None:
+        """What an agent brought that had ended by itself when its lease was lost."""
+        run = self._run
+        if outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0 and outcome.failure is None):
+            await self.lease.complete(None if run is None else run.result)
+        elif run is not None and run.failure is not None:
+            await self.lease.fail(run.failure)
+
+    async def _conclude(self, outcome: Outcome) -> None:
+        lease, run, limit = self.lease, self._run, self._limit
+        limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
+        if outcome.end is End.DONE:
+            await lease.complete(None if run is None else run.result)
+        elif limited and limit is not None and self._plan.park_limits:
+            await self._park(limit)
+        elif outcome.end is End.STALLED:
+            await lease.recover()
+        elif outcome.end is End.NOT_STARTED:
+            await self._not_started(outcome)
+        elif outcome.end is End.INTERRUPTED:
+            await lease.release("supervisor_stopped")
+        elif run is not None and run.failure is not None:
+            await lease.fail(run.failure)
+        else:
+            await report(lease, outcome)
+            self._filed = True
 
     async def _not_started(self, outcome: Outcome) -> None:
         """What is wrong with the task is its failure; what is wrong with the agent costs the task no attempt."""
@@ -209,13 +251,15 @@ class Attendance:
         lease, receipt = self.lease, outcome.receipt
         with contextlib.suppress(AllswellError):
             if outcome.end is not End.DONE and outcome.result is not None and outcome.result.ending.value == "stopped":
-                told = {"reason": outcome.reason, "evidence": self.verdict.evidence, "killed": outcome.result.killed}
-                await self._notice("agent_stopped", **told)
+                killed = outcome.result.killed
+                shown = self.verdict.evidence
+                await self._notice("agent_stopped", reason=outcome.reason, evidence=shown, killed=killed)
             if receipt is not None and not self._filed:
                 await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
-        if outcome.end is End.DONE and self.slot.spec.worktree:
-            with contextlib.suppress(AllswellError, OSError):
-                await _in_thread(lambda: put_away(lease.task, lease.attempt, self._plan.home))
+        if receipt is not None and receipt.branch is not None:
+            self._plan.tell(f"{lease.agent}: {told(receipt)}")
+            for line in (*receipt.advice.look, *receipt.advice.merge):
+                self._plan.tell(f"  {line}")
         for warning in outcome.warnings:
             self._plan.tell(f"{lease.agent}: {warning}")
 
@@ -225,9 +269,9 @@ class Attendance:
         """Ask at each multiple of the interval strictly before the limit (O2)."""
         every, wait = self.lease.asks
         loop = asyncio.get_running_loop()
-        began, limit = loop.time(), self.lease.until_limit
+        began = loop.time()
         number = 1
-        while number * every < limit:
+        while number * every < (loop.time() - began) * 1_000 + self.lease.until_limit:
             await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
             if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT):
                 self._tell(self._check_in_for_it())  # it has asked, and cannot do more than wait
@@ -257,7 +301,7 @@ class Attendance:
 
     async def _check_in(self, text: str) -> None:
         self.note = text
-        await self.lease.checkin(text)
+        await self._allowance.check_in(self.lease, text)
         if self._run is not None:
             self._run.answered(text)
 

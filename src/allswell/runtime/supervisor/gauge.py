@@ -20,6 +20,7 @@ from allswell.domain.usage import Act, Level, Thresholds, Usage, judge, read, ti
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.function import load_function
 from allswell.runtime.calling import run_in_thread
+from allswell.runtime.contained import contained
 from allswell.runtime.run_tool import run_tool
 from allswell.timing.scope import Scope, run
 
@@ -156,7 +157,7 @@ async def _printed(argv: Sequence[str], timeout: int, given: bytes | None = None
 
 async def _called(path: str, timeout: int, *given: object) -> object:
     """What a function gives; a sync one is called in a thread, which is given up if it hangs."""
-    function = load_function(path)
+    function = contained(load_function(path))
     scope = Scope(timeout, kind="tool", name=path, grace_ms=_GRACE)
     if inspect.iscoroutinefunction(function):
         return await run(scope, function, *given)

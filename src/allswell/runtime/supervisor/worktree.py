@@ -1,34 +1,99 @@
 """The working tree of each task that wants one: made for its first attempt, found again by the next.
 
-It is removed when its task is done, after whatever was not committed has been kept in a snapshot, whole; the branch
-stays. At any other end it stays too: the next attempt goes on there, or somebody wants to look.
+At a good end what its agent left uncommitted is committed on the task's branch, and a receipt says where the work is.
+The worktree is removed then, if everything in it is on that branch; the branch stays, unless nothing was done on it. At
+any other end the worktree stays: the next attempt goes on there, or somebody wants to look.
 """
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+from allswell.domain.fleet import AgentSpec
+from allswell.domain.names import Millis
+from allswell.domain.receipt import CHANGES_LISTED, End, Receipt, advise, receipt_id
+from allswell.engine.handle import Lease
+from allswell.errors import AllswellError
+from allswell.runtime.attempt import Outcome
 from allswell.runtime.receipts import Home
-from allswell.runtime.repository import find_top
-from allswell.runtime.snapshot import take
-from allswell.runtime.worktree import make_worktree, remove_worktree
+from allswell.runtime.warden import allowed_environment
+from allswell.runtime.worktree import Worktree, make_worktree
+
+_COMMITTING = 120_000
+"""Milliseconds that one call of git may take for a commit: meanwhile the task is not done."""
+_SUBJECT = 70
+"""Letters of a task's name that the first line of a commit has."""
 
 
-def worktree_for(task: str, cwd: str, home: Home) -> str:
-    """The folder in which a task is worked on, made if need be; it blocks."""
-    place = home.worktrees.absolute()
-    if not (place / task / ".git").exists():
-        make_worktree(Path(cwd), place, task)
-    top = find_top(Path(cwd).resolve())
-    inside = Path() if top is None else Path(cwd).resolve().relative_to(top.resolve())
-    return str(place / task / inside)
+class TaskTree:
+    """The worktree of a task, for one attempt at it."""
+
+    def __init__(self, tree: Worktree, spec: AgentSpec, lease: Lease, home: Home) -> None:
+        self._tree = tree
+        self._lease = lease
+        self._home = home
+        self._cwd = Path(spec.cwd)
+        self._argv = spec.command or (spec.function,)
+        self._env = allowed_environment(spec.env, more=spec.pass_env)
+
+    @property
+    def folder(self) -> str:
+        """Where its agent works: in the worktree, what the agent's folder is in the repository."""
+        return str(self._tree.inside(self._cwd))
+
+    async def check_out(self) -> None:
+        """Put the files into it, unless an earlier attempt has; as the agent would."""
+        await self._tree.check_out(self._tree.errands(self._env))
+
+    async def bring_home(self, outcome: Outcome, began_at: int, elapsed: int) -> tuple[Receipt | None, Path | None]:
+        """After a good end: commit, write down where the work is, and remove what is not needed any more."""
+        tree = self._tree
+        errands = tree.errands(self._env, limit=_COMMITTING)
+        try:
+            left = await tree.commit_rest(errands, self._message())
+        except AllswellError:  # it stays as it is, and is told of as it is
+            left = await tree.left(errands)
+        stands = await asyncio.to_thread(tree.stands, left)
+        if stands is None:
+            await asyncio.to_thread(tree.remove, with_branch=True)
+            return None, None
+        branch, changed = stands
+        lease, listed = self._lease, tuple(changed[:CHANGES_LISTED])
+        receipt = Receipt(
+            id=receipt_id(lease.task, lease.attempt),
+            status=End.DONE,
+            partial=False,
+            task=lease.task,
+            name=lease.name,
+            attempt=lease.attempt,
+            token=lease.token,
+            agent=lease.agent,
+            run=lease.run,
+            reason=outcome.reason,
+            began_at=Millis(began_at),
+            ended_at=Millis(began_at + elapsed),
+            elapsed_ms=Millis(elapsed),
+            exit_code=outcome.exit_code,
+            argv=self._argv,
+            cwd=self.folder,
+            branch=branch,
+            changed=listed,
+            changed_more=len(changed) - len(listed),
+        )
+        receipt = advise(receipt)
+        path = await asyncio.to_thread(self._home.receipts.write, receipt)
+        if branch.worktree is None:
+            await asyncio.to_thread(tree.remove)
+        return receipt, path
+
+    def _message(self) -> str:
+        lease = self._lease
+        subject = " ".join(lease.name.split())[:_SUBJECT] or lease.task
+        told = f"What attempt {lease.attempt} at the task {lease.task} had not committed when it ended well."
+        return f"{subject}\n\n{told}\n\nAllswell-Task: {lease.task}\nAllswell-Attempt: {lease.attempt}\n"
 
 
-def put_away(task: str, attempt: int, home: Home) -> None:
-    """Remove the working tree of a task that is done; what was not committed is kept first. It blocks."""
-    folder = home.worktrees.absolute() / task
-    if not (folder / ".git").exists():
-        return
-    kept = take(folder, task, attempt, reason="its task is done, and its worktree is put away")
-    if kept.whole:  # else something in it is nowhere else: it stays
-        remove_worktree(folder)
+def tree_for(spec: AgentSpec, lease: Lease, home: Home) -> TaskTree:
+    """The worktree in which a task is worked on, made if need be; it blocks."""
+    return TaskTree(make_worktree(Path(spec.cwd), home.worktrees.absolute(), lease.task), spec, lease, home)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from heapq import merge, nsmallest
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
@@ -24,8 +25,8 @@ from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
-from allswell.store.pick import Guess, unknown
-from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
+from allswell.store.own_clock import Due, Reading
+from allswell.store.port import Changes, Conflict, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
 if TYPE_CHECKING:
@@ -117,11 +118,24 @@ class MemoryTransaction:
                 self._rules.note_now()
             return self._base.now()
 
-    def take(
-        self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown
-    ) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
+    async def clocks(self) -> Reading:
+        """The clocks, whatever they say."""
+        with self._statement:
+            await self._store.give_way("now")
+            if self._rules is not None:
+                self._rules.note_now()
+            return self._base.clocks()
+
+    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+        """All timers by owner, for a walk over them."""
+        with self._statement:
+            await self._store.give_way("find_timers")
+            owners = nsmallest(limit, (owner for owner in self._base.tables.timers if owner > after))
+            held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
+            return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
+
+    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
         """Lock, read the clock, and read what was locked."""
-        del likely  # nothing is gained by it here
         return take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
@@ -232,10 +246,10 @@ class MemoryTransaction:
             if timers.own:
                 own = sorted((due, owner) for owner, due in timers.made())
                 order = merge((entry for entry in order if entry[1] not in timers.own), own)
+            due_now = list(takewhile(lambda entry: entry[0] <= now, order))
+            due_now.sort(key=lambda entry: (entry[0], entry[1].startswith("r_")))
             found: list[Due] = []
-            for due, owner in order:
-                if due > now or len(found) >= limit:
-                    break
+            for _, owner in due_now[:limit]:
                 lease = self.draft.leases.get(TaskId(owner))
                 found.append(Due(owner, None if lease is None else lease.agent))
             return found
@@ -263,6 +277,30 @@ class MemoryTransaction:
             found = list(islice(tasks.seen(self._base.tables.open_by_run.get(run, ())), limit))
             found += [id_ for id_, task in tasks.made() if task.run == run and task.state == OPEN]
             return found[:limit]
+
+    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
+        """Runs as they are committed, or as written by this transaction."""
+        with self._statement:
+            await self._store.give_way("runs")
+            found: dict[RunId, Run] = {}
+            self.draft.runs.copy(ids, found)
+            return found
+
+    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
+        """In which runs these tasks are."""
+        with self._statement:
+            await self._store.give_way("find_runs")
+            rows = ((id_, self.draft.tasks.get(id_)) for id_ in tasks)
+            return {id_: row.run for id_, row in rows if row is not None and row.run is not None}
+
+    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
+        """Tasks of a run that somebody holds, by id."""
+        with self._statement:
+            await self._store.give_way("find_held")
+            tasks = self.draft.tasks
+            mine = [id_ for id_ in self._base.tables.open_by_run.get(run, ()) if id_ > after]
+            mine += [id_ for id_, task in tasks.made() if task.run == run and id_ > after and id_ not in mine]
+            return [id_ for id_ in sorted(mine) if self.draft.leases.get(id_) is not None][:limit]
 
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""

@@ -31,7 +31,8 @@ class MemoryViews:
         await self.give_way("view_agenda")
         tables = self.database.tables
         first = tables.timer_order[0][0] if tables.timer_order else None
-        return Agenda(self.database.now(), first, bool(tables.spreads))
+        now, stands = self.database.see()
+        return Agenda(now, first, bool(tables.spreads), stands)
 
     async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
@@ -111,6 +112,11 @@ class MemoryViews:
         await self.give_way("view_runs")
         runs = self.database.tables.runs.values()
         return sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True)[:limit]
+
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        await self.give_way("view_run")
+        return self.database.tables.runs.get(run)
 
     async def view_agents(self) -> list[Agent]:
         """Agents that something is held against."""

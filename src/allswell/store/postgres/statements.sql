@@ -206,11 +206,11 @@ SELECT task, kind, target FROM allswell.waits WHERE task = ANY($1::text[]) ORDER
 
 -- name: read_leases
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       judged, stalled_at, renewed_at, renewed_at - quiet, progress, note, due_at, ctid::text
+       judged, stalled_at, renewed_at, renewed_at - quiet, progress, note, own, due_at, ctid::text
 FROM allswell.lease WHERE task = ANY($1::text[])
 
 -- name: read_attempts
-SELECT a.task, a.token, a.agent, a.granted_at, a.ended_at, a.outcome, a.command, a.detail, a.late
+SELECT a.task, a.token, a.agent, a.granted_at, a.ended_at, a.outcome, a.command, a.detail, a.late, a.afterwards
 FROM unnest($1::text[], $2::bigint[]) AS x(task, token)
 JOIN allswell.attempt AS a ON a.task = x.task AND a.token = x.token
 
@@ -232,7 +232,8 @@ SELECT task, agent FROM allswell.bar WHERE task = ANY($1::text[]) ORDER BY task,
 SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::text[])
 
 -- name: read_runs
-SELECT id, name, created_at, deadline, ended_at, reason, command FROM allswell.run WHERE id = ANY($1::text[])
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
+FROM allswell.run WHERE id = ANY($1::text[])
 
 -- name: read_services
 SELECT id, state FROM allswell.service WHERE id = ANY($1::text[])
@@ -241,7 +242,8 @@ SELECT id, state FROM allswell.service WHERE id = ANY($1::text[])
 SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::text[])
 
 -- name: read_questions
-SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
+       waited
 FROM allswell.question WHERE id = ANY($1::text[])
 
 -- name: lanes
@@ -256,17 +258,17 @@ SELECT state FROM allswell.service ORDER BY id
 -- Hints, found without locks ------------------------------------------------------------------------------------------
 
 -- name: find_due
--- Timers by themselves, and those of leases.
+-- Timers by themselves, and those of leases; those of runs come last in their moment.
 SELECT d.owner, d.agent
 FROM (
     SELECT m.owner, l.agent, m.due_at
     FROM (SELECT owner, due_at FROM allswell.timer WHERE due_at <= $1::bigint
-          ORDER BY due_at, owner LIMIT $2::integer) AS m
+          ORDER BY due_at, owner LIKE 'r\_%', owner LIMIT $2::integer) AS m
     LEFT JOIN LATERAL (SELECT agent FROM allswell.lease WHERE task = m.owner OFFSET 0) AS l ON true
     UNION ALL
     (SELECT task, agent, due_at FROM allswell.lease WHERE due_at <= $1::bigint ORDER BY due_at, task LIMIT $2::integer)
 ) AS d
-ORDER BY d.due_at, d.owner LIMIT $2::integer
+ORDER BY d.due_at, d.owner LIKE 'r\_%', d.owner LIMIT $2::integer
 
 -- name: find_spreads
 SELECT id FROM allswell.spread ORDER BY seq LIMIT $1::integer
@@ -276,6 +278,15 @@ SELECT task FROM allswell.waits WHERE target = $1::text ORDER BY task LIMIT $2::
 
 -- name: find_open
 SELECT id FROM allswell.task WHERE run = $1::text AND ended_at IS NULL ORDER BY id LIMIT $2::integer
+
+-- name: find_runs
+-- In which runs these tasks are.
+SELECT id, run FROM allswell.task WHERE id = ANY($1::text[]) AND run IS NOT NULL
+
+-- name: find_held
+-- Tasks of a run that somebody holds.
+SELECT t.id FROM allswell.task AS t JOIN allswell.lease AS l ON l.task = t.id
+WHERE t.run = $1::text AND t.ended_at IS NULL AND t.id > $2::text ORDER BY t.id LIMIT $3::integer
 
 -- name: find_questions
 SELECT id FROM allswell.question WHERE task = $1::text AND closed_at IS NULL ORDER BY id
@@ -293,15 +304,18 @@ SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::in
 -- Writes --------------------------------------------------------------------------------------------------------------
 
 -- name: insert_runs
-INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command)
-SELECT id, name, created_at, deadline, ended_at, reason, command
+INSERT INTO allswell.run (id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves)
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves
 FROM json_to_recordset($1::json) AS x(id text, name text, created_at bigint, deadline bigint, ended_at bigint,
-                                      reason text, command text)
+                                      reason text, command text, asked bigint, stands_since bigint, stood bigint,
+                                      moves bigint)
 
 -- name: update_runs
 UPDATE allswell.run AS r
-SET name = x.name, deadline = x.deadline, ended_at = x.ended_at, reason = x.reason, command = x.command
-FROM json_to_recordset($1::json) AS x(id text, name text, deadline bigint, ended_at bigint, reason text, command text)
+SET name = x.name, deadline = x.deadline, ended_at = x.ended_at, reason = x.reason, command = x.command,
+    asked = x.asked, stands_since = x.stands_since, stood = x.stood, moves = x.moves
+FROM json_to_recordset($1::json) AS x(id text, name text, deadline bigint, ended_at bigint, reason text, command text,
+                                      asked bigint, stands_since bigint, stood bigint, moves bigint)
 WHERE r.id = x.id
 
 -- name: insert_services
@@ -328,12 +342,12 @@ DELETE FROM allswell.agent WHERE id = ANY($1::text[])
 
 -- name: insert_questions
 INSERT INTO allswell.question (id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer,
-                               answered_by, command)
+                               answered_by, command, waited)
 SELECT id, coalesce(task, ''), run, kind, text, options::text, asked_at, asked_by, closed_at, choice, answer, answered_by,
-       command
+       command, waited
 FROM json_to_recordset($1::json) AS x(id text, task text, run text, kind text, text text, options json,
                                       asked_at bigint, asked_by text, closed_at bigint, choice text, answer text,
-                                      answered_by text, command text)
+                                      answered_by text, command text, waited boolean)
 
 -- name: update_questions
 UPDATE allswell.question AS q
@@ -436,19 +450,20 @@ SELECT task, agent FROM json_to_recordset($1::json) AS x(task text, agent text)
 -- name: insert_leases
 -- As they are granted: nothing has been said on them yet.
 INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                            judged, renewed_at, note, due_at)
+                            judged, renewed_at, note, own, due_at)
 SELECT task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-       0, renewed_at, '', due_at
+       0, renewed_at, '', own, due_at
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-            $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[])
-     AS x(task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command, renewed_at, due_at)
+            $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[])
+     AS x(task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command, renewed_at, own,
+          due_at)
 
 -- name: insert_leases_alike
 -- The same for leases that differ by their tasks alone, as those of one claim mostly do: in half the time.
 INSERT INTO allswell.lease (task, token, agent, granted_at, deadline, length, idle, ask_every, ask_wait, grace, command,
-                            judged, renewed_at, note, due_at)
+                            judged, renewed_at, note, own, due_at)
 SELECT task, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint,
-       $11::text, 0, $12::bigint, '', $13::bigint
+       $11::text, 0, $12::bigint, '', $13::bigint, $14::bigint
 FROM unnest($1::text[]) AS x(task)
 
 -- name: update_leases
@@ -456,9 +471,10 @@ FROM unnest($1::text[]) AS x(task)
 UPDATE allswell.lease AS l
 SET deadline = x.deadline, judged = coalesce(x.judged, 0), stalled_at = x.stalled_at,
     renewed_at = coalesce(x.renewed_at, 0), quiet = coalesce(x.renewed_at, 0) - x.checkin_at, progress = x.progress,
-    note = coalesce(x.note, '')
+    note = coalesce(x.note, ''), own = x.own
 FROM json_to_recordset($1::json) AS x(task text, token bigint, deadline bigint, judged bigint, stalled_at bigint,
-                                      renewed_at bigint, checkin_at bigint, progress double precision, note text)
+                                      renewed_at bigint, checkin_at bigint, progress double precision, note text,
+                                      own bigint)
 WHERE l.task = ANY (ARRAY[x.task]) AND l.token = x.token
 
 -- name: delete_leases
@@ -478,16 +494,17 @@ WHERE l.ctid = x.place AND l.token = x.token
 UPDATE allswell.lease SET due_at = NULL WHERE task = ANY($1::text[])
 
 -- name: insert_attempts
-INSERT INTO allswell.attempt (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
-SELECT task, token, agent, granted_at, ended_at, outcome, command, coalesce(detail, ''), late
+INSERT INTO allswell.attempt (task, token, agent, granted_at, ended_at, outcome, command, detail, late, afterwards)
+SELECT task, token, agent, granted_at, ended_at, outcome, command, coalesce(detail, ''), late, afterwards
 FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, granted_at bigint, ended_at bigint,
-                                      outcome text, command text, detail text, late text)
+                                      outcome text, command text, detail text, late text, afterwards text)
 
 -- name: keep_late
 -- What came late; a first attempt that its task's row keeps gets a row of its own for it.
-INSERT INTO allswell.attempt AS a (task, token, agent, granted_at, ended_at, outcome, command, detail, late)
-SELECT x.task, x.token, k.agent, k.granted_at, k.ended_at, k.outcome, k.command, k.detail, x.late
-FROM json_to_recordset($1::json) AS x(task text, token bigint, late text)
+INSERT INTO allswell.attempt AS a (task, token, agent, granted_at, ended_at, outcome, command, detail, late,
+                                       afterwards)
+SELECT x.task, x.token, k.agent, k.granted_at, k.ended_at, k.outcome, k.command, k.detail, x.late, x.afterwards
+FROM json_to_recordset($1::json) AS x(task text, token bigint, late text, afterwards text)
 CROSS JOIN LATERAL (
     SELECT agent, granted_at, ended_at, outcome, command, detail FROM allswell.attempt
     WHERE task = x.task AND token = x.token
@@ -497,7 +514,7 @@ CROSS JOIN LATERAL (
     FROM allswell.task AS t WHERE t.id = x.task AND x.token = 1 AND t.attempt IS NOT NULL
     LIMIT 1
 ) AS k
-ON CONFLICT (task, token) DO UPDATE SET late = excluded.late
+ON CONFLICT (task, token) DO UPDATE SET late = excluded.late, afterwards = excluded.afterwards
 
 -- name: insert_spreads
 INSERT INTO allswell.spread (id, outcome, reason, replaced_by)
@@ -547,7 +564,7 @@ SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t
        r.task IS NOT NULL, coalesce(m.due_at, l.due_at),
        ARRAY(SELECT w.kind || ' ' || w.target FROM allswell.waits AS w WHERE w.task = t.id ORDER BY w.kind, w.target),
        l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace,
-       l.command, l.judged, l.stalled_at, l.renewed_at, l.renewed_at - l.quiet, l.progress, l.note
+       l.command, l.judged, l.stalled_at, l.renewed_at, l.renewed_at - l.quiet, l.progress, l.note, l.own
 FROM allswell.task AS t
 LEFT JOIN allswell.ready AS r ON r.lane = t.lane AND r.rank = t.rank AND r.task = t.id
 LEFT JOIN allswell.timer AS m ON m.owner = t.id
@@ -564,6 +581,8 @@ WHERE t.id > $1::text
   AND ($4::text IS NULL OR t.name = $4::text)
   AND ($8::text[] IS NULL OR t.id = ANY($8::text[]))
   AND ($7::text IS NULL OR t.role = $7::text)
+  AND (NOT $9::boolean OR l.task IS NOT NULL)
+  AND (NOT $10::boolean OR r.lane = ANY(ARRAY(SELECT id FROM allswell.lane WHERE role = $7::text)))
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state
         WHEN l.task IS NOT NULL THEN 'held'
@@ -583,37 +602,56 @@ WHERE run = $1::text AND ended_at IS NOT NULL AND role = $2::text AND state = 'd
 ORDER BY id LIMIT $4::integer
 
 -- name: view_attempts
-SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late
+SELECT task, token, agent, granted_at, ended_at, outcome, command, detail, late, afterwards
 FROM allswell.attempt WHERE task = $1::text ORDER BY token
 
 -- name: view_open_questions
-SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
+       waited
 FROM allswell.question WHERE closed_at IS NULL ORDER BY asked_at, id LIMIT $1::integer
 
 -- name: view_questions
-SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command
+SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
+       waited
 FROM allswell.question ORDER BY asked_at, id LIMIT $1::integer
 
 -- name: view_runs
-SELECT id, name, created_at, deadline, ended_at, reason, command FROM allswell.run
+SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_since, stood, moves FROM allswell.run
 ORDER BY created_at DESC, id DESC LIMIT $1::integer
 
 -- name: view_agents
 SELECT id, misses, missed_at, stalled FROM allswell.agent ORDER BY id
 
 -- name: view_open_counts
-SELECT s.state, count(*)
-FROM (
-    SELECT CASE
-        WHEN EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = t.id) THEN 'held'
-        WHEN EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN 'waiting'
-        WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.lane = t.lane AND r.rank = t.rank AND r.task = t.id)
-            THEN 'ready'
-        ELSE 'delayed'
-    END AS state
-    FROM allswell.task AS t WHERE t.ended_at IS NULL
-) AS s
-GROUP BY s.state
+-- How many tasks are open, are held, wait without being held, and are ready; what is left is delayed. Rows that show
+-- where a task stands are there only while it is open and exclude each other, so counting them is enough.
+SELECT (SELECT count(*) FROM allswell.task WHERE ended_at IS NULL),
+       (SELECT count(*) FROM allswell.lease),
+       (SELECT count(DISTINCT w.task) FROM allswell.waits AS w
+        WHERE NOT EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = w.task)),
+       (SELECT count(*) FROM allswell.ready)
+
+-- name: view_in_doubt
+-- Whether it takes a look at every open task to say that all are accounted for: where as many have a timer alone as
+-- are neither held nor waiting nor ready, every lease has one, and nobody waits in vain, the sums add up.
+SELECT (SELECT count(*) FROM allswell.task WHERE ended_at IS NULL)
+    <> (SELECT count(*) FROM allswell.lease)
+     + (SELECT count(DISTINCT w.task) FROM allswell.waits AS w
+        WHERE NOT EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = w.task))
+     + (SELECT count(*) FROM allswell.ready)
+     + (SELECT count(*) FROM allswell.timer AS m JOIN allswell.task AS t ON t.id = m.owner
+        WHERE NOT EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = m.owner)
+          AND NOT EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = m.owner)
+          AND NOT EXISTS (
+              SELECT FROM allswell.ready AS r WHERE r.lane = t.lane AND r.rank = t.rank AND r.task = t.id))
+    OR EXISTS (SELECT FROM allswell.lease AS l
+               WHERE l.due_at IS NULL AND NOT EXISTS (SELECT FROM allswell.timer AS m WHERE m.owner = l.task))
+    OR EXISTS (SELECT FROM allswell.waits AS w WHERE NOT CASE w.kind
+        WHEN 'question' THEN EXISTS (
+            SELECT FROM allswell.question AS q WHERE q.id = w.target AND q.closed_at IS NULL)
+        ELSE EXISTS (SELECT FROM allswell.task AS n WHERE n.id = w.target AND n.ended_at IS NULL)
+          OR EXISTS (SELECT FROM allswell.spread AS s WHERE s.id = w.target)
+    END)
 
 -- name: view_ended_counts
 SELECT state, count(*) FROM allswell.task WHERE ended_at IS NOT NULL GROUP BY state

@@ -39,7 +39,7 @@ _ENCODER = msgspec.json.Encoder()
 
 TASK_COLUMNS = 11
 """How many columns of a row make a `Task`, wherever one is read."""
-LEASE_COLUMNS = 17
+LEASE_COLUMNS = 18
 """How many make a `Lease`."""
 
 

@@ -17,6 +17,7 @@ from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Attempt, Finished, rank_of
+from allswell.errors import Bug
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
 from allswell.store.postgres.read import Places
@@ -67,6 +68,7 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     checkin_at: Millis | None = None
     progress: float | None = None
     note: str = ""
+    own: Millis | None = None
 
 
 def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
@@ -98,6 +100,8 @@ def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
 
 def writes(changes: Changes, places: Places) -> list[Statement]:
     """Everything that the changes come to; what is deleted may be where it was locked."""
+    if changes.moved is not None:
+        raise Bug("a store that goes by a server's clock is not settled on this machine's")
     made = [*_deletes(changes, places), *_updates(changes), *_inserts(changes)]
     places.clear()  # a row that is written anew has another
     return made
@@ -232,7 +236,7 @@ def _new_leases(leases: Sequence[Lease], due: Mapping[str, Millis]) -> list[Stat
 
 _ALIKE_MOST = 4
 """So many statements for leases that are alike take less time than one for leases that are not."""
-_Grant = tuple[int, str, int, int, int | None, int | None, int, int, int, str, int, int | None]
+_Grant = tuple[int, str, int, int, int | None, int | None, int, int, int, str, int, int | None, int | None]
 
 
 def _grant(lease: Lease, due: Millis | None) -> _Grant:
@@ -249,6 +253,7 @@ def _grant(lease: Lease, due: Millis | None) -> _Grant:
         lease.grace,
         lease.command,
         lease.renewed_at,
+        lease.own,
         due,
     )
 
@@ -289,6 +294,7 @@ def _renewal(lease: Lease) -> _LeaseUpdate:
         lease.checkin_at,
         lease.progress,
         lease.note,
+        lease.own,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from allswell.errors import Refused, Unavailable
 from allswell.store.sqlite.connection import connect, connect_reader
 from allswell.store.sqlite.faults import translated
+from allswell.store.sqlite.place import make_empty
 
 
 def copy(database: Path, target: Path, busy_timeout: int) -> None:
@@ -22,6 +23,7 @@ def copy(database: Path, target: Path, busy_timeout: int) -> None:
     part = target.with_name(f"{target.name}.part")
     try:
         part.unlink(missing_ok=True)
+        make_empty(part)
         with translated(part, busy_timeout), closing(connect(part, busy_timeout)) as there:
             with translated(database, busy_timeout), closing(connect_reader(database, busy_timeout)) as here:
                 here.backup(there, pages=-1)

@@ -12,6 +12,7 @@ descriptor in /proc. The database's own files are never touched (see the package
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -183,7 +184,7 @@ class DatagramCarrier:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             self._close_folder()
             try:
-                self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._folder = _open_own(self.folder)
                 sock.bind(self._address(name))
                 (self.folder / name).chmod(0o600)
             except FileNotFoundError:
@@ -196,7 +197,7 @@ class DatagramCarrier:
     def _send_to(self, name: str, data: bytes) -> None:
         try:
             if self._folder is None:
-                self._folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._folder = _open_own(self.folder)
             self._post(self._open_socket(), name, self._address(name), data)
         except OSError:
             pass  # the folder is gone, and everybody with it
@@ -228,6 +229,15 @@ class DatagramCarrier:
         folder, self._folder = self._folder, None
         if folder is not None:
             os.close(folder)
+
+
+def _open_own(folder: Path) -> int:
+    """The folder's descriptor, if it is our own: in another's, anybody could put a socket under a name of ours."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if os.fstat(handle).st_uid == os.geteuid():
+        return handle
+    os.close(handle)
+    raise PermissionError(errno.EPERM, "it is another user's", str(folder))
 
 
 def _length_of_queues() -> int:

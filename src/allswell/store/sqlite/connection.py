@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from allswell.store.sqlite.place import check
 from allswell.store.sqlite.schema import SQL
 
 _STATEMENTS = 512
@@ -18,6 +19,7 @@ _WAL_KEPT = 64 * 1024 * 1024
 
 def connect(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sqlite3.Connection:
     """A connection for one thread, or for one at a time; transactions are begun and ended by hand."""
+    check(database)
     connection = sqlite3.connect(
         database,
         timeout=busy_timeout / 1_000,
@@ -28,6 +30,8 @@ def connect(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sq
     try:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA temp_store = MEMORY")
+        # What stands in a database that somebody else has made must not call functions of ours.
+        connection.execute("PRAGMA trusted_schema = OFF").fetchall()
         # Some builds overwrite what is deleted with zeros; rows come and go here all the time.
         connection.execute("PRAGMA secure_delete = OFF").fetchall()
     except BaseException:

@@ -43,9 +43,10 @@ _kept = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str]
 EVENTS_MOST = 250
 """Events in one row of the journal: a reader of few must not have to decode very many."""
 
-run_update = attrgetter("name", "created_at", "deadline", "ended_at", "reason", "command", "id")
+_run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves")
+run_update = attrgetter("name", "created_at", *_run_changes, "id")
 question_update = attrgetter("closed_at", "choice", "answer", "answered_by", "command", "id")
-late_update = attrgetter("late", "task", "token")
+late_update = attrgetter("late", "afterwards", "task", "token")
 
 
 def text(value: object) -> str:
@@ -142,6 +143,7 @@ def new_lease(lease: Lease, due: int) -> tuple[Row, TaskId]:
         -1 if lease.checkin_at is None else lease.checkin_at,
         -1 if lease.progress is None else lease.progress,
         lease.note or -1,
+        -1 if lease.own is None else lease.own,
         due,
     )
     return values, lease.task
@@ -157,6 +159,7 @@ def lease_update(lease: Lease) -> tuple[Row, TaskId]:
         -1 if lease.checkin_at is None else lease.checkin_at,
         -1 if lease.progress is None else lease.progress,
         lease.note,
+        -1 if lease.own is None else lease.own,
         lease.token,
     )
     return values, lease.task
@@ -174,6 +177,7 @@ def new_attempt(ended: Attempt) -> Row:
         ended.command,
         ended.detail,
         ended.late or "",
+        ended.afterwards or "",
     )
 
 
@@ -192,7 +196,7 @@ def new_question(question: Question) -> Row:
 
 def question(row: Row) -> Question:
     """A question from a row."""
-    return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:]))
+    return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:13], bool(row[13])))
 
 
 def services(found: Iterable[Row]) -> dict[str, ServiceRow]:

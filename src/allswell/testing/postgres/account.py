@@ -74,8 +74,15 @@ class Account:
 
     def reaches(self, folder: Path) -> bool:
         """Tell whether this account can enter a folder: asked of the kernel, not worked out from modes."""
+        return self._can('cd "$1"', folder)
+
+    def removes(self, folder: Path) -> bool:
+        """Tell whether this account can enter a folder of its own and remove it afterwards."""
+        return self._can('cd "$1" && test -w ..', folder)
+
+    def _can(self, script: str, folder: Path) -> bool:
         try:
-            self.run("/bin/sh", "-c", 'cd "$1"', "sh", folder)
+            self.run("/bin/sh", "-c", script, "sh", folder)
         except ServerFailed:
             return False
         return True

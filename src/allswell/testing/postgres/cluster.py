@@ -185,12 +185,12 @@ class Cluster:
         )
 
     def _make_folder(self) -> Path:
-        # TMPDIR may be closed to the server's account, or too long a path for a unix socket.
+        # TMPDIR may be closed to the server's account, which also removes its folder, or too long for a unix socket.
         for parent in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 (mkdtemp makes it safe)
             folder = Path(tempfile.mkdtemp(prefix="allswell-pg-", dir=parent))
             self._account.own(folder)
             longest = os.fsencode(folder / f".s.PGSQL.{_PORTS.stop}.lock")
-            if len(longest) <= _LONGEST_SOCKET_PATH and self._account.reaches(folder):
+            if len(longest) <= _LONGEST_SOCKET_PATH and self._account.removes(folder):
                 return folder
             folder.rmdir()
         raise ServerFailed("No temporary folder can be used by the server: neither TMPDIR nor /tmp.")

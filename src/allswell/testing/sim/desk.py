@@ -16,6 +16,7 @@ from allswell.domain.command import (
     AskForHelp,
     Cancel,
     CheckIn,
+    CheckInAgain,
     Claim,
     Command,
     Complete,
@@ -35,6 +36,7 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
+from allswell.domain.late import afterwards
 from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.engine.handle import Lease as Handle
 from allswell.engine.watch import Watch
@@ -132,7 +134,7 @@ class Desk:
                 return tables.runs[command.run].ended_at is not None
             case TakeUp():
                 return command.flow.id in tables.tasks
-            case Admit() | Report() | Park() | AskForHelp() | Notice():
+            case Admit() | Report() | Park() | AskForHelp() | Notice() | CheckInAgain():
                 return True  # a success that changes nothing leaves nothing
             case _:
                 assert_never(command)
@@ -167,18 +169,35 @@ class Desk:
             self.chronicle.met("a liar was refused")
             return
         lease = self.ledger.shadow.leases.get(said.task)
-        if span.last is None and lease is not None and self.ledger.database.now() < over_at(lease):
+        if (
+            span.last is None
+            and lease is not None
+            and self.ledger.database.see()[0] < self.ledger.clocks.over_at(lease)
+        ):
             self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
         elif span.last is not None and span.last <= before:
             self.chronicle.met("a zombie was refused")
 
     def _check_late(self, said: HolderCommand) -> None:
         attempt = self.tables.attempts.get((said.task, said.token))
-        if attempt is None or attempt.agent != said.agent or not isinstance(said, Complete | Fail):
+        if attempt is None or attempt.agent != said.agent or isinstance(said, Recover | EndIdle):
             return
-        if attempt.late is None:
+        after = afterwards(attempt)
+        if said.id not in {word.command for word in after.words} and not after.more:
             self.ledger.breaks("what came late is kept", f"{said}: {attempt}")
-        self.chronicle.met("a late result was kept")
+        if isinstance(said, Complete | Fail):
+            if attempt.late is None:
+                self.ledger.breaks("what came late is kept", f"{said}: {attempt}")
+            self.chronicle.met("a late result was kept")
+        self.chronicle.met(f"a late word was kept: {type(said).__name__.lower()}")
+
+    def _check_late_check_in(self, said: CheckIn) -> None:
+        attempt = self.tables.attempts.get((said.task, said.token))
+        if attempt is None or attempt.agent != said.agent or not said.proof:
+            return
+        if not afterwards(attempt).checkins:
+            self.ledger.breaks("what came late is kept", f"{said}: {attempt}")
+        self.chronicle.met("a late check-in was kept")
 
     # --- steps of flows ---------------------------------------------------------------------------------------------
 
@@ -198,7 +217,7 @@ class Desk:
             lease = self.ledger.shadow.leases.get(said.flow)
             if span is None or span.last is not None:
                 self.chronicle.met("a step of a flow that was given up was refused")
-            elif lease is not None and self.ledger.database.now() < over_at(lease):
+            elif lease is not None and self.ledger.database.see()[0] < over_at(lease):
                 self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
             if span is not None and span.last is not None and span.last <= before and row is not None:
                 self.chronicle.met("a flow went on after its holder was given up")
@@ -215,6 +234,7 @@ class Desk:
         self.chronicle.note(("CheckIn", said.task, said.token, repr(answer)))
         if isinstance(answer, LeaseLost):
             self._check_loss(said, before)
+            self._check_late_check_in(said)
         elif not isinstance(answer, AllswellError):
             span = self._span(said.task, said.token, said.agent)
             if span is None or (span.last is not None and span.last <= before):

@@ -18,8 +18,9 @@ from allswell.domain.task import OPEN, Attempt, Finished, Task
 from allswell.engine.handle import Lease as Handle
 from allswell.store.memory import Database
 from allswell.store.port import Changes
+from allswell.testing.sim.clocks import RunClocks
 from allswell.testing.sim.report import Broken, Chronicle
-from allswell.testing.sim.shadow import Shadow, Span, changes_at, limit_of, over_at
+from allswell.testing.sim.shadow import Shadow, Span, changes_at, over_at
 from allswell.testing.sim.verdicts import Verdicts
 
 _SETTLED = 120.0
@@ -43,7 +44,8 @@ class Ledger:
         self.claims_in_order = 0
         self.claims_out_of_order = 0
         self._granted_at = (-1.0, 0)
-        self._verdicts = Verdicts(self.shadow, self.breaks, chronicle, time)
+        self.clocks = RunClocks(self.shadow, self.breaks, chronicle, time)
+        self._verdicts = Verdicts(self.shadow, self.breaks, chronicle, time, self.clocks.limit)
 
     def breaks(self, promise: str, seen: str) -> None:
         """A promise did not hold."""
@@ -89,6 +91,7 @@ class Ledger:
             self._enter_task(task, result)
             touched[task.id] = None
         self._verdicts.enter(changes)
+        self.shadow.settle(changes)
         for lease in changes.leases:
             self._renew(lease, changes)
         ended = {(attempt.task, attempt.token): attempt for attempt in changes.new_attempts}
@@ -101,6 +104,7 @@ class Ledger:
             self._grant(lease)
             touched[lease.task] = None
         self._enter_questions(changes)
+        self.clocks.enter(changes)
         self._enter_around(changes)
         touched.update(dict.fromkeys(task for task, _ in changes.drop_leases))
         touched.update(dict.fromkeys(wait.task for wait in (*changes.new_waits, *changes.drop_waits)))
@@ -123,7 +127,7 @@ class Ledger:
             if any(self.tables.tasks[need].state == "skipped" for need in task.spec.needs):
                 self.chronicle.met("skips ran down a chain")
         if task.record.reason == "run_timeout":
-            limit = task.spec.limit_at
+            limit = self.clocks.limit(task)
             if limit is None or task.ended_at is None or task.ended_at < limit:
                 self.breaks("a deadline is never early", f"{task.id} failed as run_timeout before its run's end")
             self.chronicle.met("a run timed out with open tasks")
@@ -165,9 +169,8 @@ class Ledger:
     # --- leases -----------------------------------------------------------------------------------------------------
 
     def _grant(self, lease: Lease) -> None:
-        shadow, tables = self.shadow, self.tables
-        id_, at = lease.task, lease.granted_at
-        task = tables.tasks[id_]
+        shadow, id_ = self.shadow, lease.task
+        task = self.tables.tasks[id_]
         if lease.token != shadow.tokens.get(id_, 0) + 1:
             self.breaks("tokens only grow", f"{id_} got token {lease.token} after {shadow.tokens.get(id_, 0)}")
         if id_ in shadow.leases:
@@ -178,8 +181,7 @@ class Ledger:
         shadow.granted.setdefault(lease.agent, []).append((id_, lease.token))
         if id_ in shadow.ended:
             self.breaks("an ended task never changes again", f"{id_} was {shadow.ended[id_]} and was handed out")
-        if lease.deadline != limit_of(task, at):
-            self.breaks("the limits are those of task and run", f"{id_}: {lease.deadline}, not {limit_of(task, at)}")
+        self.clocks.grant(lease, task)
         self._check_right(lease, task)
         self._check_order(lease, task)
         if lease.command:
@@ -189,7 +191,7 @@ class Ledger:
         """Whether this agent could be given this task now."""
         shadow, tables, id_, at = self.shadow, self.tables, lease.task, lease.granted_at
         # A claim's own clock is read before its pick, so the moment of its commit is what counts here.
-        if self.database.now() < max(task.spec.not_before or 0, shadow.not_until.pop(id_, 0)):
+        if self.database.see()[0] < max(task.spec.not_before or 0, shadow.not_until.pop(id_, 0)):
             self.breaks("a pause is waited out", f"{id_} was handed out at {at}, before its time: {self.story(id_)}")
         if lease.agent in tables.bars.get(id_, ()):
             self.breaks("a barred agent gets nothing", f"{lease.agent} got {id_}")
@@ -245,11 +247,9 @@ class Ledger:
             self.breaks("a stale holder changes nothing", f"{lease.task} {lease.token} was written")
             return
         jumped = any(event.kind == "clock_jumped" and event.task == lease.task for event in changes.events)
-        if not jumped:
-            if lease.deadline != known.deadline:
-                self.breaks("a hard limit never moves", f"{lease.task} {lease.token}")
-            if lease.renewed_at > known.renewed_at and changes.at >= over_at(known):
-                self.breaks("a lapsed lease is not revived", f"{lease.task} {lease.token} at {changes.at}")
+        self.clocks.renew(known, lease, jumped=jumped)
+        if not jumped and lease.renewed_at > known.renewed_at and changes.at >= self.clocks.over_at(known):
+            self.breaks("a lapsed lease is not revived", f"{lease.task} {lease.token} at {changes.at}")
         if lease.checkin_at != known.checkin_at and not jumped:
             self._check_forgiven(lease)
             if known.stalled_at is not None:
@@ -286,7 +286,7 @@ class Ledger:
             whose = (getattr(said, "task", None), getattr(said, "token", None), getattr(said, "agent", None))
             if whose != (attempt.task, attempt.token, attempt.agent):
                 self.breaks("a stale holder changes nothing", f"{attempt.task} {attempt.token} was ended by {said}")
-            if at >= over_at(lease):
+            if at >= self.clocks.over_at(lease):
                 self.breaks("a lapsed lease is not accepted", f"{attempt.task} {attempt.token} as {outcome}")
             return
         if outcome == "agent_stalled" and lease.stalled_at is None:
@@ -309,9 +309,9 @@ class Ledger:
         never = 1 << 60
         match outcome:
             case "agent_timeout":
-                return lease.deadline
+                return self.clocks.own(lease)
             case "run_timeout" | "delegation_timeout":
-                return self.tables.tasks[lease.task].spec.limit_at or never
+                return self.clocks.limit(self.tables.tasks[lease.task]) or never
             case "lease_lapsed":
                 return never if lease.length is None else lease.renewed_at + lease.length
             case "agent_idle":

@@ -14,8 +14,9 @@ from allswell.domain.checkin import Agent
 from allswell.domain.command import Claim, Command, RecordStep
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId
-from allswell.domain.task import OPEN, Task
+from allswell.domain.task import OPEN
 from allswell.store.memory.tables import Tables
+from allswell.store.port import Changes
 
 
 class Counts(msgspec.Struct):
@@ -63,6 +64,14 @@ class Shadow:
         self.granted: dict[str, list[tuple[TaskId, int]]] = {}
         """Every lease of each agent, in the order of granting."""
 
+    def settle(self, changes: Changes) -> None:
+        """Follow a clock that was set: what runs has the time left that it had."""
+        for lease in changes.moved.leases if changes.moved is not None else ():
+            self.leases[lease.task] = lease
+        for event in changes.events:
+            if event.kind == "clock_set":
+                self.not_until = {task: moment + event.data["by_ms"] for task, moment in self.not_until.items()}
+
     def counts_of(self, task: TaskId) -> Counts:
         """The counts of a task, made if need be."""
         return self.counts.setdefault(task, Counts())
@@ -101,12 +110,3 @@ def changes_at(lease: Lease) -> int:
     asked = asked_moment(lease, lease.judged + 1)
     over = over_at(lease)
     return over if asked >= lease.deadline else min(over, asked + lease.ask_wait)
-
-
-def limit_of(task: Task, granted_at: int) -> int:
-    """The hard limit of an attempt that begins now."""
-    longest = task.record.timeout_override or task.spec.policy.timeout
-    limit = granted_at + longest
-    if task.spec.limit_at is None:
-        return limit
-    return min(limit, task.spec.limit_at) if task.spec.origin is None else task.spec.limit_at

@@ -35,8 +35,10 @@ class Verdicts:
         breaks: Callable[[str, str], None],
         chronicle: Chronicle,
         time: Callable[[], float],
+        limit: Callable[[Task], int | None],
     ) -> None:
         self._shadow = shadow
+        self._limit = limit
         self._breaks = breaks
         self._chronicle = chronicle
         self._time = time
@@ -124,7 +126,8 @@ class Verdicts:
             base = min(policy.retry_after_default if asked is None else asked, policy.retry_after_cap)
         told = [event for event in changes.events if event.task == attempt.task and event.token == attempt.token]
         retried = next((event for event in told if event.kind == "task_retried"), None)
-        left = None if task.spec.limit_at is None else task.spec.limit_at - attempt.ended_at
+        limit = self._limit(task)
+        left = None if limit is None else limit - attempt.ended_at
         allowed = before < retries and sum(failures.values()) < policy.max_attempts
         if retried is not None:
             self._check_retry(attempt, retried, base, left, allowed=allowed)

@@ -1,0 +1,110 @@
+"""What a holder still said after its attempt had ended: refused, never applied, and kept with the attempt (O10).
+
+The first result that came is the attempt's `late`: it is what the next holder or a human may want to use. All words are
+kept beside it in the order in which they came, each text up to a bound, and no more of them than `WORDS_MOST`; how many
+more there were is counted. Check-ins can come without end, so of them there is a count and the last one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.command import Ask, CheckInAgain, Complete, Delegate, Fail, HolderCommand, Release
+from allswell.domain.names import NO_COMMAND, CommandId, Millis
+from allswell.domain.submit import check_text
+from allswell.domain.task import Attempt
+
+WORDS_MOST = 16
+TEXT_MOST = 16_384
+"""Characters that are kept of each word beside the first result."""
+
+
+class LateWord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One thing that came too late."""
+
+    verb: str
+    at: Millis
+    text: str = ""
+    """What it said; of the first result nothing, as that is kept as a whole."""
+    cut: bool = False
+    """Whether there was more of it."""
+    command: CommandId = NO_COMMAND
+
+
+class Afterwards(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """All that came after the end of one attempt."""
+
+    words: tuple[LateWord, ...] = ()
+    more: int = 0
+    """How many words there were beyond those that are kept."""
+    checkins: int = 0
+    checkin_at: Millis | None = None
+    """When the last one came, and what it said."""
+    note: str = ""
+    progress: float | None = None
+
+
+NOTHING = Afterwards()
+_decoder = msgspec.json.Decoder(Afterwards)
+
+
+def afterwards(attempt: Attempt) -> Afterwards:
+    """What came after an attempt's end."""
+    return NOTHING if attempt.afterwards is None else _decoder.decode(attempt.afterwards)
+
+
+def kept(past: Attempt, command: HolderCommand, now: Millis) -> tuple[Attempt, str] | None:
+    """The attempt with what its holder still said, and the verb; None if there is nothing to keep of it."""
+    before = afterwards(past)
+    if isinstance(command, CheckInAgain):
+        if not command.proof:
+            return None
+        check_text(command.note, "note")
+        share = command.progress
+        after = replace(
+            before,
+            checkins=before.checkins + 1,
+            checkin_at=now,
+            note=command.note[:TEXT_MOST] or before.note,
+            progress=share if share is not None and 0 <= share <= 1 else before.progress,
+        )
+        return replace(past, afterwards=_text(after)), "checkin"
+    said = _said(command)
+    if said is None or any(word.command == command.id != NO_COMMAND for word in before.words):
+        return None
+    verb, text = said
+    check_text(text, verb)
+    if past.late is None and isinstance(command, Complete | Fail):
+        past, text = replace(past, late=text), ""
+    if len(before.words) >= WORDS_MOST:
+        return replace(past, afterwards=_text(replace(before, more=before.more + 1))), verb
+    word = LateWord(verb, now, text[:TEXT_MOST], len(text) > TEXT_MOST, command.id)
+    return replace(past, afterwards=_text(replace(before, words=(*before.words, word)))), verb
+
+
+def is_news(past: Attempt, verb: str) -> bool:
+    """Whether the journal is told of what was kept last: of every word that is kept, and of the first check-in."""
+    after = afterwards(past)
+    return after.checkins == 1 if verb == "checkin" else after.more == 0
+
+
+def _said(command: HolderCommand) -> tuple[str, str] | None:
+    """What a word carries; that of a supervisor which takes a task back carries nothing."""
+    match command:
+        case Complete():
+            return "complete", command.result
+        case Fail():
+            return "fail", msgspec.json.encode(command.failure).decode()
+        case Release():
+            return "release", command.reason
+        case Ask():
+            return "ask", command.text
+        case Delegate():
+            return "delegate", f"{command.request.role}: {command.request.name}"
+        case _:
+            return None
+
+
+def _text(after: Afterwards) -> str:
+    return msgspec.json.encode(after).decode()

@@ -1,0 +1,118 @@
+"""What a supervisor says about its agents is true: who works, who hangs, and who is done."""
+
+from pathlib import Path
+
+import pytest
+
+from allswell import Policy
+from allswell.domain.retry import RetryPolicy
+from tests.runtime.supervisor.stage import Night, night, standin
+
+
+@pytest.mark.realtime
+@pytest.mark.row("O2")
+def test_a_talking_agent_answers_every_check_in_and_keeps_no_sleeper_in_its_folder_alive(tmp_path: Path) -> None:
+    policy = Policy(checkpoint_interval=700, checkpoint_timeout=500, stall_threshold=1)
+
+    async def scene(night: Night) -> None:
+        talks = await night.watch.submit("talks", payload="talk", role="talker")
+        sleeps = await night.watch.submit("sleeps", payload="hang", role="sleeper")
+        idle = await night.event("agent_idle")
+        assert idle.task == sleeps
+        (found,) = night.home.receipts.of_task(sleeps)
+        assert f"attempt {talks}.1 works in the same folder" in found.receipt.reason
+
+        async def asked() -> bool:
+            return len([event for event in await night.told("checkin_asked") if event.task == talks]) >= 3
+
+        await night.until(asked)
+        assert [event for event in await night.told("checkpoint_timeout") if event.task == talks] == []
+        assert (await night.task(talks)).record.stalls == 0
+        for id_ in (talks, sleeps):
+            await night.watch.cancel(id_)
+
+    agents = standin("talker", role="talker"), standin("sleeper", role="sleeper", idle=1_000)
+    told = night(tmp_path, scene, *agents, policies={"": policy, "sleeper": Policy()})
+    assert "talker may share its folder" in told.lines[0]
+    assert "with sleeper: meanwhile what changes there is no proof of progress" in told.lines[0]
+
+
+def test_exit_code_0_is_not_done_where_the_last_line_says_so(tmp_path: Path) -> None:
+    policy = Policy(retry=RetryPolicy(retries=0))
+
+    async def scene(night: Night) -> None:
+        parts = {
+            "denied": ("claude:init,claude:denied", "it was not allowed to use Bash"),
+            "deferred": ("claude:deferred", "it waits for a permission: Bash"),
+            "stopped": ("claude:stopped", "a hook stopped it"),
+            "unknown key": ("codex:failed:401", "unexpected status 401"),
+        }
+        ids = {name: await night.watch.submit(name, payload=part) for name, (part, _) in parts.items()}
+
+        async def asked() -> dict[str, str] | None:
+            found = {question.task or "": question.text for question in await night.watch.questions()}
+            return found if len(found) == len(ids) else None
+
+        texts = await night.until(asked)
+        assert texts is not None
+        for name, (_, said) in parts.items():
+            assert said in texts[ids[name]]
+            (found,) = night.home.receipts.of_task(ids[name])
+            assert (found.receipt.status, found.receipt.exit_code) == ("failed", 0)
+            assert found.receipt.reason.startswith("exit code 0, but it was not done: ")
+        broken = await night.watch.submit("broken", payload="claude:500")
+        assert (await night.ended(broken)).state == "failed"
+        gone_on = await night.watch.submit("went on", payload="claude:500,plain:and then it was mended")
+        assert (await night.ended(gone_on)).state == "done"
+        assert not await night.told("usage_limit")
+
+    told = night(tmp_path, scene, standin(concurrency=4), policies={"": policy})
+    assert not [line for line in told.lines if "'denied' done" in line]
+
+
+@pytest.mark.parametrize("part", ["claude:init,claude:429", "codex:failed:429"])
+def test_a_429_in_the_last_line_parks_the_account_and_costs_no_attempt(tmp_path: Path, part: str) -> None:
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("limited", payload=part, retries=0)
+        limit = await night.event("usage_limit")
+        assert limit.data["account"] == "acme"
+        (service,) = await night.watch.services()
+        assert service.state.parked_until is not None
+        task = await night.task(id_)
+        assert (task.state, dict(task.record.failures)) == ("open", {})
+
+    night(tmp_path, scene, standin(account="acme"))
+
+
+@pytest.mark.realtime
+@pytest.mark.row("O9")
+def test_a_question_about_idleness_shows_the_last_output_and_more_idle_lets_it_finish(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        id_ = await night.watch.submit("slow", payload="plain:waiting for the lock,sleep:2")
+        asked = await night.event("question_asked")
+        assert "has shown no progress once, the last time for 700ms." in asked.data["text"]
+        assert "It printed last:\nwaiting for the lock\n" in asked.data["text"]
+        await night.watch.answer(asked.data["question"], "increase_idle", timeout="1m")
+        assert (await night.ended(id_)).state == "done"
+
+    night(tmp_path, scene, standin(idle=700), policies={"": Policy(timeout_escalation=1)})
+
+
+def test_a_prompt_that_begins_with_a_dash_is_no_option_and_other_words_are_refused(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        done = await night.watch.submit("- name", payload="--dangerously", role="prompt")
+        assert (await night.ended(done)).state == "done"
+        lines = (tmp_path / "got").read_bytes().split(b"\0")
+        assert lines[:-1] == [b"\n- name\n\n--dangerously", b"--", b"--dangerously"]
+        bad = await night.watch.submit("n", payload="--dangerously", role="payload")
+        assert (await night.ended(bad)).state == "failed"
+        (failed,) = await night.told("task_failed")
+        assert "{payload} begins with a dash here" in failed.data["message"]
+        assert 'put a word "--" before it' in failed.data["message"]
+
+    save = ("sh", "-c", 'printf "%s\\0" "$@" > got', "sh")
+    agents = (
+        standin("prompt", role="prompt", command=(*save, "{prompt}", "--", "{payload}")),
+        standin("payload", role="payload", command=(*save, "{payload}")),
+    )
+    night(tmp_path, scene, *agents)

@@ -1,0 +1,105 @@
+"""What lies in `.allswell/` is for its user alone; what was made before this was so is mended by its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allswell.errors import Refused
+from allswell.store.sqlite import SqliteStore
+from tests.doors.cli.console import Console
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_the_state_folder_and_the_database_are_the_users_alone(cli: Console, tmp_path: Path) -> None:
+    cli.ok("submit", "with a key", "--payload", '"sk-secret"')
+    folder = tmp_path / ".allswell"
+    assert mode(folder) == 0o700
+    seen = {path.name: mode(path) for path in folder.iterdir() if path.name.startswith("allswell.db")}
+    assert set(seen.values()) == {0o600}, seen
+    named = tmp_path / "own" / "watch.db"
+    named.parent.mkdir()
+    cli.ok("submit", "elsewhere", "--store", f"sqlite:///{named}")
+    assert (mode(named), mode(named.parent)) == (0o600, 0o755), "a folder that is not ours stays as it is"
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_store_from_before_is_closed_by_its_owner_while_it_is_used(cli: Console, tmp_path: Path) -> None:
+    cli.ok("submit", "old")
+    folder = tmp_path / ".allswell"
+
+    def open_up() -> None:
+        folder.chmod(0o755)
+        for path in folder.glob("allswell.db*"):
+            path.chmod(0o644)
+
+    open_up()
+    cli.ok("tasks")
+    assert (mode(folder), mode(folder / "allswell.db")) == (0o700, 0o600), "by looking, too"
+    open_up()
+
+    async def look() -> dict[str, int]:
+        store = SqliteStore(folder / "allswell.db")
+        await store.open()
+        try:
+            return {path.name: mode(path) for path in folder.glob("allswell.db*") if path.is_file()}
+        finally:
+            await store.close()
+
+    seen = asyncio.run(look())
+    assert seen.keys() >= {"allswell.db", "allswell.db-wal", "allswell.db-shm", "allswell.db.next", "allswell.db.turn"}
+    assert set(seen.values()) == {0o600}, seen
+    assert mode(folder) == 0o700
+    assert len(cli.ok("tasks", "--json").json["tasks"]) == 1
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_backup_is_the_users_alone_too(tmp_path: Path) -> None:
+    async def copy() -> None:
+        store = SqliteStore(tmp_path / "a.db")
+        await store.open()
+        try:
+            await store.backup(tmp_path / "copy.db")
+        finally:
+            await store.close()
+
+    asyncio.run(copy())
+    assert mode(tmp_path / "copy.db") == 0o600
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+def test_a_link_in_the_place_of_a_file_of_the_database_is_not_written_through(tmp_path: Path, end: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("as it was")
+    (tmp_path / f"a.db{end}").symlink_to(precious)
+    with pytest.raises(Refused, match="no plain file"):
+        asyncio.run(SqliteStore(tmp_path / "a.db").open())
+    assert precious.read_text() == "as it was"
+
+
+def test_a_folder_that_was_exchanged_meanwhile_is_not_taken_for_the_one_that_was_checked(tmp_path: Path) -> None:
+    from allswell.store.sqlite.place import prepare
+
+    held = prepare(tmp_path / "s" / "a.db")
+    held.check()
+    (tmp_path / "s").rename(tmp_path / "moved")
+    (tmp_path / "s").mkdir()
+    with pytest.raises(Refused, match="exchanged"):
+        held.check()
+    held.let_go()
