@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from allswell.doors.cli import submitting
 from allswell.engine.watch import Watch
 from tests.doors.cli.console import Console
-from tests.doors.cli.test_agents import lines
+
+
+def lines(*tasks: Any) -> str:  # noqa: ANN401
+    return "".join(msgspec.json.encode(task).decode() + "\n" for task in tasks)
 
 
 def test_very_many_lines_are_looked_at_first_and_never_held_at_once(
