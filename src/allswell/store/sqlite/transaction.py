@@ -27,18 +27,11 @@ from allswell.store.own_clock import DISTANCE, SETTLING, Due, Reading, settling_
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows, settling
 from allswell.store.sqlite.cache import RowCache
+from allswell.store.sqlite.lanes import KnownLanes
 from allswell.store.sqlite.rows import Row
 from allswell.store.sqlite.schema import SQL
 
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
-
-
-class KnownLanes:
-    """Lanes already read. They are never changed or removed, so each is read once per process."""
-
-    def __init__(self) -> None:
-        self.lanes: list[Lane] = []
-        self.last = 0
 
 
 class SqliteTransaction:
