@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from allswell.domain.policy import Policy
 from allswell.domain.question import Pause
+from allswell.domain.store_url import hide, scheme_of
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
+from allswell.engine.opening import TellsOfWait, log_wait
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
@@ -39,7 +40,7 @@ def default_url(start: Path | None = None) -> str:
 
 def store_for(url: str) -> Store:
     """The store that a URL names; drivers are imported only when they are needed."""
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
     if scheme == "memory":
         from allswell.store.memory import MemoryStore
 
@@ -55,11 +56,11 @@ def store_for(url: str) -> Store:
             hint = "PostgreSQL needs a driver: pip install 'allswell[postgres]'"
             raise Refused("no_driver", hint, where="store") from error
         return PostgresStore(url)
-    text = f"{url!r} names no store; write memory:, sqlite:///path or postgresql://user@host/database"
+    text = f"{hide(url)!r} names no store; write memory:, sqlite:///path or postgresql://user@host/database"
     raise Refused("bad_url", text, where="store")
 
 
-def make_watch(
+def make_watch(  # noqa: PLR0913 - each has a name
     store: Store,
     *,
     clock: Clock | None = None,
@@ -68,6 +69,7 @@ def make_watch(
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
     pause_on_question: Pause = "task",
+    tell_of_wait: TellsOfWait = log_wait,
 ) -> Watch:
     """A watch on a store; clock and chance can be given, so that a history can be repeated."""
     machine = this_machine() if clock is None and not store.shared_clock else None
@@ -81,6 +83,7 @@ def make_watch(
         sweeping=sweeping,
         machine=machine,
         pause_on_question=pause_on_question,
+        tell_of_wait=tell_of_wait,
     )
     return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies)
 

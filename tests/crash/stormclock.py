@@ -38,3 +38,7 @@ class StormClock:
     def monotonic(self) -> int:
         """Never jumps."""
         return self._system.monotonic()
+
+    def boottime(self) -> int:
+        """Never jumps."""
+        return self._system.boottime()

@@ -57,7 +57,8 @@ class Reader:
         self.passed = 0
         wall, monotonic = SystemClock().wall(), SystemClock().monotonic()
         patch.setattr(SystemClock, "wall", lambda _: wall + self.passed)
-        patch.setattr(SystemClock, "monotonic", lambda _: monotonic + self.passed)
+        for clock in ("monotonic", "boottime"):
+            patch.setattr(SystemClock, clock, lambda _: monotonic + self.passed)
 
     def type(self, line: str) -> str:
         """Type a line; what it printed, if it ended as the tutorial says."""

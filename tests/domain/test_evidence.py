@@ -2,7 +2,18 @@
 
 import pytest
 
-from allswell.domain.evidence import Evidence, Look, Novelty, Process, Sign, Standing, at_work, busy, in_one_folder
+from allswell.domain.evidence import (
+    Evidence,
+    Look,
+    Novelty,
+    Process,
+    Sign,
+    Standing,
+    at_work,
+    busy,
+    in_one_folder,
+    last_words,
+)
 
 SECOND = 1_000
 ME, CHILD = (10, 1), (11, 2)
@@ -126,3 +137,9 @@ def test_who_works_in_or_below_the_same_folder_shares_it_but_for_worktrees(
 ) -> None:
     assert in_one_folder(one, other) is shared
     assert in_one_folder(other, one) is shared
+
+
+def test_last_words_are_lines_that_a_person_can_read() -> None:
+    assert last_words(b"one\r\n\x1b[31mtwo\x1b[0m\n\r| wait\r| wait\x07\n\n") == "one\ntwo\n| wait"
+    assert len(last_words(b"x" * 4_000)) == 500
+    assert last_words(b"") == ""

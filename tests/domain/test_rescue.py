@@ -3,16 +3,17 @@
 import pytest
 
 from allswell.domain.command import EndIdle, Keep
-from allswell.domain.names import AgentId, CommandId, TaskId, Token
-from allswell.domain.task import State
+from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
+from allswell.domain.policy import Policy
+from allswell.domain.task import State, raised
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import Life, at
 
 BOB = AgentId("bob")
 
 
-def idle(life: Life, token: int = 1, id_: str = "i") -> EndIdle:
-    return EndIdle(CommandId(id_), life.case.task.id, Token(token), BOB)
+def idle(life: Life, token: int = 1, id_: str = "i", *, limit: int = 300_000, said: str = "") -> EndIdle:
+    return EndIdle(CommandId(id_), life.case.task.id, Token(token), BOB, Millis(limit), said)
 
 
 def keep(life: Life, token: int = 1, agent: AgentId = BOB, path: str = "r.json") -> Keep:
@@ -30,6 +31,42 @@ def test_an_idle_attempt_counts_as_a_timeout_and_the_third_asks_a_human() -> Non
     assert life.stands() is State.WAITING
     assert life.question.kind == "repeated_timeout"
     assert [told.data["elapsed_ms"] for told in life.told("agent_idle")] == [30_000] * 3
+
+
+@pytest.mark.row("O9")
+def test_the_question_about_idleness_says_so_shows_the_last_output_and_offers_more_idle() -> None:
+    life = Life(policy=Policy(idle=100_000))
+    for token in (1, 2, 3):
+        life.claim("bob", at(token))
+        life.do(idle(life, token, f"i{token}", said="waiting for the lock"), at(token + 0.5))
+    text = life.question.text
+    assert "has shown no progress 3 times, the last time for 5m." in text
+    assert "It printed last:\nwaiting for the lock\nHow should we proceed?" in text
+    assert "timed out" not in text
+    assert [option.key for option in life.question.options] == ["split", "clarify", "increase_idle", "skip"]
+    with pytest.raises(Refused, match="longer than the present 300000 ms"):
+        life.answer("increase_idle", at(300), timeout=Millis(300_000))
+    life.answer("increase_idle", at(300))
+    assert (life.record.idle_override, life.record.idles, life.record.timeouts) == (600_000, 0, 0)
+    assert life.claim("bob", at(300)).idle == 600_000
+    assert raised(None, 600_000) is None
+
+
+@pytest.mark.row("O9")
+def test_who_has_timed_out_and_idled_is_offered_more_of_both() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    life.tick(at(15))
+    for token in (2, 3):
+        life.claim("bob", at(20 + token))
+        life.do(idle(life, token, f"i{token}"), at(20.5 + token))
+    assert "has timed out or shown no progress 3 times" in life.question.text
+    assert "It printed nothing." in life.question.text
+    keys = [option.key for option in life.question.options]
+    assert keys == ["split", "clarify", "increase_timeout", "increase_idle", "skip"]
+    life.answer("increase_idle", at(300), timeout=Millis(900_000))
+    assert life.claim("bob", at(300)).idle is None, "the store itself minds no idleness here"
+    assert life.record.idle_override == 900_000
 
 
 def test_saying_it_twice_is_saying_it_once() -> None:

@@ -40,6 +40,9 @@ class Sleepy(SystemClock):
     def wall(self) -> int:
         return super().wall() + self.slept
 
+    def boottime(self) -> int:
+        return super().boottime() + self.slept
+
 
 @asynccontextmanager
 async def process(store: Store, clock: Clock, machine: str | None = "this one") -> AsyncIterator[Watch]:
@@ -63,7 +66,7 @@ def test_a_holder_that_speaks_before_the_sweeper_has_looked_is_heard(word: str) 
         lease = await stage.watch.claim(agent="bob", lease="60s")
         assert lease is not None
         await asyncio.sleep(1.25)
-        stage.clock.jump_wall(HOUR)
+        stage.clock.suspend(HOUR)
         await WORDS[word](lease)
         assert len(await stage.told("clock_jumped")) == 1
 
@@ -77,7 +80,7 @@ def test_after_a_jump_silence_is_still_judged() -> None:
         await stage.watch.submit("work", timeout="10m")
         lease = await stage.watch.claim(agent="bob")
         assert lease is not None
-        stage.clock.jump_wall(HOUR)
+        stage.clock.suspend(HOUR)
         await asyncio.sleep(40)
         assert await stage.watch.counts() == {"ready": 1}
         with pytest.raises(LeaseLost):
@@ -106,7 +109,7 @@ async def _claimed(store: Store, clock: Clock) -> Lease:
 def test_a_process_that_was_not_there_before_notices_too() -> None:
     async def scene(store: MemoryStore, clock: VirtualClock) -> None:
         lease = await _claimed(store, clock)
-        clock.jump_wall(HOUR)
+        clock.suspend(HOUR)
         async with process(store.another(), clock) as watch:
             await say(watch, lease)
 
@@ -118,7 +121,7 @@ def test_clocks_of_another_machine_tell_nothing() -> None:
 
     async def scene(store: MemoryStore, clock: VirtualClock) -> None:
         lease = await _claimed(store, clock)
-        clock.jump_wall(HOUR)
+        clock.suspend(HOUR)
         async with process(store.another(), clock, machine="another") as watch:
             with pytest.raises(LeaseLost):
                 await say(watch, lease)
@@ -130,7 +133,7 @@ def test_of_several_processes_one_gives_the_window() -> None:
     async def scene(store: MemoryStore, clock: VirtualClock) -> None:
         lease = await _claimed(store, clock)
         async with process(store.another(), clock) as long_lived:
-            clock.jump_wall(HOUR)
+            clock.suspend(HOUR)
             async with process(store.another(), clock) as command_line:
                 await command_line.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
             await long_lived.engine.sweeper.sweep()

@@ -53,6 +53,18 @@ def test_an_expert_has_ten_minutes_and_its_answer_reaches_who_asked() -> None:
 
 
 @pytest.mark.row("O5")
+def test_the_setting_counts_by_the_expert_s_role_and_what_is_said_counts_more() -> None:
+    async def scene(stage: Stage) -> None:
+        ann = await asking(stage)
+        for role, timeout in (("expert", None), ("critic", None), ("expert", "1m")):
+            await ann.delegate(role, "which index?", timeout=timeout)
+        lengths = [event.data["timeout_ms"] for event in await stage.told("request_sent")]
+        assert lengths == [120_000, 180_000, 60_000]
+
+    play(scene, policies={"": Policy(delegation_timeout=180_000), "expert": Policy(delegation_timeout=120_000)})
+
+
+@pytest.mark.row("O5")
 def test_it_never_has_more_than_the_asking_run_has_left() -> None:
     async def scene(stage: Stage) -> None:
         ann = await asking(stage)

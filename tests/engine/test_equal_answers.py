@@ -39,6 +39,9 @@ class StoppedClock:
     def monotonic(self) -> int:
         return self.passed
 
+    def boottime(self) -> int:
+        return self.passed
+
 
 def engine_on(store: Store, clock: StoppedClock | None = None) -> Engine:
     return Engine(store, draw=lambda: 0.25, clock=clock, sweeping=False)

@@ -10,7 +10,8 @@ from allswell.domain.names import AgentId
 from allswell.engine import sweep
 from allswell.engine.batcher import commit
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Due, Store
+from allswell.store.own_clock import Due
+from allswell.store.port import Store
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run
 

@@ -35,6 +35,9 @@ class Hand:
     def monotonic(self) -> int:
         return self.ms
 
+    def boottime(self) -> int:
+        return self.ms
+
     def seconds(self) -> float:
         return self.ms / 1_000
 

@@ -142,3 +142,19 @@ def test_a_repository_is_its_own_world_and_a_linked_worktree_goes_on_at_the_main
     assert list(folders(module)) == [module, main]
     (module / ".git").chmod(0o666)
     assert list(folders(module)) == [module], "a pointer that anybody could have written leads nowhere"
+
+
+def test_a_folder_of_ours_beside_a_named_store_is_found_not_named(cli: Console, tmp_path: Path) -> None:
+    """It holds runs and notes of attempts, which name commands."""
+    plant(tmp_path / ".allswell")
+    store = ("--store", f"sqlite:///{tmp_path}/x.db")
+    assert cli("submit", "work", *store).code == 0
+    for command in (["runs", *store], ["receipts", *store], ["run", *store, "--", "true"]):
+        said = cli(*command, "--json") if "--" not in command else cli(*command)
+        assert (said.code, "not used" in said.out + said.err) == (2, True), said
+    assert list((tmp_path / ".allswell").iterdir()) == []
+
+
+def test_a_strangers_project_that_only_uses_us_is_nobodys_concern(cli: Console, tmp_path: Path) -> None:
+    plant(tmp_path / "pyproject.toml", '[project]\nname = "x"\ndependencies = ["allswell"]\n')
+    assert cli("submit", "work").code == 0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
 from allswell.store.ownership import user_name
+from tests import patience
 from tests.doors.cli.console import Console
-from tests.security.unprivileged import allswell, give, put
+from tests.runtime.warden.stage import until
+from tests.security.unprivileged import allswell, give, put, running
 
 _VICTIM = """
 echo "$ALLSWELL_SOCKET" > path; echo "$ALLSWELL_SECRET" > secret; echo "$ALLSWELL_TASK" > task
@@ -98,3 +101,34 @@ def test_who_answered_is_recorded_with_the_user_that_it_was(cli: Console) -> Non
     cli.ok("answer", question, "reply", "Left.", "--by", "boss")
     (closed,) = cli.ok("questions", "--all", "--json").json["questions"]
     assert closed["answered_by"] == f"boss ({user_name(os.geteuid())})"
+
+
+def test_with_the_secret_alone_an_agent_outside_of_the_tree_speaks_where_the_settings_say_so(theirs: Path) -> None:
+    put(
+        theirs / "own.sh",
+        'echo "$ALLSWELL_SOCKET $ALLSWELL_SECRET" > t; mv t way; while [ ! -e go ]; do sleep 0.05; done',
+    )
+    for speakers, code in (("attempt", 2), ("secret", 0)):
+        with running("run", "--", "sh", "own.sh", cwd=theirs, ALLSWELL_SOCKET_SPEAKERS=speakers) as supervisor:
+            until((theirs / "way").exists)
+            path, secret = (theirs / "way").read_text().split()
+            said = allswell("checkin", "from tmux", cwd=theirs, ALLSWELL_SOCKET=path, ALLSWELL_SECRET=secret)
+            assert said.returncode == code, said
+            assert allswell("checkin", cwd=theirs, ALLSWELL_SOCKET=path).returncode == 2, "without the secret"
+            (theirs / "go").touch()
+            assert supervisor.wait(patience.SECONDS) == 0
+        (theirs / "go").unlink()
+        (theirs / "way").unlink()
+
+
+def test_in_a_sandbox_with_numbers_of_its_own_an_agent_is_known_by_its_marker() -> None:
+    script = (
+        "from allswell.runtime.boot import boot_id\n"
+        "from allswell.runtime.warden.ancestry import is_inside\n"
+        "from allswell.runtime.warden.record import Record\n"
+        "print(is_inside(Record(boot_id(), 'pid:[of the supervisor]', 'abc', 7, 7, 6, 6)))\n"
+    )
+    for marker, inside in (("abc", "True"), ("another", "False")):
+        env = {**os.environ, "ALLSWELL_MARKER": marker}
+        ran = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == inside

@@ -86,7 +86,7 @@ def answer(
 def _record_after(task: Task, question: Question, option: Option, command: Answer) -> Record:
     """The task's record with its counters reset and the choice's own change; what a choice lacks is refused."""
     act = option.act
-    record = replace(task.record, timeouts=0, stalls=0, lapses=0, failures={})
+    record = replace(task.record, timeouts=0, idles=0, stalls=0, lapses=0, failures={})
     if act is Act.SPLIT:
         if not 1 <= len(command.subtasks) <= SUBTASKS_MAX:
             raise Refused("no_subtasks", f"splitting needs 1 to {SUBTASKS_MAX} smaller tasks", where="subtasks")
@@ -99,8 +99,22 @@ def _record_after(task: Task, question: Question, option: Option, command: Answe
             text = f"the new timeout must be longer than the present {task.timeout} ms"
             raise Refused("not_longer", text, where="timeout")
         record = replace(record, timeout_override=longer)
+    elif act is Act.INCREASE_IDLE:
+        record = replace(record, idle_override=_longer_idle(task, command))
     note = "" if act is Act.SKIP else note_of(question, option, command.text)
     return replace(record, notes=(*record.notes, note)) if note else record
+
+
+def _longer_idle(task: Task, command: Answer) -> Millis:
+    reached = task.record.idle_reached or task.spec.policy.idle
+    present = max(reached or 0, task.record.idle_override or 0)
+    if command.timeout is None and not present:
+        raise Refused("no_timeout", "say how long it may go without progress", where="timeout")
+    longer = present * 2 if command.timeout is None else command.timeout
+    if longer <= present:
+        text = f"the new length must be longer than the present {present} ms"
+        raise Refused("not_longer", text, where="timeout")
+    return Millis(longer)
 
 
 def withdraw(question: Question, now: Millis) -> Question:

@@ -65,7 +65,7 @@ def grant(case: Case, claim: Claim, now: Millis, run: Run | None = None) -> Outc
         now,
         Millis(deadline),
         claim.length,
-        policy.idle,
+        task.idle,
         policy.checkpoint_interval,
         policy.checkpoint_timeout,
         policy.recovery_grace,

@@ -110,6 +110,11 @@ class Recover(Word, frozen=True, gc=False):
 class EndIdle(Word, frozen=True, gc=False):
     """The supervisor has ended an attempt that showed no progress for too long: take its task back now, counted."""
 
+    idle: Millis | None = None
+    """How long that was."""
+    said: str = ""
+    """What it printed last, for whoever is asked about it."""
+
 
 class Keep(Word, frozen=True, gc=False):
     """An attempt has left a receipt; the journal shall know. It may come after the lease has ended."""

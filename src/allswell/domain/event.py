@@ -95,5 +95,6 @@ KINDS: Mapping[str, Kind] = {
     "session_paused": Kind("Nothing new is dispatched: little of the session is left.", ("remaining", "until")),
     "session_resumed": Kind("The fleet dispatches again."),
     "questions_open": Kind("Questions wait for a human, and nobody has answered.", ("count", "oldest", "since")),
-    "clock_jumped": Kind("The machine slept or its clock was set; leases got one more window.", ("by_ms",)),
+    "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
+    "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

@@ -190,3 +190,17 @@ class Novelty:
                 if len(self._seen) > _REMEMBERED:
                     del self._seen[next(iter(self._seen))]
         return found
+
+
+_LAST = 500
+"""Characters of its last output that somebody is shown who is asked about an attempt."""
+
+
+def last_words(printed: bytes) -> str:
+    """The end of what was printed, as lines that a person can read; what was painted again and again stands once."""
+    lines: list[str] = []
+    for part in _BREAKS.split(_ESCAPES.sub(b"\n", printed)):
+        line = "".join(one for one in part.decode("utf-8", "replace").strip() if one.isprintable())
+        if line and line not in lines:
+            lines.append(line)
+    return "\n".join(lines)[-_LAST:]

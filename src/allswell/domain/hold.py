@@ -186,7 +186,8 @@ def _give_back(out: Outcome, command: Release, now: Millis) -> None:
 def _take_back(out: Outcome, lease: Lease, command: Recover | EndIdle, now: Millis) -> None:
     """What a supervisor says when it has ended an agent; nothing that is held against the agent is answered by that."""
     if isinstance(command, EndIdle):
-        end_idle(out, lease, now, command=command.id)
+        check_text(command.said, "said", NOTE_MAX)
+        end_idle(out, lease, now, command)
     elif lease.stalled_at is None:
         raise Refused("not_stalled", f"{lease.agent} is not marked as stalled", where="task")
     else:

@@ -154,6 +154,25 @@ class Withdrawn(Incident, frozen=True, tag=True):
         return f"{self.service}: it recovered; the question about it is withdrawn"
 
 
+class SdkRepeats(Incident, frozen=True, tag=True):
+    """The SDK above a guarded transport repeats requests by itself: its retries come on top of ours."""
+
+    count: int
+    """How many such requests this transport has seen."""
+
+    @property
+    def serious(self) -> bool:
+        """Whether somebody should look at it: once is enough."""
+        return self.count == 1
+
+    def words(self) -> str:
+        """The incident in a sentence."""
+        return (
+            f"{self.service}: the SDK has repeated a request by itself, on top of this guard's retries"
+            f" ({self.count} so far); make its client with max_retries=0"
+        )
+
+
 class ClassifierBroke(Incident, frozen=True, tag=True):
     """The caller's own classifier raised; the error was classified without it."""
 

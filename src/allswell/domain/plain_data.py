@@ -30,10 +30,15 @@ def to_json(value: object, where: str) -> str:
 def written(value: object, *, ordered: bool = False) -> str:
     """JSON text; with `ordered`, the same for the same value. Where there is none, `TypeError`, `ValueError` or so."""
     text = (_SORTED if ordered else _ENCODER).encode(value).decode()
-    if "null" in text:
-        place = _endless(msgspec.to_builtins(value, str_keys=True), "")
-        if place is not None:
-            raise ValueError(place)
+    if "null" not in text:
+        return text
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+    except TypeError:  # `msgspec.Raw`, which is JSON already
+        return text
+    place = _endless(plain, "")
+    if place is not None:
+        raise ValueError(place)
     return text
 
 

@@ -14,6 +14,9 @@ from allswell.domain.duration import LONGEST
 from allswell.domain.retry import RetryPolicy, retry_rules
 from allswell.errors import Refused
 
+DELEGATION_TIMEOUT = 600_000
+"""How long work may take that an agent hands to an expert (O5)."""
+
 
 class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True, cache_hash=True):
     """The limits of one task; lengths of time are milliseconds."""
@@ -29,6 +32,8 @@ class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
     recovery_grace: int = 10_000
     """How long a stalled agent's supervisor has to end it before the task is taken back anyway."""
     retry: RetryPolicy = RetryPolicy()
+    delegation_timeout: int = DELEGATION_TIMEOUT
+    """What a request has that is handed to an expert of this role, where the one who asks does not say (O5)."""
 
     def validated(self) -> Policy:
         """This policy, or `Refused` with every rule it breaks."""
@@ -44,6 +49,7 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
         "timeout": policy.timeout,
         "checkpoint_interval": policy.checkpoint_interval,
         "recovery_grace": policy.recovery_grace,
+        "delegation_timeout": policy.delegation_timeout,
     }
     return [
         *((length <= LONGEST, f"{name} ({length} ms) must be at most 366 days") for name, length in lengths.items()),
@@ -62,6 +68,10 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
         (policy.stall_threshold >= 1, f"stall_threshold ({policy.stall_threshold}) must be at least 1"),
         (policy.timeout_escalation >= 1, f"timeout_escalation ({policy.timeout_escalation}) must be at least 1"),
         (policy.recovery_grace >= 0, f"recovery_grace ({policy.recovery_grace} ms) must not be negative"),
+        (
+            policy.delegation_timeout > 0,
+            f"delegation_timeout ({policy.delegation_timeout} ms) must be positive",
+        ),
         *retry_rules(policy.retry),
     ]
 
@@ -73,5 +83,3 @@ def broken_rules(policy: Policy) -> tuple[str, ...]:
 
 
 DEFAULT = Policy()
-DELEGATION_TIMEOUT = 600_000
-"""How long work may take that an agent hands to an expert (O5)."""

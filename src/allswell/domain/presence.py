@@ -64,8 +64,8 @@ class Presence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_alive(presence: Presence, now: Millis) -> bool:
-    """Whether a supervisor has spoken lately."""
-    return not presence.gone and now - presence.beaten_at < presence.pace * _LOST
+    """Whether a supervisor has spoken lately; what was said far ahead of now was said by a clock that was set back."""
+    return not presence.gone and abs(now - presence.beaten_at) < presence.pace * _LOST
 
 
 def check_free(presence: Presence | None, now: Millis, *, dead: bool) -> None:

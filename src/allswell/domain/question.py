@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.duration import show
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId, service_of_question
 from allswell.errors import Refused
 
@@ -25,6 +26,8 @@ class Act(StrEnum):
     """The text is added for the next attempt."""
     INCREASE_TIMEOUT = "increase_timeout"
     """The next attempts get a longer limit."""
+    INCREASE_IDLE = "increase_idle"
+    """The next attempts may go longer without progress."""
     SKIP = "skip"
     """The task ends; dependents go on or are skipped, as they are marked."""
     RETRY = "retry"
@@ -87,12 +90,10 @@ _RECALLED = 200
 RETRY = Option("retry", "Try again as it is", Act.RETRY)
 CLARIFY = Option("clarify", "Clarify requirements", Act.CLARIFY)
 SKIP = Option("skip", "Skip task and continue", Act.SKIP)
-REPEATED_TIMEOUT_OPTIONS = (
-    Option("split", "Split task into smaller subtasks", Act.SPLIT),
-    CLARIFY,
-    Option("increase_timeout", "Increase timeout for this task", Act.INCREASE_TIMEOUT),
-    SKIP,
-)
+SPLIT = Option("split", "Split task into smaller subtasks", Act.SPLIT)
+_MORE_TIME = Option("increase_timeout", "Increase timeout for this task", Act.INCREASE_TIMEOUT)
+_MORE_IDLE = Option("increase_idle", "Let this task go longer without progress", Act.INCREASE_IDLE)
+REPEATED_TIMEOUT_OPTIONS: tuple[Option, ...] = (SPLIT, CLARIFY, _MORE_TIME, SKIP)
 ESCALATION_OPTIONS = (RETRY, CLARIFY, SKIP)
 REPLY = Option("reply", "Answer in words", Act.REPLY)
 SERVICE_OPTIONS = (
@@ -117,6 +118,25 @@ def repeated(task: TaskId, name: str, what: str, count: int) -> str:
         f"Task {label} has {_WHAT_HAPPENED[what]} {count} time{'' if count == 1 else 's'}. Possible causes: "
         "task too large, unclear requirements, or infrastructure issue. How should we proceed?"
     )
+
+
+def repeated_idle(task: TaskId, name: str, count: int, idles: int, limit: int | None, said: str) -> str:
+    """The text of the question about a task whose attempts end for want of progress; `said` is what it printed last."""
+    label = task if name == task else f"{task} ({name})"
+    what = "shown no progress" if idles == count else "timed out or shown no progress"
+    times = "once" if count == 1 else f"{count} times"
+    length = "" if limit is None else f", the last time for {show(limit)}"
+    shown = f" It printed last:\n{said.strip()}\n" if said.strip() else " It printed nothing. "
+    return (
+        f"Task {label} has {what} {times}{length}. Possible causes: it hangs, it waits for something that nobody"
+        f" sees, or it works without a sign.{shown}How should we proceed?"
+    )
+
+
+def options_about_time(timeouts: int, idles: int) -> tuple[Option, ...]:
+    """What can be done about a task that has reached its limits so often, and idled so often among that."""
+    more = [_MORE_TIME] * (timeouts > idles) + [_MORE_IDLE] * (idles > 0)
+    return (SPLIT, CLARIFY, *more, SKIP)
 
 
 Pause = Literal["task", "run", "all"]

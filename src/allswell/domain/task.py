@@ -126,6 +126,12 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     replaced_by: tuple[TaskId, ...] = ()
     """The smaller tasks, where it was split."""
     ended_by: CommandId = NO_COMMAND
+    idles: int = 0
+    """How many of the timeouts were for want of progress."""
+    idle_reached: Millis | None = None
+    """The length without progress at which an attempt was ended last."""
+    idle_override: Millis | None = None
+    """What a human has raised that to."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
@@ -149,9 +155,19 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return self.record.timeout_override or self.spec.policy.timeout
 
     @property
+    def idle(self) -> int | None:
+        """How long its next attempt may go without a check-in, in milliseconds; None: the store does not mind."""
+        return raised(self.spec.policy.idle, self.record.idle_override)
+
+    @property
     def expiry(self) -> Millis | None:
         """When it is over wherever it stands, if it is a request; other tasks have the limit of their run, if any."""
         return None if self.spec.origin is None else self.spec.limit_at
+
+
+def raised(idle: int | None, override: int | None) -> int | None:
+    """How long an attempt may go without progress once a human has raised that: never less, and no limit stays none."""
+    return None if idle is None else max(idle, override or 0)
 
 
 OPEN = "open"

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event, run_of
 from allswell.domain.checkin import answered, missed
+from allswell.domain.command import EndIdle
 from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, bounded, due_at, idles_at, judged_at, lapses_at, recovered_at
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
-from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, repeated
+from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, options_about_time, repeated, repeated_idle
 from allswell.domain.request import EXPIRED
 from allswell.domain.run import Run
 from allswell.domain.task import OPEN, State, Task
@@ -79,10 +80,12 @@ def recover(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_
     _pool_or_ask(out, "stall", stalls, now)
 
 
-def end_idle(out: Outcome, lease: Lease, now: Millis, *, command: CommandId = NO_COMMAND) -> None:
+def end_idle(out: Outcome, lease: Lease, now: Millis, word: EndIdle | None = None) -> None:
     """An attempt gave no proof of progress for too long, by the store's own clock or by its supervisor's word."""
     out.events.append(event(out.case.task, "agent_idle", lease, elapsed_ms=now - lease.granted_at))
-    _time_out(out, lease, now, "agent_idle", command=command)
+    limit = lease.idle if word is None or word.idle is None else word.idle
+    command = NO_COMMAND if word is None else word.id
+    _time_out(out, lease, now, "agent_idle", command=command, idle=limit or 0, said="" if word is None else word.said)
 
 
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
@@ -131,15 +134,29 @@ def _expire(out: Outcome, lease: Lease | None, now: Millis) -> None:
     out.events.append(event(task, "task_failed", lease, reason=EXPIRED, message=message))
 
 
-def _time_out(out: Outcome, lease: Lease, now: Millis, reason: str, *, command: CommandId = NO_COMMAND) -> None:
+def _time_out(
+    out: Outcome,
+    lease: Lease,
+    now: Millis,
+    reason: str,
+    *,
+    command: CommandId = NO_COMMAND,
+    idle: int | None = None,
+    said: str = "",
+) -> None:
     task = out.case.task
-    timeouts = task.record.timeouts + 1
-    end_attempt(out, reason, now, command=command, timeouts=timeouts)
+    record = task.record
+    timeouts = record.timeouts + 1
+    if idle is None:
+        end_attempt(out, reason, now, command=command, timeouts=timeouts)
+    else:
+        reached = idle or record.idle_reached
+        end_attempt(out, reason, now, command=command, timeouts=timeouts, idles=record.idles + 1, idle_reached=reached)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
     if is_asked_about(out.case.task, "timeout", timeouts):
         out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
-    _pool_or_ask(out, "timeout", timeouts, now)
+    _pool_or_ask(out, "timeout", timeouts, now, said)
 
 
 def _lapse(out: Outcome, lease: Lease, now: Millis) -> None:
@@ -158,7 +175,7 @@ def _lift_stall(out: Outcome, lease: Lease) -> None:
         out.case = replace(out.case, agent=None)
 
 
-def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
+def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis, said: str = "") -> None:
     """Back to the pool; but a task that keeps ending the same bad way waits for a human instead (O4, O9)."""
     task = out.case.task
     if task.spec.flow:
@@ -172,8 +189,12 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis) -> None:
     if not is_asked_about(task, what, count):
         out.case = come_to_rest(out.case, now)
         return
-    text = repeated(task.id, task.name, what, count)
-    ask(out, Asked(f"repeated_{what}", text, REPEATED_TIMEOUT_OPTIONS), now)
+    text, options = repeated(task.id, task.name, what, count), REPEATED_TIMEOUT_OPTIONS
+    record = task.record
+    if what == "timeout" and record.idles:
+        text = repeated_idle(task.id, task.name, count, record.idles, record.idle_reached, said)
+        options = options_about_time(count, record.idles)
+    ask(out, Asked(f"repeated_{what}", text, options), now)
 
 
 def is_asked_about(task: Task, what: str, count: int) -> bool:

@@ -53,7 +53,6 @@ from allswell.domain.submit import accept, awaited_among, check_name, check_need
 from allswell.domain.task import Origin
 from allswell.engine.book import Book, News
 from allswell.engine.claims import Granted, given_before, grants, hand_out
-from allswell.engine.habit import Habit
 from allswell.engine.plan import Plan, ordered
 from allswell.errors import AllswellError, Bug, Refused
 from allswell.store.port import Conflict, Transaction, Wanted
@@ -71,14 +70,14 @@ class Performed(msgspec.Struct):
 
 
 async def perform(
-    tx: Transaction, commands: Commands, lanes: Lanes, draw: Callable[[], float], habit: Habit, *, careful: bool = False
+    tx: Transaction, commands: Commands, lanes: Lanes, draw: Callable[[], float], *, careful: bool = False
 ) -> Performed:
     """Decide a batch; the answers, or the errors, in the order of the commands. `careful`: it may have been done."""
     plan = Plan(commands)
     claimed_before = await _claimed_before(tx, commands, plan)
     await plan.find_runs(tx, careful=careful)
     payloads = [id_ for tasks in claimed_before.values() for id_ in tasks] if claimed_before else []
-    now, rows = await plan.take(tx, payloads, lambda: habit.likely(commands), careful=careful)
+    now, rows = await plan.take(tx, payloads, careful=careful)
     book = Book(rows, now)
     await _read_more(tx, commands, book)
     answers: list[object] = [None] * len(commands)
@@ -106,7 +105,7 @@ async def perform(
     if len(claims) < len(commands):  # claims have decided nothing yet
         await book.write(tx)
     if claims:
-        await hand_out(tx, book, claims, answers, habit)
+        await hand_out(tx, book, claims, answers)
     for place, earlier_place in repeated:
         answers[place] = answers[earlier_place]
     return Performed(answers, book.news)

@@ -15,13 +15,6 @@ batch. Then so many loops work off one queue, and three rules keep what one loop
     would become smaller and smaller. A claim counts as many tasks as it asks for.
 -   **Nobody is forgotten.** Whoever ends a batch looks at the queue itself, and with nothing under way any command is
     worth it; so as long as something waits, somebody works.
-
-A command that comes when nothing else is to be done is begun by whoever brings it, in its own step of the event loop:
-to call a loop that rests, and to be called back by it, takes two rounds of the event loop for nothing. If the store
-answers at once (`store/thread.py`), all is over before the caller even waits. If it does not, a loop that rests takes
-over what was begun; it counts as the running task from the start, so that whatever is bound to a task (a timeout) is
-bound to that one. A caller that comes back in the same round is queued, so that nobody keeps the event loop for itself,
-however fast the store is.
 """
 
 from __future__ import annotations
@@ -33,14 +26,12 @@ from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from allswell.engine.batch import Performed
-from allswell.engine.begun import Begun, Resting
 from allswell.engine.book import News
 from allswell.engine.named import Named
 from allswell.engine.pace import Pace
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
-from allswell.store.thread import has_nothing_else
 
 C = TypeVar("C")
 Work = Callable[[Transaction], Awaitable[Performed]]
@@ -171,21 +162,13 @@ class Batcher(Generic[C]):
         self._waiting = 0
         """What the queue weighs."""
         self._under_way: list[Batch[C]] = []
-        self._resting: deque[Resting[Batch[C]]] = deque()
-        """Loops that have nothing to do."""
+        self._resting: deque[asyncio.Future[None]] = deque()
+        """What loops that have nothing to do wait for."""
         self._refusal: str | None = "the watch is not open"
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way or waits, here or in the event loop, that a new command could go along with."""
-        quiet = self._refusal is None and not self._under_way and not self._queue
-        return quiet and has_nothing_else(self._loop)
 
     def open(self) -> None:
         """Take commands from now on; `work` is about to begin."""
         self._refusal = None
-        self._loop = asyncio.get_running_loop()
 
     def ask(self, command: C, *, weight: int = 1) -> asyncio.Future[Any]:
         """Queue a command that is about so many tasks; its answer or error comes through the future."""
@@ -206,52 +189,21 @@ class Batcher(Generic[C]):
             until = loop.time() + self._pace.store_patience
             self._queue.append(Waiting(commands, future, until, many=many, weight=weight))
             self._waiting += weight
-            if not self._begin_here(loop):
-                self._call_somebody()
+            self._call_somebody()
         return future
-
-    def _begin_here(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Work off a command that comes alone, in its caller's step, as far as that goes; whether it was begun."""
-        if self._under_way or len(self._queue) > 1 or not has_nothing_else(loop):
-            return False
-        resting = self._resting
-        while resting and resting[0].called.done():
-            resting.popleft()
-        batch = self._next_batch() if resting else None
-        if batch is None:
-            return False
-        one = resting.popleft()
-        self._under_way.append(batch)
-        work = self._work_off(batch.waiting)
-        begun: Begun[Batch[C]] | None = None
-        try:
-            begun = Begun(batch, work, one.begin(loop, work))
-        except StopIteration:
-            pass  # it is over already
-        finally:
-            if begun is None:
-                self._under_way.remove(batch)
-                resting.appendleft(one)
-                loop.call_soon(self._call_somebody)  # and until then whoever comes next is queued
-        if begun is not None:
-            one.called.set_result(begun)
-        return True
 
     async def work(self) -> None:
         """Work off batches until cancelled; then nobody is left waiting."""
         try:
             while True:
                 batch = self._next_batch()
-                begun: Begun[Batch[C]] | None = None
-                if batch is not None:
-                    self._under_way.append(batch)
-                elif (begun := await self._rest()) is None:
+                if batch is None:
+                    await self._rest()
                     continue
-                else:
-                    batch = begun.batch
+                self._under_way.append(batch)
                 try:
                     self._call_somebody()
-                    await (begun or self._work_off(batch.waiting))
+                    await self._work_off(batch.waiting)
                 except BaseException:
                     _tell_that_it_is_closed(batch.waiting)
                     raise
@@ -262,29 +214,18 @@ class Batcher(Generic[C]):
             _tell_that_it_is_closed(self._queue)
             self._queue.clear()
 
-    async def _rest(self) -> Begun[Batch[C]] | None:
-        """Wait for something to do, or to go on with."""
-        task = asyncio.current_task()
-        if task is None:
-            raise Bug("a batcher's loop is a task")
-        called: asyncio.Future[Begun[Batch[C]] | None] = asyncio.get_running_loop().create_future()
-        self._resting.append(Resting(task, called))
-        try:
-            return await called
-        except asyncio.CancelledError:
-            begun = called.result() if called.done() and not called.cancelled() else None
-            if begun is None:
-                raise
-            task.uncancel()
-            task.cancel()  # again, where the work waits: it may have something to clear away
-            return begun
+    async def _rest(self) -> None:
+        """Wait for something to do."""
+        called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._resting.append(called)
+        await called
 
     def _call_somebody(self) -> None:
         """Have a loop that rests look at the queue, if there is something for it."""
         while self._resting and self._worth_it():
-            one = self._resting.popleft()
-            if not one.called.done():
-                one.called.set_result(None)
+            called = self._resting.popleft()
+            if not called.done():
+                called.set_result(None)
                 return
 
     def _worth_it(self) -> bool:

@@ -22,10 +22,10 @@ from allswell.domain.presence import PREFIX, Presence, is_alive
 from allswell.domain.service import ServiceRow, open_question, shut
 from allswell.domain.task import Lane
 from allswell.engine.explaining.services import in_short
-from allswell.engine.explaining.words import ago, clean, listed, many, rough, typed, within
+from allswell.engine.explaining.words import ago, clean, listed, many, rough, time_stands, typed, within
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused, Unavailable
-from allswell.store.port import Agenda, Due, Store, TaskFilter, TaskRow, Transaction
+from allswell.store.port import Agenda, Store, TaskFilter, TaskRow, Transaction
 from allswell.timing.clock import Clock
 
 _PAGE, _PAGES = 1_000, 10
@@ -147,7 +147,7 @@ async def _accounted(store: Store) -> Finding:
 async def _sweeper(patient: Patient, agenda: Agenda) -> Finding:
     due, now = agenda.next_due, agenda.now
     if due is not None and now - due > patient.tolerance.overdue:
-        owners = await patient.store.transact(_find_due, durable=False)
+        owners = await patient.store.transact(lambda tx: tx.find_due(now, _PAGE), durable=False)
         many_ = many(len(owners), "timer") if len(owners) < _PAGE else f"{_PAGE:,} timers or more"
         says = f"{many_} overdue, the first since {rough(now - due)}: nobody sweeps, or what is due cannot be handled"
         data = {"due": len(owners), "first_due_at": due, "overdue_ms": now - due}
@@ -166,10 +166,6 @@ async def _sweeper(patient: Patient, agenda: Agenda) -> Finding:
 
 def _next(due: Millis) -> dict[str, object]:
     return {"next_due_at": due}
-
-
-async def _find_due(tx: Transaction) -> Sequence[Due]:
-    return await tx.find_due(await tx.now(), _PAGE)
 
 
 async def _find_spreads(tx: Transaction) -> Sequence[str]:
@@ -214,15 +210,16 @@ async def _supervisors(store: Store, now: Millis) -> list[Finding]:
 
 async def _clocks(patient: Patient) -> Finding:
     before = patient.clock.wall()
-    told = (await patient.store.view_agenda()).now
+    agenda = await patient.store.view_agenda()
+    told = agenda.now
     after = patient.clock.wall()
     skew = told - after if told > after else min(told - before, 0)
+    if agenda.stands:
+        return Finding("clocks", "warn", time_stands(agenda.stands), typed("watch"), {"skew_ms": skew})
     if abs(skew) <= patient.tolerance.clock_skew:
         return Finding("clocks", "ok", "the store's clock and this machine's agree", data={"skew_ms": skew})
     ahead = "ahead of" if skew > 0 else "behind"
     says = f"the store's clock is {rough(abs(skew))} {ahead} this machine's"
-    if not patient.store.shared_clock:
-        says += ": this machine's was set back, and no timer runs until it has caught up"
     return Finding("clocks", "warn", says, "timedatectl", {"skew_ms": skew})
 
 

@@ -15,7 +15,6 @@ from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.service import ServiceRow, lets_in
 from allswell.domain.task import OPEN, Lane, Task, rank_of
 from allswell.engine.book import Book
-from allswell.engine.habit import Habit
 from allswell.errors import Refused
 from allswell.store.port import Transaction, Wanted
 
@@ -48,9 +47,7 @@ def given_before(book: Book, claim: Claim, tasks: Sequence[TaskId]) -> list[Case
     return sorted(earlier, key=lambda case: (rank_of(case.task), case.task.id))
 
 
-async def hand_out(
-    tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object], habit: Habit
-) -> None:
+async def hand_out(tx: Transaction, book: Book, claims: list[tuple[int, Claim]], answers: list[object]) -> None:
     """Hand out tasks: claims that may be served from the same lanes share one pick."""
     lanes, services = await tx.lanes()
     if any(claim.task is not None for _, claim in claims):
@@ -59,7 +56,6 @@ async def hand_out(
     for place, claim in claims:
         answers[place] = []
         among = tuple(open_lanes(claim, lanes, services, book.now))
-        habit.learn(claim, among)
         groups.setdefault((among, claim.outside), []).append((place, claim))
     given: dict[int, list[Case]] = {place: [] for place, _ in claims}
     for (among, outside), members in groups.items():

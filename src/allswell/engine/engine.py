@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -18,34 +18,31 @@ from msgspec.structs import replace
 
 from allswell.domain.claim import STEP_ROLE
 from allswell.domain.command import (
-    Answer,
     CheckIn,
     Claim,
     Command,
-    Delegate,
-    NewTask,
     RecordStep,
     Release,
-    Submit,
-    TakeUp,
 )
 from allswell.domain.hold import Orders
 from allswell.domain.lease import Lease as FlowLease
-from allswell.domain.names import NO_COMMAND, TaskId, can_name
+from allswell.domain.names import NO_COMMAND, TaskId
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
 from allswell.engine import batch, checkins, records
 from allswell.engine.batch import Performed
-from allswell.engine.batcher import Batcher, Wait, commit
+from allswell.engine.batcher import Batcher, Wait, Work, commit
 from allswell.engine.book import News
 from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
-from allswell.engine.habit import Habit
+from allswell.engine.lanes import MAKING, lanes_of
+from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import AllswellError, LeaseLost, Unavailable
-from allswell.store.call import Call
-from allswell.store.port import Store, Transaction
+from allswell.store.call import NOTHING, Call
+from allswell.store.own_clock import SetBack
+from allswell.store.port import CommitUnknown, Store, Transaction
 from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
@@ -53,8 +50,6 @@ from allswell.timing.nursery import Nursery
 T = TypeVar("T")
 _STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
-_MAKING = (Submit, Answer, TakeUp, Delegate)
-"""What makes tasks."""
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
@@ -71,7 +66,7 @@ class Claimed(msgspec.Struct, frozen=True):
 class Engine:
     """One process's share of the watch. Any number of engines may work on one store."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has a name
         self,
         store: Store,
         *,
@@ -81,8 +76,10 @@ class Engine:
         sweeping: bool = True,
         machine: str | None = None,
         pause_on_question: Pause = "task",
+        tell_of_wait: TellsOfWait = log_wait,
     ) -> None:
         self.store = store
+        self._tell_of_wait = tell_of_wait
         self.pause_on_question = pause_on_question
         self.pace = pace
         self.draw = draw
@@ -100,7 +97,6 @@ class Engine:
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._habit = Habit()
         self._decisions = Batcher[Command | Claim](
             self._perform,
             name="decisions",
@@ -133,7 +129,7 @@ class Engine:
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
-        await self.store.open()
+        await open_patiently(self.store, self.pace, self._tell_of_wait)
         self.loop = asyncio.get_running_loop()
         with contextlib.suppress(Unavailable):  # a store that is away now may be back for the first command
             await self.sweeper.look_back()
@@ -174,20 +170,7 @@ class Engine:
         return await self._decisions.ask(command)
 
     async def record(self, step: RecordStep) -> None:
-        """Have a step of a flow recorded; it is durable when this returns.
-
-        A step that comes alone takes the short way, without the batcher, which would only be woken to wake us again.
-        Whatever goes wrong there is left to the batcher: it knows what to do, and recognises a step that was recorded.
-        """
-        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
-        if short and lease and lane is not None and self._records.idle and not self.sweeper.jumped:
-            try:
-                recorded = await short.record(lease, records.decision(step, lane))
-            except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
-                recorded = False
-            if recorded:
-                self._tell_steps(_ONE_STEP)
-                return
+        """Have a step of a flow recorded; it is durable when this returns."""
         await self._records.ask(step)
 
     def record_here(self, step: RecordStep) -> bool:
@@ -234,6 +217,8 @@ class Engine:
             granted: list[Granted] = []
             if not back.everything:
                 granted = await self._claim_now(replace(claim, outside=back.runs) if back.runs else claim)
+                if self.sweeper.owes and len(granted) < claim.count and (not granted or claim.id == NO_COMMAND):
+                    granted += await self._claim_what_was_freed(claim, granted, back)
             left = until - loop.time()
             if granted:
                 self._ready_elsewhere.rewarded()
@@ -244,6 +229,8 @@ class Engine:
     async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
         """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
         sent = asyncio.get_running_loop().time()
+        if self.sweeper.owes:
+            await self.sweeper.work_off()
         if (await self._held_back()).everything:
             return [[] for _ in claims], sent
         asked: asyncio.Future[Any] = self._decisions.ask_many(claims)
@@ -252,6 +239,17 @@ class Engine:
     async def _claim_now(self, claim: Claim) -> list[Granted]:
         asked: asyncio.Future[list[Granted]] = self._decisions.ask(claim, weight=claim.count)
         return await self._unless_cancelled(asked, lambda granted: self._give_back([granted]))
+
+    async def _claim_what_was_freed(self, claim: Claim, already: list[Granted], back: HeldBack) -> list[Granted]:
+        """What this process has freed itself, it finds, though nobody has told the dependents yet."""
+        try:
+            await self.sweeper.work_off()
+            return await self._claim_now(replace(claim, outside=back.runs, count=claim.count - len(already)))
+        except (Unavailable, CommitUnknown, SetBack):
+            return []  # the claim itself was answered; its caller keeps what it got
+        except BaseException:
+            self._give_back([already])
+            raise
 
     async def _unless_cancelled(self, asked: asyncio.Future[T], give_back: Callable[[T], None]) -> T:
         try:
@@ -269,44 +267,41 @@ class Engine:
 
     async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
         lanes = self._lanes
-        if not {*map(type, commands)}.isdisjoint(_MAKING):  # sooner than to ask each of them
+        if not {*map(type, commands)}.isdisjoint(MAKING):  # sooner than to ask each of them
             await self._learn_lanes(commands)
-        if self.sweeper.jumped:
-            await self.sweeper.mind_the_clock()
         tried = False
 
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return batch.perform(tx, commands, lanes, self.draw, self._habit, careful=careful)
+            return batch.perform(tx, commands, lanes, self.draw, careful=careful)
 
-        return await commit(self.store, work, call=self._call, wait=wait)
+        return await self._commit(work, wait)
+
+    async def _commit(self, work: Work, wait: Wait, *, durable: bool = True, silent: bool = False) -> Performed:
+        """Have a unit of work done once the clocks are in order; `silent` where others are told later."""
+        call = _nothing if silent else self._call
+        while True:
+            if self.sweeper.jumped:
+                await self.sweeper.mind_the_clock()
+            try:
+                return await commit(self.store, work, call=call, durable=durable, wait=wait)
+            except SetBack:  # in this very moment, or before this process was there
+                await self.sweeper.settle()
 
     async def _learn_lanes(self, commands: Sequence[Command | Claim]) -> None:
-        wanted = {
-            lane: None
-            for command in commands
-            if isinstance(command, _MAKING)
-            for lane in _lanes_of(command)
-            if lane not in self._lanes and all(map(can_name, (lane[0], *lane[1])))
-        }
+        wanted = {lane: None for lane in lanes_of(commands) if lane not in self._lanes}
         if wanted:
             found = await self.store.intern_lanes(list(wanted))
             self._lanes.update(zip(wanted, found, strict=True))
 
     async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
-        if self.sweeper.jumped:
-            await self.sweeper.mind_the_clock()
-        return await commit(
-            self.store, lambda tx: checkins.perform(tx, said), call=self._call, durable=False, wait=wait
-        )
+        return await self._commit(lambda tx: checkins.perform(tx, said), wait, durable=False)
 
     async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
         lane = self._lanes.get(_STEPS)
         if lane is None:
             lane = self._lanes[_STEPS] = (await self.store.intern_lanes([_STEPS]))[0]
-        if self.sweeper.jumped:
-            await self.sweeper.mind_the_clock()
         met: list[None] = []
 
         def work(tx: Transaction) -> Awaitable[Performed]:
@@ -314,7 +309,7 @@ class Engine:
             met.append(None)
             return records.perform(tx, said, lane, self._flows, careful=careful)
 
-        return await commit(self.store, work, wait=wait)
+        return await self._commit(work, wait, silent=True)
 
     def _give_back(self, answers: Sequence[object]) -> None:
         """Tasks granted to a claimer that no longer waits go back to the pool at once.
@@ -333,6 +328,7 @@ class Engine:
             self.ready.fire()
         if news.events:
             self.journal.fire()
+        self.sweeper.owe(news)
         self.sweeper.hear(news)
 
     def _call(self, news: News) -> Call:
@@ -373,15 +369,8 @@ class Engine:
             self.sweeper.hear(News(due=call.due))
 
 
-def _lanes_of(command: Submit | Answer | TakeUp | Delegate) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """The lanes of the tasks that a command would make, each once."""
-    if isinstance(command, TakeUp):
-        new: Sequence[NewTask] = (command.flow,)
-    elif isinstance(command, Delegate):
-        new = (command.request,)
-    else:
-        new = command.tasks if isinstance(command, Submit) else command.subtasks
-    return {(one.role, one.services): None for one in new}
+def _nothing(_: News) -> Call:
+    return NOTHING
 
 
 def _forget(future: asyncio.Future[object]) -> None:

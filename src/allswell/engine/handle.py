@@ -18,9 +18,9 @@ from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import Ask, CheckIn, Complete, Delegate, EndIdle, Fail, Keep, NewTask, Recover, Release
 from allswell.domain.duration import parse
 from allswell.domain.hold import Orders
-from allswell.domain.names import AgentId, CommandId, QuestionId, RunId, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.plain_data import to_json
-from allswell.domain.policy import DEFAULT, DELEGATION_TIMEOUT, Policy
+from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import OPEN, Attempt, Handover
@@ -179,6 +179,11 @@ class Lease:
         return self._granted.lease.ask_every, self._granted.lease.ask_wait
 
     @property
+    def idle_override(self) -> int | None:
+        """How long a human lets it go without progress, in milliseconds, where one has raised that."""
+        return self._granted.task.record.idle_override
+
+    @property
     def tells_every(self) -> int:
         """How often a watcher tells the store that the holder's protocol shows progress, in milliseconds."""
         return tells_every(self._granted.lease)
@@ -288,9 +293,13 @@ class Lease:
         after = parse(delay, where="delay")
         await self._end(Release(self._ids.command(), self.task, self.token, self.agent, reason, after))
 
-    async def end_idle(self) -> None:
-        """This attempt showed no progress for too long and has been ended: back to the pool, and counted (O4)."""
-        await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent))
+    async def end_idle(self, idle: int | None = None, said: str = "") -> None:
+        """This attempt showed no progress for so long and has been ended: back to the pool, and counted (O4).
+
+        `said` is what it printed last, for whoever is asked about it.
+        """
+        limit = None if idle is None else Millis(idle)
+        await self._end(EndIdle(self._ids.command(), self.task, self.token, self.agent, limit, said))
 
     async def keep(self, receipt: str, status: str, path: str = "") -> None:
         """Have the journal know of a receipt; also after the lease has ended."""
@@ -303,15 +312,15 @@ class Lease:
         return QuestionId(str(await self._end(said)))
 
     async def delegate(
-        self, role: str, name: str, *, payload: object = None, timeout: int | str = DELEGATION_TIMEOUT
+        self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None
     ) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
 
-        It is tried once, and has at most what this attempt has left.
+        It is tried once, and has `delegation_timeout` if nothing else is said, but at most what this attempt has left.
         """
-        limit = parse(timeout, where="timeout")
-        said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
         policy = self._policies.get(role) or self._policies.get("", DEFAULT)
+        limit = Millis(policy.delegation_timeout) if timeout is None else parse(timeout, where="timeout")
+        said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
         new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
         await self._ask_for(Delegate(self._ids.command(), self.task, self.token, self.agent, new, limit))
         return new.id

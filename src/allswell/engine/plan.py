@@ -38,7 +38,6 @@ from allswell.domain.names import (
     service_of_question,
     task_of_question,
 )
-from allswell.store.pick import Guess
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
@@ -157,10 +156,8 @@ class Plan:
             self.runs.update(dict.fromkeys(found.values()))
             self.runs_shared = False
 
-    async def take(
-        self, tx: Transaction, payloads: Sequence[TaskId], likely: Guess, *, careful: bool
-    ) -> tuple[Millis, Rows]:
-        """Lock all of it, in order, and read what exists of it, with these payloads; a pick is `likely` to follow.
+    async def take(self, tx: Transaction, payloads: Sequence[TaskId], *, careful: bool) -> tuple[Millis, Rows]:
+        """Lock all of it, in order, and read what exists of it, with these payloads.
 
         If it is done with care, tasks that can only be new are looked for too.
         """
@@ -182,4 +179,4 @@ class Plan:
             payloads=payloads,
             whole=True,
         )
-        return await tx.take(locks, wanted, likely)
+        return await tx.take(locks, wanted)

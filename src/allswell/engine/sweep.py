@@ -25,7 +25,8 @@ from allswell.domain.task import State
 from allswell.domain.tick import move_limit, one_more_window
 from allswell.engine.batch import Performed
 from allswell.engine.book import Book, News
-from allswell.store.port import Due, Kind, Transaction, Wanted
+from allswell.store.own_clock import Due
+from allswell.store.port import Kind, Transaction, Wanted
 
 CHUNK = 500
 """The most rows that one transaction of a sweeper touches."""
@@ -35,6 +36,11 @@ async def look(tx: Transaction) -> tuple[Sequence[Due], Sequence[str]]:
     """What has fallen due, and which consequences are waiting. Only hints: nothing is locked."""
     now = await tx.now()
     return await tx.find_due(now, CHUNK), await tx.find_spreads(CHUNK)
+
+
+async def find_spreads(tx: Transaction) -> Sequence[str]:
+    """Which consequences are waiting."""
+    return await tx.find_spreads(CHUNK)
 
 
 async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:

@@ -3,9 +3,10 @@
 A store that cannot be reached is waited for. A timer whose handling breaks in a way nobody foresaw is set aside for a
 while and reported, so that one sick row holds up no other.
 
-After a jump between the wall clock and the monotonic one (the machine slept) nothing is judged before every lease has
-got one more window: `mind_the_clock` stands before every look of the sweeper and every batch of the engine. How far the
-two clocks were apart is kept in the store, so that a process which was not there before notices it too (ADR 9).
+Before anybody is judged the clocks are minded: `mind_the_clock` stands before every look of the sweeper and every batch
+of the engine. After the machine slept, every lease gets one more window (ADR 9). After its wall clock was set, whatever
+runs is moved with it, so that it has the time left that it had (ADR 33). How far the clocks were apart is kept in the
+store, so that a process which was not there before notices it too.
 """
 
 from __future__ import annotations
@@ -14,19 +15,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from allswell.domain.duration import show
+from allswell.domain.set_back import distance_note, distance_on
 from allswell.engine import sweep
 from allswell.engine.batch import Performed
 from allswell.engine.batcher import Work, commit
 from allswell.engine.book import News
 from allswell.engine.pace import Pace
+from allswell.engine.settling import Seen, Step, step
 from allswell.engine.signal import Signal, either
 from allswell.errors import Unavailable
 from allswell.store.call import Call
-from allswell.store.port import CommitUnknown, Due, Store, Transaction
+from allswell.store.own_clock import DISTANCE, Due, SetBack
+from allswell.store.port import CommitUnknown, Store, Transaction
 from allswell.timing.clock import Clock
 
 log = logging.getLogger(__name__)
-_KEPT = "clock"
+_OWN_STEPS_MOST = 200
+"""Consequences that a claim works off, each a chunk, before it looks for what they have freed."""
+_SLEPT = "clock_slept"
+"""Under which word it is kept how long a machine has slept since it was started."""
 
 
 class Sweeper:
@@ -51,11 +59,19 @@ class Sweeper:
         self._call = call
         self._machine = machine
         """Whose clocks these are; without it, nothing is kept in the store, nor compared with it."""
-        self._apart = self._drift()
-        """How far the wall was ahead of the monotonic clock when that was last looked at."""
+        self._set = self._wall_ahead()
+        """How far the wall was ahead of the boottime when that was last looked at; another figure means it was set."""
+        self._slept = self._has_slept()
+        """How long the machine had slept by then."""
+        self._count = 0
+        """How often the store had been settled by then."""
         self._minding = asyncio.Lock()
         self._agenda = Signal()
         self._next_look: float | None = None
+        self._caused = 0
+        """How many commits of this process had consequences for others."""
+        self._spread = 0
+        """How many of them are known to be worked off."""
         self._set_aside: dict[str, float] = {}
         """Owners of timers and spreads that broke, each with when it is tried again (on the loop's clock)."""
 
@@ -69,6 +85,34 @@ class Sweeper:
         if news.spreads or (news.due is not None and (self._next_look is None or news.due < self._next_look)):
             self._agenda.fire()
 
+    def owe(self, news: News) -> None:
+        """Take note of a commit of this process: what follows from it, its own next claim shall find."""
+        if news.spreads:
+            self._caused += 1
+
+    @property
+    def owes(self) -> bool:
+        """Whether consequences of what this process has committed may still wait to be worked off."""
+        return self._spread < self._caused
+
+    async def work_off(self) -> None:
+        """Work off what follows from this process's own commits, in so many steps at most; the rest is the loop's."""
+        steps = 0
+        while self.owes and steps < _OWN_STEPS_MOST:
+            caused = self._caused
+            waiting = await self._store.transact(sweep.find_spreads, durable=False)
+            waiting = [id_ for id_ in waiting if id_ not in self._set_aside][: _OWN_STEPS_MOST - steps]
+            if not waiting:
+                self._spread = caused
+                return
+            steps += len(waiting)
+            worked = [await self._spread_one(id_) for id_ in waiting]
+            if not any(worked):  # somebody else is about it
+                await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._draw()))
+
+    async def _spread_one(self, id_: str) -> bool:
+        return await self._guarded([id_], lambda tx: sweep.spread(tx, id_))
+
     async def work(self) -> None:
         """Sweep until cancelled."""
         pause = self._pace.retry_first
@@ -77,6 +121,8 @@ class Sweeper:
             try:
                 sleep = await self.sweep()
                 pause = self._pace.retry_first
+            except SetBack:
+                sleep = 0.0  # the clock was set in this very moment; the next look sees to it
             except (Unavailable, CommitUnknown):  # unknown can only be the end of a look, which has changed nothing
                 sleep = pause * (0.5 + self._draw() / 2)
                 pause = min(pause * 2, self._pace.retry_most)
@@ -91,6 +137,9 @@ class Sweeper:
         if self.jumped:
             await self.mind_the_clock()
         agenda = await self._store.view_agenda()
+        if agenda.stands:
+            await self.settle()
+            return 0.0
         due = agenda.next_due
         if not agenda.spreads and (due is None or due > agenda.now):
             most = self._pace.sweep_most * (0.75 + self._draw() / 4)
@@ -104,7 +153,7 @@ class Sweeper:
         worked = bool(dues) and await self._tick(dues)
         for id_ in spreads:
             if id_ not in self._set_aside:
-                worked = await self._guarded([id_], lambda tx, id_=id_: sweep.spread(tx, id_)) or worked  # type: ignore[misc]
+                worked = await self._spread_one(id_) or worked
         return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._draw())
 
     async def _tick(self, dues: Sequence[Due]) -> bool:
@@ -114,7 +163,7 @@ class Sweeper:
             return await self._guarded(owners, lambda tx: sweep.tick(tx, dues))
         try:
             return await self._commit(lambda tx: sweep.tick(tx, dues))
-        except (Unavailable, CommitUnknown):
+        except (Unavailable, CommitUnknown, SetBack):
             raise
         except Exception:
             log.exception("handling %d timers together failed; trying them one by one", len(dues))
@@ -123,7 +172,7 @@ class Sweeper:
     async def _guarded(self, owners: Sequence[str], work: Callable[[Transaction], Awaitable[Performed]]) -> bool:
         try:
             return await self._commit(work)
-        except (Unavailable, CommitUnknown):
+        except (Unavailable, CommitUnknown, SetBack):
             raise
         except Exception:
             log.exception("%s cannot be handled and is set aside for %g s", owners[0], self._pace.set_aside)
@@ -137,8 +186,11 @@ class Sweeper:
 
     # --- when the clocks have come apart ----------------------------------------------------------------------------
 
-    def _drift(self) -> int:
-        return self._clock.wall() - self._clock.monotonic()
+    def _wall_ahead(self) -> int:
+        return self._clock.wall() - self._clock.boottime()
+
+    def _has_slept(self) -> int:
+        return self._clock.boottime() - self._clock.monotonic()
 
     def _far(self, one: int, other: int) -> bool:
         return abs(one - other) > self._pace.clock_jump * 1000
@@ -146,39 +198,65 @@ class Sweeper:
     @property
     def jumped(self) -> bool:
         """Whether the clocks have come apart since they were last looked at; then mind them before judging anybody."""
-        return not self._store.shared_clock and self._far(self._drift(), self._apart)
+        if self._store.shared_clock:
+            return False
+        return self._far(self._wall_ahead(), self._set) or self._far(self._has_slept(), self._slept)
 
     async def look_back(self) -> None:
         """Take up where the last process on this machine left: a jump since then is found like one of our own time."""
         if self._store.shared_clock or self._machine is None:
             return
-        kept = await self._recall()
-        if kept is not None:
-            self._apart = kept
-        if kept is None or (not self.jumped and abs(kept - self._drift()) * 2 > self._pace.clock_jump * 1000):
-            await self._remember(self._drift())
+        self._set = await self._take_up(DISTANCE, self._wall_ahead())
+        self._slept = await self._take_up(_SLEPT, self._has_slept())
+
+    async def _take_up(self, word: str, apart: int) -> int:
+        """What was noted, or what is so now where nobody has; a clock that only creeps is noted anew."""
+        kept = distance_on(self._machine, await self._store.recall(word))
+        if kept is None or (not self._far(apart, kept) and abs(kept - apart) * 2 > self._pace.clock_jump * 1000):
+            await self._note(word, apart)
+            return apart
+        return kept
 
     async def mind_the_clock(self) -> None:
-        """Give every lease one more window, unless another process on this machine has done so since the jump."""
+        """Have what runs moved with a wall that was set, and give who slept one more window, each once."""
+        if self._far(self._wall_ahead(), self._set):
+            await self.settle()
         async with self._minding:
-            apart = self._drift()
-            if not self._far(apart, self._apart):
+            slept = self._has_slept()
+            if not self._far(slept, self._slept):
                 return
-            kept = await self._recall()
-            if kept is None or self._far(apart, kept):
-                await self._give_one_more_window(apart - self._apart)
-                await self._remember(apart)
-            self._apart = apart
+            kept = distance_on(self._machine, await self._store.recall(_SLEPT))
+            if kept is None or self._far(slept, kept):
+                await self._give_one_more_window(slept - self._slept)
+                await self._note(_SLEPT, slept)
+            self._slept = slept
 
-    async def _recall(self) -> int | None:
-        """How far the clocks of this machine were apart for whoever looked last; None where nobody has."""
-        told = None if self._machine is None else await self._store.recall(_KEPT)
-        machine, _, apart = (told or "").rpartition(" ")
-        return int(apart) if told and machine == self._machine else None
+    async def settle(self) -> None:
+        """Settle the store on the wall as it is, or go on with what another process has begun; ADR 33."""
+        async with self._minding:
+            apart = self._wall_ahead()
+            while True:
+                seen = Seen(self._machine, self._set, apart, self._count)
+                performed = await commit(self._store, lambda tx, seen=seen: step(tx, seen), call=self._call)  # type: ignore[misc]
+                self._tell(performed.news)
+                done = performed.answers[0]
+                if isinstance(done, Step) and not done.more:
+                    break
+            if done.by:
+                way = "forward" if done.by > 0 else "back"
+                log.warning(
+                    "this machine's clock was set %s by %s, or the store was written ahead of it; "
+                    "what runs goes on with the time it had left",
+                    way,
+                    show(abs(done.by)),
+                )
+            elif self._far(apart, self._set):
+                await self._note(DISTANCE, apart)
+            self._set, self._count = apart, done.count
 
-    async def _remember(self, apart: int) -> None:
+    async def _note(self, word: str, apart: int) -> None:
         if self._machine is not None:
-            await self._store.remember(_KEPT, f"{self._machine} {apart}")
+            await self._store.remember(word, distance_note(self._machine, apart))
 
     async def _give_one_more_window(self, jumped: int) -> None:
         after: object = ""

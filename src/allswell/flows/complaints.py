@@ -11,6 +11,7 @@ from allswell.flows.loading import Entry, Node
 
 BAD_FLOW = Rule("bad_flow", Severity.ERROR, "A flow file can be read, and its figures are figures.")
 INCOMPLETE = Rule("incomplete", Severity.ERROR, "A flow has steps, and each of them something to do.")
+LEADS_OUT = Rule("leads_out", Severity.ERROR, "What a step leaves lies in the flow's folder, through links too.")
 
 _MOST_WRONG = 100
 """So many mistakes are told; a file with more is another kind of file."""

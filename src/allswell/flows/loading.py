@@ -192,6 +192,8 @@ class _Reading:
         text = str(event.value)
         if not text.isascii() and _HALF.search(text):
             self._refuse(event, "half of a surrogate pair is no character")
+        if "\0" in text:
+            self._refuse(event, "a NUL (\\0) ends every word and variable that a command is given; take it out")
         if not event.implicit[0]:  # quoted, or a block
             return text
         if text in _WORDS:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from allswell.domain.snapshot import can_be_kept
-from allswell.flows.complaints import INCOMPLETE, Complaints
+from allswell.flows.complaints import INCOMPLETE, LEADS_OUT, Complaints
 from allswell.flows.loading import Entry, Node, Scalar
 from allswell.flows.spec import MOST_STEPS, NAME, Command, Function, Output, Prompt, Step, text_of
 from allswell.flows.timing import FlowStep
@@ -198,6 +198,11 @@ class Parts:
             return ""
         if why := outside(value):
             self.said.wrong(node, f"The output {value!r} {why}.", "Let the step write it below the flow's folder.")
+        elif (found := linked_to(Path.cwd(), value)) is not None:
+            says = (
+                f"The output {value!r} is a link, or lies behind one, that leads out of the flow's folder, to {found}."
+            )
+            self.said.wrong(node, says, "Take the link away: a step that ends so has failed.", rule=LEADS_OUT)
         return value
 
     def _matrix(self, entry: Entry, path: str) -> dict[str, tuple[Scalar, ...]]:
@@ -231,6 +236,15 @@ class Parts:
             known.add(text_of(node.value))
             found.append(node.value)
         return tuple(found)
+
+
+def linked_to(folder: Path, path: str) -> Path | None:
+    """Where a path leads to outside the folder in which a flow runs; None if it stays inside, or is not there yet."""
+    try:
+        found = (folder / path).resolve()
+        return None if found.is_relative_to(folder.resolve()) else found
+    except (OSError, ValueError, RuntimeError):  # no path at all, or links in a circle
+        return None
 
 
 def outside(path: str) -> str | None:

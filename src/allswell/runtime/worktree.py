@@ -12,6 +12,7 @@ the repository around it, and must not be taken for that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from allswell.errors import Refused, Unavailable
 from allswell.runtime.attempt.errands import Errands
 from allswell.runtime.git import Git, GitFailed, scratch_folder
 from allswell.runtime.git.own_folder import common_dir_of, git_dir_of, head_text, read_small
+from allswell.runtime.own_files import own_folder, read_file, remove_file, write_file
 from allswell.runtime.repository import find_top, head_of
 
 QUIET = tuple(
@@ -41,6 +43,9 @@ QUIET = tuple(
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _CONFLICTS = ("DD", "AU", "UD", "UA", "DU", "AA", "UU")
 _LIMITS = Limits(git_timeout=60_000)
+_HEADS = "ref: refs/heads/"
+_NAME = 200
+"""Bytes; a file with a commit's name has no more."""
 _OURS = {"user.name": "Allswell", "user.email": "allswell@localhost"}
 
 
@@ -76,17 +81,19 @@ class Worktree:
     @property
     def base(self) -> str | None:
         """The commit that its branch began at."""
-        said = (read_small(os.fsencode(self._base)) or b"").decode("ascii", "replace").strip()
-        return said or None
+        try:
+            return read_file(self._base, _NAME).decode("ascii", "replace").strip() or None
+        except OSError:
+            return None
 
     def inside(self, folder: Path) -> Path:
         """Where a folder of the repository is in the worktree; its top, if the folder is not there."""
         place = self.path / folder.resolve().relative_to(self.top)
         return place if place.is_dir() else self.path
 
-    def errands(self, env: Mapping[str, str]) -> Errands:
-        """What runs commands in it, with the variables of an agent."""
-        return Errands(str(self.path), env)
+    def errands(self, env: Mapping[str, str], *, limit: int = 300_000) -> Errands:
+        """What runs commands in it, with the variables of an agent, each for so many milliseconds at most."""
+        return Errands(str(self.path), env, limit)
 
     def own_git_dir(self) -> Path:
         """Its folder in the repository; `Unavailable` if the two do not say the same of each other."""
@@ -122,13 +129,14 @@ class Worktree:
         """
         found = await self.left(errands)
         inside = found.repositories
-        if found.head != f"ref: refs/heads/{self.branch}" or found.conflicts or len(inside) == len(found.paths):
+        if found.head != _HEADS + self.branch or found.conflicts or len(inside) == len(found.paths):
             return found
         own = self.own_git_dir()
         git = self._git(own)
         (own / "index.lock").unlink(missing_ok=True)  # of an agent that was ended: nobody else works here
         but = [f":(exclude,literal){path.rstrip('/')}" for path in inside]
-        await errands.run(*git, "add", "-A", "--", ".", *but)
+        with contextlib.suppress(Unavailable):  # a file that cannot be read costs that file, and is told as left
+            await errands.run(*git, "add", "-A", "--ignore-errors", "--", ".", *but)
         if (await errands.run(*git, "diff", "--cached", "--name-only", "--no-ext-diff", "-z")).strip(b"\0"):
             identity = await self._identity(errands, git)
             await errands.run(*git, *identity, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", message)
@@ -148,11 +156,18 @@ class Worktree:
     def stands(self, left: Left) -> tuple[Branch, list[Change]] | None:
         """Where its work is and what has changed since its beginning; None if nothing has. It blocks."""
         commit = head_of(self.path)
-        base = self.base or commit
-        if commit is None or base is None or (commit == base and not left.paths):
-            return None
-        changed = self._changed(base, commit)
-        name = left.head.removeprefix("ref: refs/heads/") if left.head.startswith("ref: ") else ""
+        if commit is None:
+            raise Unavailable(f"the commit that {self.path} stands on cannot be told")
+        name = left.head.removeprefix(_HEADS) if left.head.startswith(_HEADS) else ""
+        with scratch_folder() as scratch:
+            git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)
+            base = self.base or _fork(git, commit)
+            tip = _commit_at(git, f"refs/heads/{self.branch}")
+            if commit == base and not left.paths:  # an agent that went elsewhere may have left its work on the branch
+                if tip in {None, base}:
+                    return None
+                name, commit = self.branch, tip or commit
+            said = git.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", base, commit).split(b"\0")
         stays = bool(left.paths) or not name
         branch = Branch(
             repository=spell(os.fsencode(self.top)),
@@ -162,13 +177,7 @@ class Worktree:
             worktree=spell(os.fsencode(self.path)) if stays else None,
             uncommitted=len(left.paths),
         )
-        return branch, changed
-
-    def _changed(self, base: str, commit: str) -> list[Change]:
-        with scratch_folder() as scratch:
-            git = Git(os.fsencode(self.top), timeout=_LIMITS.git_timeout, scratch=scratch)
-            said = git.run("diff-tree", "-r", "-z", "--no-renames", "--name-status", base, commit).split(b"\0")
-        return [Change(how.decode(), spell(path)) for how, path in zip(said[::2], said[1::2], strict=False)]
+        return branch, [Change(how.decode(), spell(path)) for how, path in zip(said[::2], said[1::2], strict=False)]
 
     async def remove_if_unused(self, errands: Errands) -> bool:
         """Remove it with its branch if nothing was changed, committed or built in it; whether it was."""
@@ -190,7 +199,7 @@ class Worktree:
             git.administer("worktree", "remove", "--force", os.fsencode(self.path))
             if with_branch and self.base is not None:
                 git.run("update-ref", "-d", f"refs/heads/{self.branch}", self.base)
-        self._base.unlink(missing_ok=True)
+        remove_file(self._base)
 
 
 def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
@@ -201,13 +210,12 @@ def make_worktree(folder: Path, place: Path, name: str) -> Worktree:
     tree = Worktree(top, place / name, f"allswell/{name}")
     if os.path.lexists(tree.path / ".git"):
         return tree  # of an earlier attempt: what it left there is worth having
-    place.mkdir(parents=True, exist_ok=True)
     try:
-        _add(tree, place / f"{name}.base")
-    except Unavailable as error:
-        raise Refused(
-            "no_worktree", f"no worktree could be made of {top}: {error.message}", where="worktree"
-        ) from error
+        with own_folder(place, make=True):  # and not somewhere else, by a link that was planted there
+            _add(tree, place / f"{name}.base")
+    except (Unavailable, OSError) as error:
+        why = error.message if isinstance(error, Unavailable) else str(error)
+        raise Refused("no_worktree", f"no worktree could be made of {top}: {why}", where="worktree") from error
     return tree
 
 
@@ -215,15 +223,27 @@ def _add(tree: Worktree, base: Path) -> None:
     ref = f"refs/heads/{tree.branch}"
     with scratch_folder() as scratch:
         git = Git(os.fsencode(tree.top), timeout=_LIMITS.git_timeout, scratch=scratch)
-        head = git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", good=(0, 1, 128)).decode().strip()
-        if not head:
+        head = _commit_at(git, "HEAD")
+        if head is None:
             raise GitFailed("it has no commit yet; make one first")
-        there = git.run("rev-parse", "-q", "--verify", ref, good=(0, 1, 128)).decode().strip()
-        if not there:
+        there = _commit_at(
+            git, ref
+        )  # of an attempt that ended well, whose supervisor was killed before it could say so
+        if there is None:
             git.run("update-ref", ref, head, "")
-        if not base.exists():
-            base.write_text(f"{there or head}\n", encoding="ascii")
+        if there is None or not base.exists():
+            write_file(base, f"{head if there is None else _fork(git, there)}\n".encode())
         git.administer("worktree", "add", "-f", "--no-checkout", os.fsencode(tree.path), tree.branch)
+
+
+def _commit_at(git: Git, name: str) -> str | None:
+    return git.run("rev-parse", "-q", "--verify", name + "^{commit}", good=(0, 1, 128)).decode().strip() or None
+
+
+def _fork(git: Git, commit: str) -> str:
+    """Where a commit's history leaves what is checked out; where they share none, that itself."""
+    head = _commit_at(git, "HEAD") or commit
+    return git.run("merge-base", head, commit, good=(0, 1)).decode().strip() or head
 
 
 def is_merged(branch: Branch) -> bool | None:

@@ -91,7 +91,10 @@ def nearest_store(here: Path) -> Path | None:
     """The folder of the nearest store upward, its real path; None if there is none, `Refused` if it is not ours.
 
     It may be a link of the user's own. It is followed once, here: what was looked at is what the path names.
+    One without a database (what lies beside a store on a server, or beside one with another name) hides none further
+    up that has one, as git passes over a `.git` that is no repository; it is the one only where there is no other.
     """
+    empty: Path | None = None
     for folder in folders(here):
         place = folder / FOLDER
         try:
@@ -99,16 +102,25 @@ def nearest_store(here: Path) -> Path | None:
         except OSError:
             continue
         if stat.S_ISLNK(link.st_mode) and link.st_uid != os.geteuid():
+            if empty is not None:
+                return empty  # what is not ours further up is no reason to refuse what is
             raise _untrusted(place, doubt(link))
         try:
             handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             continue  # a file, or a link to nowhere
         try:
-            return _checked(place, handle)
+            found = _checked(place, handle)
+        except Refused:
+            if empty is not None:
+                return empty
+            raise
         finally:
             os.close(handle)
-    return None
+        if os.path.lexists(found / DATABASE):
+            return found
+        empty = empty or found
+    return empty
 
 
 def own_folder(here: Path) -> Path:

@@ -11,13 +11,15 @@ from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
+from allswell.domain.quota import Quota
 from allswell.domain.retry import RetryPolicy
+from allswell.domain.store_url import hide
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
 from allswell.settings.sources import Part, Problem, Source
-from allswell.settings.values import hide, show
+from allswell.settings.values import show
 
 if TYPE_CHECKING:
     from allswell.domain.fleet import AgentSpec, Fleet
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
-_BREAKER = "breaker."
+_BREAKER, _QUOTA = "breaker.", "quota."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
@@ -133,11 +135,15 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def store(self) -> str:
         """The URL of the store; `Refused` if the one that was found is not to be trusted and nobody names another."""
-        named = self.value("store")
-        if not named and self.untrusted is not None:
+        return str(self.value("store") or self.found_store)
+
+    @property
+    def found_store(self) -> str:
+        """The URL of the store that the search upward comes to; `Refused` if that is not to be trusted."""
+        if self.untrusted is not None:
             says = f"the store that was found is not used: {self.untrusted.says}"
             raise Refused("untrusted", says, where=self.untrusted.where)
-        return str(named or self.default_store)
+        return self.default_store
 
     @property
     def pause_on_question(self) -> Pause:
@@ -177,6 +183,10 @@ class Settings(msgspec.Struct, frozen=True):
     def patient(self) -> bool:
         """Whether a first attempt, too, waits out an open breaker's pause."""
         return self.value("breaker.first_call") == "wait"
+
+    def quota(self) -> Quota:
+        """What one attempt may put into the store."""
+        return Quota(**{name: int(value or 0) for name, value in self._table(_QUOTA)})
 
     def pace(self) -> Pace:
         """How patient the engine is."""

@@ -8,9 +8,8 @@ polling is the truth; calls only make it quick.
 What follows from that for a store (`Calls`, a part of its port):
 
 -   Telling is off the write path. A call is sent after the commit it is about, by a thread of its own or, after a quiet
-    while, right behind the commit (docs/adr/0031). Only where whoever looks has to wait for that commit, it may be sent
-    right before it (docs/adr/0032). On PostgreSQL a transaction that notifies takes a lock of the whole cluster while
-    it commits; a deciding one never does.
+    while, right behind the commit (docs/adr/0028). On PostgreSQL a transaction that notifies takes a lock of the whole
+    cluster while it commits; a deciding one never does.
 -   Telling never waits and never fails. Calls that pile up are merged into one; a receiver that is slow, gone or full
     is skipped.
 -   Nobody is told of what it did itself.

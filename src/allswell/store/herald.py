@@ -2,12 +2,8 @@
 
 It keeps the promises of `store/call.py` for every carrier: it never makes its store wait, merges what piles up, sends
 what matters at once and the rest a little later, comes back after every loss, and proves from time to time by a round
-trip that a silent line is quiet and not dead. All that may wait for somebody is done by a thread of its own, which
-begins with the first thing to tell or the first hearer.
-
-What others tell is read by the hearer's event loop itself: to wake a thread that then wakes the loop takes longer than
-all the reading (docs/adr/0032). The carrier is used by one of the two at a time. A loop that finds it in use leaves it
-alone: the thread reads what has come when it is done, and hands it over.
+trip that a silent line is quiet and not dead. It has a thread of its own, which begins with the first thing to tell or
+the first hearer.
 """
 
 from __future__ import annotations
@@ -20,13 +16,9 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
-from msgspec.structs import replace
-
 from allswell.store.call import LOOK_AGAIN, NOTHING, Call, Hearer
-from allswell.store.reader import LoopReader
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +29,8 @@ _LAZY_WAIT = 0.005
 """Seconds. Whoever is told of nothing urgent can wait until the caller has its own answer, and those who were told of
 something urgent have looked: a thread that is woken at once takes the interpreter away from it."""
 _RETRY_FIRST, _RETRY_MOST = 0.05, 2.0
-_WORK_COMES = Call(ready=True)
+NEVER = float("-inf")
+"""Before every moment of the monotonic clock, which may have begun a minute ago."""
 
 
 class CarrierLost(Exception):
@@ -45,10 +38,9 @@ class CarrierLost(Exception):
 
 
 class Carrier(Protocol):
-    """What calls travel by. Used by one thread at a time; every method is bounded in time or does not wait.
+    """What calls travel by. Used in the herald's thread only; every method is bounded in time or does not wait.
 
-    `alone` and `send_here` are the exceptions: they are asked from any thread, at every call. `receive` and `fileno`
-    are used by the hearer's event loop too, and never wait.
+    `alone` and `send_here` are the exceptions: they are asked from any thread, at every call.
     """
 
     check_every: float
@@ -99,17 +91,13 @@ class Herald:
         self._knocked = False
         self._closing = False
         self._to_send = NOTHING
-        self._sent_at = 0.0
+        self._sent_at = self._sent_before = self._taken_at = NEVER
         self._deferred = False
         self._hearer: Hearer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = NOTHING
-        self._in_use = threading.Lock()
-        """Held by whoever uses the carrier."""
-        self._reader: LoopReader | None = None
-        self._heard_at = 0.0
-        self._lost: CarrierLost | None = None
-        """What the loop met when it read, for the thread to deal with."""
+        self._hearing = False
+        """Whether the carrier is open for hearing."""
 
     def announce(self, call: Call) -> None:
         """Tell other processes; returns at once, and merges with what is still to be told."""
@@ -128,24 +116,9 @@ class Herald:
             if self._closing:
                 return
             self._to_send = self._to_send.merged(call)
-            if again:
-                self._sent_at = 0.0
+            if again and self._sent_at == self._taken_at:  # unless the thread has told others meanwhile
+                self._sent_at = self._sent_before
             self._wake()
-
-    def announce_ahead(self, call: Call) -> Call:
-        """Tell others of work that is about to be committed, where they cannot look before it is.
-
-        What is still to be told when it is committed: all of it, where this would have taken time.
-        """
-        if not call.ready:
-            return call
-        ahead = self.take_along(_WORK_COMES)
-        if not ahead:
-            return call
-        if self._carrier.send_here(ahead):
-            return replace(call, ready=False)
-        self._leave_to_the_thread(ahead, again=True)
-        return call
 
     def take_along(self, call: Call) -> Call:
         """What a store is to send along with its commit, merged with what is still to be told; it counts as sent then.
@@ -157,7 +130,7 @@ class Herald:
             if self._closing or not call.urgent or now < self._sent_at + _URGENT_GAP:
                 return NOTHING
             call, self._to_send = self._to_send.merged(call), NOTHING
-            self._sent_at = now
+            self._sent_before, self._sent_at, self._taken_at = self._sent_at, now, now
             return call
 
     def hear(self, hearer: Hearer) -> None:
@@ -165,11 +138,12 @@ class Herald:
         with self._guard:
             if self._closing:
                 return
-            loop = asyncio.get_running_loop()
-            if self._reader is not None and loop is not self._loop:
-                self._lost = CarrierLost("another loop listens now")
-            self._hearer, self._loop = hearer, loop
+            takes_over = self._hearing
+            self._hearer = hearer
+            self._loop = asyncio.get_running_loop()
             self._wake()
+        if takes_over:
+            self._deliver(LOOK_AGAIN)  # it may have missed what came before it
 
     def _announce_later(self, call: Call) -> None:
         """Have the thread told a little later, of all that comes until then; at once where no loop can remind us."""
@@ -233,7 +207,8 @@ class Herald:
                     log.exception("%s failed; whoever waits still looks by itself", self._name)
                     pause = _RETRY_MOST
                 finally:
-                    self._close_carrier()
+                    self._hearing = False
+                    self._carrier.close()
                 if time.monotonic() - began > _RETRY_MOST:
                     pause = _RETRY_FIRST  # it had worked for a while
                 if self._sleep(pause * (0.5 + random.random() / 2)):  # only pacing: no history depends on it
@@ -246,20 +221,14 @@ class Herald:
         """Tell and hear until all is over (True), or until it must be opened anew to hear (False)."""
         carrier = self._carrier
         hearing = self._hearer is not None
-        with self._in_use:
-            self._lost = None
-            carrier.open(hearing=hearing)
-            source = carrier.fileno()
+        carrier.open(hearing=hearing)
+        self._hearing = hearing
         if hearing:
             self._deliver(LOOK_AGAIN)
-        if source is not None:
-            self._start_reading(source)
+        source = carrier.fileno()
         check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)
         while True:
             now = time.monotonic()
-            if self._lost is not None:
-                raise self._lost
-            check_at = max(check_at, self._heard_at + carrier.check_every)
             if self._closing and not self._to_send:
                 return True
             if self._hearer is not None and not hearing:
@@ -268,50 +237,32 @@ class Herald:
             if self._to_send and send_at <= now:
                 call = self._take()
                 try:
-                    self._use(carrier.send, call)
+                    carrier.send(call)
                 except CarrierLost:
                     self._put_back(call)
                     raise
                 self._sent_at = time.monotonic()
             elif source is not None and check_at <= now:
-                self._use(carrier.check)
+                carrier.check()
                 check_at = time.monotonic() + carrier.check_every * (0.75 + random.random() / 4)
             else:
                 until = min(send_at if self._to_send else now + 3600, check_at if source is not None else now + 3600)
-                self._await(until - now)
+                self._await(source, until - now)
+            # After every step: calls may also have come with the answer to one of our own.
+            if source is not None and (heard := carrier.receive()):
+                self._deliver(heard)
+                check_at = time.monotonic() + carrier.check_every
 
-    def _use(self, step: Callable[..., None], *given: Call) -> None:
-        """Use the carrier; calls may have come with the answer to one of our own."""
-        with self._in_use:
-            step(*given)
-            reader = self._reader
-            heard = NOTHING if reader is None else self._carrier.receive()
-        if reader is not None:
-            reader.go_on()
-        if heard:
-            self._deliver(heard)
-
-    def _start_reading(self, source: int) -> None:
-        with self._guard:
-            if self._loop is not None:
-                self._reader = LoopReader(self._loop, source, self._read)
-
-    def _close_carrier(self) -> None:
-        """Close the carrier, and have the loop no longer listen to it."""
-        with self._in_use:
-            reader, self._reader = self._reader, None
-            self._carrier.close()
-        if reader is not None:
-            reader.end()
-
-    def _await(self, seconds: float) -> None:
-        """Sleep until a knock, or so many seconds."""
+    def _await(self, source: int | None, seconds: float) -> None:
+        """Sleep until a knock, a call or so many seconds."""
         if self._knock is None:
             return
         knock = self._knock[0]
         poll = select.poll()
         poll.register(knock, select.POLLIN)
-        if poll.poll(max(0, seconds * 1000)):
+        if source is not None:
+            poll.register(source, select.POLLIN)
+        if any(file == knock.fileno() for file, _ in poll.poll(max(0, seconds * 1000))):
             with self._guard:
                 self._knocked = False
                 knock.recv(16)
@@ -320,7 +271,7 @@ class Herald:
         """Pause before the carrier is opened again; whether all is over."""
         until = time.monotonic() + seconds
         while not self._closing and (left := until - time.monotonic()) > 0:
-            self._await(left)
+            self._await(None, left)
         return self._closing
 
     def _take(self) -> Call:
@@ -343,56 +294,16 @@ class Herald:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._hand_over)
 
-    def _end(self) -> None:
-        with self._guard:
-            knock, self._knock = self._knock, None
-            self._closing = True
-        for end in knock or ():
-            end.close()
-
-    # --- in the hearer's event loop -----------------------------------------------------------------------------------
-
-    def _read(self) -> None:
-        """Something has come."""
-        if not self._in_use.acquire(blocking=False) and not self._may_read_after_all():
-            return  # what has come is read by the thread that has it, a moment from now
-        heard = NOTHING
-        try:
-            if self._reader is not None:
-                heard = self._carrier.receive()
-        except CarrierLost as lost:
-            self._give_up_on(lost)
-        finally:
-            self._in_use.release()
-        if heard and self._hearer is not None:
-            self._heard_at = time.monotonic()
-            self._hearer(heard)
-
-    def _may_read_after_all(self) -> bool:
-        """Have the loop not be told again and again of what it may not read; whether it may, after all.
-
-        The thread looks for the pause after it has let the carrier go, so one of the two ends it.
-        """
-        reader = self._reader
-        if reader is None:
-            return False
-        reader.pause()
-        if not self._in_use.acquire(blocking=False):
-            return False
-        reader.go_on()
-        return True
-
-    def _give_up_on(self, lost: CarrierLost) -> None:
-        """Leave it to the thread, and read no more: the end of a line stays readable for ever."""
-        if self._reader is not None:
-            self._reader.end()
-        with self._guard:
-            self._lost = lost
-            self._wake()
-
     def _hand_over(self) -> None:
         with self._guard:
             heard, self._heard = self._heard, NOTHING
             hearer = self._hearer
         if hearer is not None:
             hearer(heard)
+
+    def _end(self) -> None:
+        with self._guard:
+            knock, self._knock = self._knock, None
+            self._closing = True
+        for end in knock or ():
+            end.close()

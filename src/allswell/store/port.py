@@ -41,7 +41,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
-from allswell.store.pick import Guess, unknown
+from allswell.store.own_clock import Due, Moved
 from allswell.store.running import RunHints, RunViews
 from allswell.store.words import Words
 
@@ -151,13 +151,7 @@ class Changes(msgspec.Struct):
     at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
     cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)
     """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
-
-
-class Due(msgspec.Struct, frozen=True):
-    """A timer that has fallen due; `agent` holds the lease, if there is one."""
-
-    owner: str
-    agent: AgentId | None
+    moved: Moved | None = None  # on a store that goes by this machine's clock
 
 
 class CommitUnknown(AllswellError):
@@ -180,14 +174,13 @@ class Transaction(Telling, RunHints, Protocol):
         ...
 
     async def now(self) -> Millis:
-        """The store's clock, read now; never less than it was before."""
+        """The store's clock, read now; never less than it was before, unless all was settled. `SetBack` before that."""
         ...
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock in this order, then read the clock, then, by later statements, what was wanted and could be locked.
 
-        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it. It may send a
-        pick that is `likely` to follow along with its look at the lanes.
+        As `lock`, `now` and `read` one after the other; a store far away needs one round trip for it.
         """
         ...
 
@@ -251,6 +244,7 @@ class Agenda(msgspec.Struct, frozen=True):
     now: Millis
     next_due: Millis | None
     spreads: bool
+    stands: int = 0  # time stands still: the wall was set back by so much, and that is not settled yet
 
 
 class Position(msgspec.Struct, frozen=True, order=True):

@@ -9,8 +9,8 @@ is left to the long way, which decides anew and recognises a step that was recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -36,13 +36,10 @@ Decide = Callable[[Lease | None, Millis], Recorded | None]
 class ShortWay(Protocol):
     """A store that knows one."""
 
-    def record(self, believed: Lease, decide: Decide) -> Coroutine[Any, Any, bool]:
+    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """Whether what was decided is committed, durably; otherwise, and after any error, go the long way.
 
-        It is decided on what the caller believes, and committed only if that is still the holder.
+        For a thread that has no event loop. It is decided on what the caller believes, and committed only if that is
+        still the holder. One that has waited so many seconds for others goes the long way too.
         """
-        ...
-
-    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
-        """As `record`, for a thread that has no loop; one that has waited so many seconds goes the long way."""
         ...

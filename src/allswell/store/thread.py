@@ -22,31 +22,19 @@ from allswell.errors import Unavailable
 T = TypeVar("T")
 
 
-AT_ONCE = 0.002
-"""Seconds. A loop that has nothing else to do waits so long for the thread itself: to sleep and be woken through its
-own pipe costs half as much again as a commit. What takes longer is waited for by a future, as everything is."""
-
-
-def has_nothing_else(loop: asyncio.AbstractEventLoop | None) -> bool:
-    """Whether nothing else is to be done in this round of an event loop; never where that cannot be seen (uvloop)."""
-    return not getattr(loop, "_ready", True)
-
-
 class Job(Generic[T]):
     """One call, on its way through the thread."""
 
-    __slots__ = ("_error", "_function", "_over", "_result", "_thread", "has_run", "tell")
+    __slots__ = ("_error", "_function", "_result", "_tell", "_thread", "has_run")
 
-    def __init__(self, function: Callable[[], T], thread: WorkThread) -> None:
+    def __init__(self, function: Callable[[], T], thread: WorkThread, tell: Callable[[], None] | None = None) -> None:
         self._function = function
         self._thread = thread
+        self._tell = tell
+        """Called in the thread when it is over."""
         self.has_run = False
         self._result: T | None = None
         self._error: BaseException | None = None
-        self._over = threading.Lock()
-        self._over.acquire()
-        self.tell: Callable[[], None] | None = None
-        """Called in the thread when it is over, if it is set by then."""
 
     def run(self) -> None:
         """Do it; in the thread."""
@@ -56,13 +44,8 @@ class Job(Generic[T]):
             self._error = caught
         self.has_run = True
         self._thread.comes_back()
-        self._over.release()
-        if self.tell is not None:
-            self.tell()
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it is over within so long; once it has said so, that is the last time it is asked."""
-        return self._over.acquire(timeout=seconds) if seconds else self._over.acquire(blocking=False)
+        if self._tell is not None:
+            self._tell()
 
     def result(self) -> T:
         """What came of it."""
@@ -97,19 +80,11 @@ class WorkThread:
         """Have a function called in the thread, whose end nobody waits for; what it raises is lost."""
         self._calls.put(Job(function, self).run)
 
-    async def call(self, function: Callable[[], T], *, timeout: float, what: str, at_once: bool = True) -> T:
-        """The function's result, computed in the thread; `what` names the bound in the error when it passes.
-
-        Without `at_once` the loop goes on at once: another thread may have an answer for it.
-        """
+    async def call(self, function: Callable[[], T], *, timeout: float, what: str) -> T:
+        """The function's result, computed in the thread; `what` names the bound in the error when it passes."""
         if self.abandoned:
             raise Unavailable(f"{what}: an earlier call is still stuck")
         loop = asyncio.get_running_loop()
-        job = Job(function, self)
-        waits = at_once and has_nothing_else(loop)
-        self._calls.put(job.run)  # whatever is done from here to the wait keeps the thread from Python's lock
-        if waits and job.wait(AT_ONCE):
-            return job.result()
         future: asyncio.Future[None] = loop.create_future()
 
         def settle() -> None:
@@ -122,9 +97,8 @@ class WorkThread:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-        job.tell = tell
-        if job.wait(0.0):  # it ended before it knew whom to tell
-            return job.result()
+        job = Job(function, self, tell)
+        self._calls.put(job.run)
         until = loop.time() + timeout
         self._bounds[future] = (until, f"{what} did not answer within {timeout:g} s")
         if self._watch is None or until < self._watch.when():

@@ -1,12 +1,13 @@
-"""The two clocks, and why nothing else may ask the system for the time.
+"""The clocks, and why nothing else may ask the system for the time.
 
 `wall` says when something happened and is what rows and people are shown; it may jump either way (NTP, an
 operator, a suspend). `monotonic` says how long something took and is what waiting uses; it never goes back,
-stands still while the machine sleeps, and means nothing on another machine or after a reboot. A difference
-between two readings of one clock is a duration; a difference between the two clocks is not, except to notice
-that the wall jumped.
+stands still while the machine sleeps, and means nothing on another machine or after a reboot. `boottime` is
+the same, but goes on while the machine sleeps. A difference between two readings of one clock is a duration; a
+difference between two clocks is not, except to notice what became of them: a wall that has moved against `boottime`
+was set, and a `boottime` that has moved against `monotonic` counts how long the machine slept.
 
-Both are whole milliseconds. Who needs the time takes a `Clock`, so that tests can hand in one that obeys
+All are whole milliseconds. Who needs the time takes a `Clock`, so that tests can hand in one that obeys
 them (`allswell.testing.clock.VirtualClock`).
 """
 
@@ -30,6 +31,10 @@ class Clock(Protocol):
         """Milliseconds since some moment before, never going back (CLOCK_MONOTONIC)."""
         ...
 
+    def boottime(self) -> int:
+        """As `monotonic`, and those in which the machine slept (CLOCK_BOOTTIME)."""
+        ...
+
 
 class SystemClock:
     """The clocks of this machine."""
@@ -41,6 +46,10 @@ class SystemClock:
     def monotonic(self) -> int:
         """Milliseconds since some moment before, never going back (CLOCK_MONOTONIC)."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NS_PER_MS
+
+    def boottime(self) -> int:
+        """As `monotonic`, and those in which the machine slept (CLOCK_BOOTTIME)."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
 def this_machine() -> str | None:

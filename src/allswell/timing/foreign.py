@@ -13,6 +13,7 @@ import asyncio
 import sys
 
 from allswell.errors import Refused
+from allswell.timing.running_loop import running_loop
 
 _DO = (
     "run this part under asyncio (asyncio.run, or anyio.run with backend='asyncio'), or call it from a thread"
@@ -34,7 +35,7 @@ def refuse_trio() -> None:
 
 def refuse_other_loops() -> None:
     """Raise `Refused` in async code that is not run by asyncio."""
-    if asyncio._get_running_loop() is None:  # noqa: SLF001 - get_running_loop raises where there is none
+    if running_loop() is None:
         refuse_trio()
         raise Refused("not_asyncio", f"Allswell needs asyncio, and no asyncio loop runs here: {_DO}")
     if asyncio.current_task() is None:  # trio as a guest of asyncio's loop

@@ -33,6 +33,9 @@ class SetClock:
     def monotonic(self) -> int:
         return self.at
 
+    def boottime(self) -> int:
+        return self.at
+
 
 async def _claimed(watch: Watch, agent: str, name: str, **how: str) -> Lease:
     lease = await watch.claim(agent=agent, lease=how.get("lease"))

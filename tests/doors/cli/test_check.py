@@ -57,6 +57,20 @@ def test_warnings_fail_only_where_they_are_asked_to_and_notes_never(cli: Console
     assert cli.ok("check", noted, "--strict").out.endswith("\n1 note.\n")
 
 
+def test_an_output_behind_a_link_out_of_the_folder_is_an_error_and_a_nul_too(cli: Console) -> None:
+    (cli.folder / "link.txt").symlink_to("/etc/hostname")
+    (cli.folder / "away").symlink_to("/tmp")  # noqa: S108 - it only leads there
+    (cli.folder / "near.txt").symlink_to("kept.txt")
+    paths = "outputs: [link.txt, away/x.txt, near.txt]"
+    found = cli("check", flow(cli.folder, f"steps: [{{id: a, run: x, {paths}}}]\n"), "--json").json["findings"]
+    assert [one["rule"] for one in found] == ["leads_out", "leads_out"]
+    assert "link.txt" in found[0]["says"]
+    assert "away/x.txt" in found[1]["says"]
+    for bad in (r'run: [x, "a\0b"]', r'run: x, env: {A: "a\0b"}', r'run: x, audit: ["a\0b"]'):
+        said = cli("check", flow(cli.folder, f"steps: [{{id: a, {bad}}}]\n"))
+        assert (said.code, r"A NUL (\0) ends every word" in said.out) == (1, True), bad
+
+
 def test_json_has_the_numbers_and_the_place(cli: Console) -> None:
     said = cli("check", "--json", flow(cli.folder, SEED))
     assert (said.code, said.json["exit"], said.json["errors"], said.json["notes"]) == (1, 1, 2, 1)

@@ -87,8 +87,8 @@ def test_the_schema_is_one_json_document(tmp_path: Path) -> None:
 
 def test_a_password_is_not_shown(tmp_path: Path) -> None:
     for args in (("config",), ("config", "--json"), ("config", "store")):
-        ran = run(*args, cwd=tmp_path, ALLSWELL_STORE="postgresql://me:secret@host/db")
-        assert "secret" not in ran.out
+        ran = run(*args, cwd=tmp_path, ALLSWELL_STORE="postgresql://me:hunter2@host/db")
+        assert "hunter2" not in ran.out
         assert "postgresql://me:***@host/db" in ran.out
 
 

@@ -291,3 +291,26 @@ def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
     (told,) = cli.ok("runs", "--json").json["runs"]
     assert told["stands_since"] is None
     assert told["stood_ms"] > 0
+
+
+@pytest.mark.row("O5")
+def test_delegation_timeout_is_obeyed_under_a_supervisor_and_without_one(cli: Console) -> None:
+    allswell = f"{sys.executable} -m allswell"
+    (cli.folder / "allswell.toml").write_text(
+        f"""delegation_timeout = "2m"
+[roles.critic]
+delegation_timeout = "3m"
+[agents.asker]
+command = ["sh", "-c", "{allswell} request expert a --no-wait && {allswell} request critic b --no-wait", "{{name}}"]
+role = "asker"
+"""
+    )
+    cli.submit("job", "--role", "asker")
+    said = run("up", "--drain", cwd=cli.folder)
+    assert said.code == 0, said
+    cli.submit("other", "--role", "asker")
+    cli.claim("ann", "--role", "asker")
+    cli.ok("request", "critic", "look", "--no-wait")
+    lines = [json.loads(line) for line in cli.ok("events", "--json", "-n", "500").out.splitlines()]
+    sent = [line["data"]["timeout_ms"] for line in lines if line["kind"] == "request_sent"]
+    assert sent == [120_000, 180_000, 180_000]

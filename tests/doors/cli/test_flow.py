@@ -147,7 +147,9 @@ def test_an_override_is_announced_when_the_flow_is_loaded_and_in_its_log(tmp_pat
 def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_way_on(tmp_path: Path) -> None:
     repository(tmp_path)
     (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
-    script = "echo begun; echo changed > kept.txt; printf half > out.txt; sleep 61 & echo $! > child; wait"
+    (tmp_path / "log.txt").write_text("before\n")
+    script = "echo begun; echo changed > kept.txt; printf half > out.txt; echo more >> log.txt; sleep 61 & "
+    script += "echo $! > child; wait"
     write(
         tmp_path,
         "timeouts: {step: 2s}\nsteps:\n- {id: plan, run: 'true'}\n"
@@ -160,15 +162,22 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
     validate("timeout", capture)
     assert (capture["partial"], capture["timeout_event"]["scope"]) == (False, "step")
     assert 2_000 <= capture["timeout_event"]["elapsed_ms"] < 20_000
-    assert capture["partial_artifacts"] == [{"path": "out.txt", "complete": False, "bytes_written": 4}]
+    assert capture["last_known_state"]["phase"] == "work"
+    sizes = {one["path"]: one["bytes_written"] for one in capture["partial_artifacts"]}
+    child = len((tmp_path / "child").read_text())
+    assert sizes == {"out.txt": 4, "child": child, "log.txt": 12}, "declared, new and grown; kept.txt has shrunk"
+    assert [one["complete"] for one in capture["partial_artifacts"]] == [False] * 3
     context = capture["context_for_resume"]
     assert context["last_successful_checkpoint"] == "plan"
-    assert {"kept.txt", "out.txt"} <= set(context["uncommitted_changes"])
+    assert context["uncommitted_changes"] == ["child", "kept.txt", "log.txt", "out.txt"], "its own, and nothing else"
     assert json.loads((tmp_path / context["transcript_path"]).read_text()) == {"stream": "stdout", "line": "begun"}
     line = json.loads((base / "timeouts.jsonl").read_text())
     validate("timeouts_line", line)
     assert (line["final_action"], line["retry_count"]) == ("escalate", 0)
+    assert line["recovery_path"].endswith("/build.1-timeout.json"), "the attempt's own; the other one is the latest"
     assert (tmp_path / line["recovery_path"]).read_text() == (base / "receipts" / "build-timeout.json").read_text()
+    receipt = json.loads((base / "receipts" / "build-run-1.json").read_text())
+    assert (receipt["status"], receipt["phase"]) == ("timeout", "work")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "child").read_text()), 0)
     (ref,) = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
@@ -185,9 +194,11 @@ def test_time_that_runs_out_in_the_audit_is_told_with_its_phase(tmp_path: Path) 
     (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
     write(tmp_path, "timeouts: {step: 2s}\nsteps: [{id: a, run: 'true', audit: sleep 61}]")
     assert run("run", "flow.yaml", "--json", cwd=tmp_path).code == 3
-    capture = json.loads((base_of(tmp_path) / "flow" / "receipts" / "a-timeout.json").read_text())
+    receipts = base_of(tmp_path) / "flow" / "receipts"
+    capture = json.loads((receipts / "a-timeout.json").read_text())
     validate("timeout", capture)
     assert capture["last_known_state"]["phase"] == "finalize"
+    assert json.loads((receipts / "a-run-1.json").read_text())["phase"] == "finalize"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 from allswell.domain.evidence import Standing
 from allswell.doors.cli.advice import STORELESS, typed_here, use_store
 from allswell.doors.cli.app import commands
+from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.screen import Screen
 from allswell.runtime.snapshot import Progress
 from tests.doors.cli.console import Console
@@ -54,7 +55,28 @@ def test_outside_git_the_store_stays_in_sight_and_so_does_the_work(plain: Shell)
     assert receipt["snapshot"]["folder"] == str(plain.folder)
     assert plain.json("show", "night")["receipts"] == [receipt["id"]]
     assert {task["name"] for task in plain.json("tasks", "--all")["tasks"]} == {"first", "night"}
+    assert "1 file was not touched since the attempt began, and not copied" in plain("recover", "night").stdout
+    assert "1 was not touched by the attempt" in plain("recover", "night", "--apply").stdout
     assert recovered(plain, "night") == {"new": "new\n"}
+
+
+def test_what_lies_beside_another_store_hides_none_further_up(plain: Shell) -> None:
+    plain("run", "--store", "sqlite:///watch.db", *FAILS, code=7)
+    assert (plain.folder / ".allswell" / "receipts").is_dir()
+    assert [task["name"] for task in plain.json("tasks", "--all")["tasks"]] == ["first"]
+    assert plain.json("receipts") == {"receipts": []}
+
+
+def test_a_store_on_a_server_has_its_files_in_the_nearest_folder_of_ours(cli: Console) -> None:
+    inside = cli.folder / "deep"
+    inside.mkdir()
+    cli.patch.chdir(inside)
+    server = Frame("postgresql://nowhere.invalid/x", json=False)
+    assert server.home == inside / ".allswell", "there is none yet"
+    cli.patch.chdir(cli.folder)
+    cli.submit("first")
+    cli.patch.chdir(inside)
+    assert Frame("postgresql://nowhere.invalid/x", json=False).home == cli.folder / ".allswell"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +128,7 @@ def test_a_store_that_was_named_is_named_in_every_command_that_is_printed(shell:
     beside = shell.folder.parent / "elsewhere" / "watch.db"
     given = ("--store", "sqlite:///../elsewhere/watch.db")
     shell("submit", "first")  # what the folder gives is another one
-    done = shell("run", *given, "--name", "night", *FAILS, code=7)
+    done = shell("run", *given, "--name", "late night", *FAILS, code=7)
     shell("submit", "held up", *given)
     shell("claim", "--agent", "ada", *given)
     shell("ask", "which?", "--task", "held up", "--token", "1", "--agent", "ada", *given)
@@ -114,11 +136,11 @@ def test_a_store_that_was_named_is_named_in_every_command_that_is_printed(shell:
     told = [
         done.stderr,
         shell("show", receipt["id"], *given).stdout,
-        shell("show", "night", *given).stdout,
+        shell("show", "late night", *given).stdout,
         shell("why", "held up", *given).stdout,
         shell("questions", *given).stdout,
         shell("agents", *given).stdout,
-        shell("recover", "night", *given).stdout,
+        shell("recover", "late night", *given).stdout,
         shell("recover", "zzzzzz", *given, code=2).stderr,
         shell("runs", *given).stdout,
         shell(*given, code=3).stdout,

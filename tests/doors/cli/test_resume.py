@@ -1,6 +1,8 @@
 """`allswell resume`: a run that was cut off goes on, and nothing of what was there is lost."""
 
+import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import pytest
 
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import base_of, git, repository, start, until, write
-from tests.doors.cli.upkeep import at_terminal, environment, run
+from tests.doors.cli.upkeep import at_terminal, environment, run, watch_at
 from tests.flows.run.test_files import validate
 
 CUT_OFF = """\
@@ -24,10 +26,13 @@ steps:
 """
 
 
+CHANGED = ["begun", "kept.txt", "new.txt", "ran"]
+"""What the slow step changes; `first.txt` is the first one's, and `flow.yaml` was there before."""
+
+
 def _cut_off(folder: Path, number: signal.Signals = signal.SIGINT) -> str:
     """A repository in which a flow was interrupted at its slow step; its run."""
     repository(folder)
-    (folder / ".gitignore").write_text("ran\nbegun\ngo\nfirst.txt\nflow.yaml\n.gitignore\n")
     write(folder, CUT_OFF)
     flow = start("run", "flow.yaml", cwd=folder)
     until(folder / "begun")
@@ -44,7 +49,10 @@ def test_a_signal_leaves_a_receipt_and_a_run_that_resumes(tmp_path: Path, number
     receipt = json.loads((base_of(tmp_path) / "flow" / "receipts" / "slow-run-1.json").read_text())
     validate("receipt", receipt)
     assert (receipt["status"], receipt["error"]) == ("interrupted", number.name)
-    assert receipt["context_for_resume"]["uncommitted_changes"] == ["kept.txt", "new.txt"]
+    assert receipt["context_for_resume"]["uncommitted_changes"] == CHANGED
+    assert receipt["phase"] == "work"
+    events = [json.loads(line) for line in (base_of(tmp_path) / "flow" / "events.jsonl").read_text().splitlines()]
+    assert [one["data"]["phase"] for one in events if one["event"] == "step_ended"] == ["finalize", "work"]
     overview = run(cwd=tmp_path)
     assert (overview.code, f"allswell resume {name}" in overview.out) == (3, True), overview.out
     assert f"allswell resume {name}" in run("why", "slow", cwd=tmp_path).out
@@ -85,29 +93,196 @@ def test_uncommitted_changes_are_offered_in_the_seeds_words(tmp_path: Path) -> N
         "recommendation": "retry_step",
         "reason": "Partial work exists that may be salvageable",
     }
-    assert (told["step"], told["changes"]) == ("slow", ["kept.txt", "new.txt"])
+    assert (told["step"], told["changes"], told["shared"]) == ("slow", CHANGED, {})
+    assert [one["step"] for one in told["steps"]] == ["slow"]
     assert (tmp_path / "kept.txt").read_text() == "changed\n", "nothing was done before somebody chose"
     in_words = run("resume", name, cwd=tmp_path)
     assert (in_words.code, "2 discard_and_retry" in in_words.err) == (3, True)
 
 
+DISCARDED = """\
+steps:
+- {id: first, run: [sh, -c, 'echo one > first.txt; echo two > aside.txt'], outputs: [first.txt]}
+- id: slow
+  needs: first
+  run:
+  - sh
+  - -c
+  - |
+    if test -e again; then cat kept.txt notes.txt gone.txt x.sh > seen; exit; fi
+    echo changed > kept.txt; echo more >> notes.txt; rm gone.txt; echo new > new.txt; chmod -x x.sh; ln -sf new.txt link
+    touch begun; sleep 60
+"""
+
+
+def _was_there(folder: Path, *, git_too: bool) -> dict[str, str]:
+    """A folder with somebody's work in it, committed and not; what is in it."""
+    if git_too:
+        repository(folder)
+    for name in ("gone.txt", "other.txt", "x.sh"):
+        (folder / name).write_text("committed\n")
+    (folder / "x.sh").chmod(0o755)
+    if git_too:
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", "second")
+    (folder / "kept.txt").write_text("edited by hand\n")
+    (folder / "other.txt").write_text("edited too\n")
+    (folder / "notes.txt").write_text("a note\n")
+    (folder / "allswell.toml").write_text("timeout_escalation = 3\n")
+    (folder / "link").symlink_to("kept.txt")
+    write(folder, DISCARDED)
+    return _files(folder)
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Everything in a folder but what the flow itself needs to be steered by."""
+    return {
+        path.name: str(path.readlink()) if path.is_symlink() else path.read_text()
+        for path in folder.iterdir()
+        if not path.is_dir() and path.name not in ("again", "seen")
+    }
+
+
 @pytest.mark.row("F11")
-def test_discarding_puts_the_files_back_and_keeps_them_on_a_recovery_ref_first(tmp_path: Path) -> None:
-    name = _cut_off(tmp_path)
-    (tmp_path / "go").unlink()
-    write(tmp_path, CUT_OFF.replace("test -e go || sleep 60", "cat before.txt").replace("touch begun", "true"))
-    write(
-        tmp_path, (tmp_path / "flow.yaml").read_text().replace("echo changed", "cp kept.txt before.txt; echo changed")
-    )
+@pytest.mark.parametrize("number, git_too", [(signal.SIGINT, True), (signal.SIGKILL, False)], ids=["git", "no git"])
+def test_discarding_touches_only_what_the_step_changed(
+    tmp_path: Path, number: signal.Signals, *, git_too: bool
+) -> None:
+    """Not what was dirty or untracked before, not what a finished step left, not what somebody did afterwards."""
+    before = _was_there(tmp_path, git_too=git_too)
+    flow = start("run", "flow.yaml", cwd=tmp_path)
+    until(tmp_path / "begun")
+    flow.send_signal(number)
+    assert flow.wait(30) == (130 if number is signal.SIGINT else -number)
+    name = base_of(tmp_path).name
+    changed = ["begun", "gone.txt", "kept.txt", "link", "new.txt", "notes.txt", "x.sh"]
+    asked = run("resume", name, "--json", cwd=tmp_path)
+    assert (asked.code, json.loads(asked.out)["changes"]) == (3, changed), asked.err
+    (tmp_path / "again").touch()
+    (tmp_path / "later.txt").write_text("written after the cut\n")
+    (tmp_path / "new.txt").write_text("taken over by hand\n")
     ran = run("resume", name, "--choose", "discard_and_retry", cwd=tmp_path)
     assert ran.code == 0, ran.err
-    assert (tmp_path / "before.txt").read_text() == "as committed\n", "the step began on what is committed"
-    assert "+" in ran.err, "the changed file is shown as a diff"
-    kept = [line.split()[1] for line in git(tmp_path, "for-each-ref", "--format=x %(refname)").splitlines()]
-    (ref,) = [one for one in kept if one.startswith("refs/allswell/")]
-    assert git(tmp_path, "show", f"{ref}:kept.txt") == "changed\n"
-    assert git(tmp_path, "show", f"{ref}:new.txt") == "new\n"
-    assert (tmp_path / "ran").read_text().split() == ["first", "slow", "slow", "last"]
+    assert (tmp_path / "seen").read_text() == "edited by hand\na note\ncommitted\ncommitted\n"
+    after = {"first.txt": "one\n", "aside.txt": "two\n", "later.txt": "written after the cut\n"}
+    assert _files(tmp_path) == {**before, **after, "new.txt": "taken over by hand\n"}
+    assert os.access(tmp_path / "x.sh", os.X_OK)
+    if git_too:
+        refs = git(tmp_path, "for-each-ref", "--format=%(refname)", "refs/allswell").split()
+        assert "changed\n" in [git(tmp_path, "show", f"{ref}:kept.txt") for ref in refs], "it was kept first"
+        assert git(tmp_path, "status", "--short", "--", "gone.txt", "x.sh") == ""
+
+
+@pytest.mark.row("F11")
+def test_without_git_a_step_that_changed_nothing_is_not_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("a note\n")
+    write(tmp_path, "steps: [{id: a, run: [sh, -c, 'touch ../begun; test -e ../go || sleep 60']}]")
+    for name in ("begun", "go"):
+        (tmp_path.parent / name).unlink(missing_ok=True)
+    flow = start("run", "flow.yaml", cwd=tmp_path)
+    until(tmp_path.parent / "begun")
+    flow.send_signal(signal.SIGINT)
+    assert flow.wait(30) == 130
+    (tmp_path.parent / "go").touch()
+    ran = run("resume", base_of(tmp_path).name, cwd=tmp_path)
+    assert (ran.code, "flow is done (1 done)" in ran.out) == (0, True), ran.err
+
+
+@pytest.mark.row("F11")
+def test_what_a_function_had_changed_when_its_process_was_killed_is_offered_too(tmp_path: Path) -> None:
+    folder = tmp_path / "flow"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("a note\n")
+    (folder / "work.py").write_text(
+        "import pathlib, time\n"
+        "def write():\n"
+        "    if not pathlib.Path('../go').exists():\n"
+        "        pathlib.Path('notes.txt').write_text('half')\n"
+        "        pathlib.Path('begun').touch()\n"
+        "        time.sleep(60)\n"
+        "    return pathlib.Path('notes.txt').read_text()\n"
+    )
+    write(folder, "steps: [{id: a, python: 'work:write'}]")
+    flow = start("run", "flow.yaml", cwd=folder)
+    until(folder / "begun")
+    flow.kill()
+    flow.wait(30)
+    name = base_of(folder).name
+    asked = json.loads(run("resume", name, "--json", cwd=folder).out)
+    assert {"begun", "notes.txt"} <= set(asked["changes"])
+    (tmp_path / "go").touch()
+    ran = run("resume", name, "--choose", "discard_and_retry", cwd=folder)
+    assert (ran.code, (folder / "notes.txt").read_text()) == (0, "a note\n"), ran.err
+
+
+@pytest.mark.row("F11")
+def test_what_was_changed_after_the_runner_had_died_is_nobodys_to_discard(tmp_path: Path) -> None:
+    write(tmp_path, "steps: [{id: a, run: [sh, -c, 'test -e begun && exit; sleep 0.2; touch begun; sleep 60']}]")
+    flow = start("run", "flow.yaml", cwd=tmp_path)
+    until(tmp_path / "begun")
+    flow.kill()
+    flow.wait(30)
+    (tmp_path / "mine.txt").write_text("written the next morning\n")
+    os.utime(base_of(tmp_path) / "lock", (0, 0))  # as if its last sign of life lay long ago
+    ran = run("resume", base_of(tmp_path).name, cwd=tmp_path)
+    assert (ran.code, "flow is done (1 done)" in ran.out) == (0, True), ran.err
+
+
+@pytest.mark.row("F11")
+def test_of_two_steps_cut_off_together_each_is_offered_with_its_own(tmp_path: Path) -> None:
+    """What only one of them was to leave is its own; what either may have made is told with both, and kept."""
+    script = "test -e go || {{ echo half > {0}.txt; touch begun-{0}; sleep 60; }}; echo {0} > {0}.txt"
+    steps = "".join(
+        f"- {{id: {one}, run: [sh, -c, '{script.format(one)}'], outputs: [{one}.txt]}}\n" for one in ("a", "b")
+    )
+    write(tmp_path, f"steps:\n{steps}")
+    flow = start("run", "flow.yaml", cwd=tmp_path)
+    until(tmp_path / "begun-a")
+    until(tmp_path / "begun-b")
+    flow.send_signal(signal.SIGINT)
+    assert flow.wait(30) == 130
+    name = base_of(tmp_path).name
+    asked = run("resume", name, "--json", "--choose", "a=discard_and_retry", cwd=tmp_path)
+    told = {one["step"]: one for one in json.loads(asked.out)["steps"]}
+    assert (asked.code, set(told)) == (3, {"a", "b"}), "b is not decided"
+    for one, other in (("a", "b"), ("b", "a")):
+        assert f"{one}.txt" in told[one]["changes"]
+        assert f"{other}.txt" not in told[one]["changes"]
+        assert f"{one}.txt" not in told[one]["shared"]
+        assert all(also == [other] for also in told[one]["shared"].values())
+    wrong = run("resume", name, "--choose", "c=retry_step", cwd=tmp_path)
+    assert (wrong.code, "nothing to choose about 'c'" in wrong.err) == (2, True)
+    (tmp_path / "go").touch()
+    each = ("--choose", "a=discard_and_retry", "--choose", "b=retry_step")
+    ran = run("resume", name, *each, cwd=tmp_path)
+    assert (ran.code, (tmp_path / "a.txt").read_text()) == (0, "a\n"), ran.err
+    assert {path.name for path in tmp_path.glob("begun-*")} >= set(told["a"]["shared"]), "they may be b's"
+
+
+@pytest.mark.realtime
+@pytest.mark.row("F11")
+@pytest.mark.parametrize("how", ["ended", "changed"])
+def test_a_question_that_ends_with_its_run_gives_way_to_the_offer(tmp_path: Path, how: str) -> None:
+    """The run is over, or goes on by another file: the step would be run again, so what it left is asked about."""
+    (tmp_path / "allswell.toml").write_text("timeout_escalation = 1\n")
+    text = "timeouts: {step: 1s}\nsteps: [{id: a, run: [sh, -c, 'echo x >> tries; test -e go || sleep 60']}]\n"
+    write(tmp_path, text)
+    assert run("run", "flow.yaml", "--json", cwd=tmp_path).code == 3
+    name = base_of(tmp_path).name
+    again = json.loads(run("resume", name, "--json", cwd=tmp_path).out)
+    assert again["verdict"] == "needs_human", "as long as the run can go on, the question stands"
+    if how == "ended":
+        asyncio.run(_end_run(tmp_path, name))
+    else:
+        write(tmp_path, text.replace("1s", "2s"))
+    offered = run("resume", name, "--json", cwd=tmp_path)
+    assert (offered.code, json.loads(offered.out)["changes"]) == (3, ["tries"]), offered.out
+    assert (tmp_path / "tries").read_text() == "x\n", "nothing was run before somebody chose"
+
+
+async def _end_run(folder: Path, run_id: str) -> None:
+    async with watch_at(folder) as watch:
+        await watch.end_run(run_id)
 
 
 @pytest.mark.row("F11")
@@ -125,7 +300,7 @@ def test_escalating_asks_a_human_and_the_answer_goes_on(tmp_path: Path) -> None:
 @pytest.mark.row("F11")
 def test_without_changes_it_simply_goes_on_after_the_last_good_step(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
-    git(tmp_path, "add", "kept.txt", "new.txt")
+    git(tmp_path, "add", *CHANGED)
     git(tmp_path, "commit", "-qm", "kept by hand")
     ran = run("resume", name, cwd=tmp_path)
     assert ran.code == 0, ran.err
@@ -148,15 +323,14 @@ def test_what_an_earlier_attempt_left_is_not_written_over_when_the_run_goes_on(t
 
 
 @pytest.mark.row("F11", "F13")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_failed_and_was_cut_off_as_it_went_on_goes_on_again(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_run_that_failed_and_was_cut_off_as_it_went_on_goes_on_again(tmp_path: Path) -> None:
     """Twice: the second time what is carried along comes from a run that carried something along itself."""
     script = "echo try >> tries; test -e ok || exit 1; touch begun; test -e go || sleep 60"
     write(tmp_path, f"steps:\n- {{id: ship, run: [sh, -c, '{script}']}}\n- {{id: last, needs: ship, run: 'true'}}\n")
     assert run("run", "flow.yaml", cwd=tmp_path).code == 1
     name = base_of(tmp_path).name
     (tmp_path / "ok").touch()
-    for _ in range(2):
+    for number in (signal.SIGINT, signal.SIGKILL):
         resumed = start("resume", name, "--choose", "retry_step", cwd=tmp_path)
         until(tmp_path / "begun")
         resumed.send_signal(number)

@@ -411,3 +411,25 @@ def test_a_lot_of_output_passes_and_costs_no_memory(shell: Shell) -> None:
     assert running.returncode == 0
     assert total == pieces * 64_000
     assert late - early < 8_000, "kilobytes that came with the bytes"
+
+
+def test_diff_shows_what_an_attempt_changed_whatever_its_end(shell: Shell) -> None:
+    (shell.folder / "kept").write_text("as it was\nmine, not committed\n")
+    (shell.folder / "note").write_text("of mine\n")
+    (shell.folder / "rid").write_text("untracked\n")
+    task = ""
+    for end, code in (("exit 0", 0), ("exit 3", 3), ("exec sleep 600", 124)):
+        script = f"echo {code} >>kept; echo new >new{code}; rm -f rid; {end}"
+        flags = ("--timeout", "1500ms", "--grace", "100ms") if code == 124 else ()
+        task = shell.run_json(*flags, "--", "sh", "-c", script, code=code)["task"]
+        (shell.folder / "kept").write_text((shell.folder / "kept").read_text() + "by somebody later\n")
+        told = shell.json("diff", task)
+        expected = [("M", "kept"), ("A", f"new{code}"), *([("D", "rid")] if code == 0 else [])]
+        assert [(one["how"], one["path"]) for one in told["changed"]] == expected
+        assert (told["attempt"], told["since"], told["until"]) == (1, "its beginning", "its end")
+        assert f"+{code}\n" in told["diff"]
+        assert not {"+mine, not committed", "+by somebody later"} & set(told["diff"].splitlines())
+        applied = shell.sh(f"allswell diff {task} | git apply --numstat --unsafe-paths")
+        assert len(applied.stdout.splitlines()) == len(expected), applied
+    assert "attempt 7 at" in shell("diff", task, "--attempt", "7", code=2).stderr
+    assert "there is no task" in shell("diff", "nothing", code=2).stderr

@@ -155,3 +155,23 @@ def test_looking_at_a_hundred_thousand_tasks_starts_at_once(cli: Console) -> Non
     for command in (("tasks",), ("show", ids[50_000]), ("show", "number 70000"), ("why", ids[3]), ("why", "gather")):
         # 5.5 to 6.5 where this was written, which is 65 to 76 ms; 150 ms were 12. `bench/start.py` tells more.
         assert ratio(cli.folder, "-m", "allswell", *command) < 10, command
+
+
+INTERRUPTED = """\
+import builtins, os, signal, sys
+found, real = sys.argv.pop(1), builtins.__import__
+def interrupt(name, *args, **kwargs):
+    if name == found:
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(name, *args, **kwargs)
+builtins.__import__ = interrupt
+from allswell.doors.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["msgspec", "allswell.doors.cli.app", "asyncio"])
+def test_an_interrupt_while_it_starts_is_quiet(tmp_path: Path, module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, module, "submit", "a"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

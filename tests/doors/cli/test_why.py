@@ -110,7 +110,7 @@ def test_json_is_the_same_chain_as_data(story: str, capsys: Capture) -> None:
         ("task", "build", "waiting"),
         ("task", "compile", "held"),
     ]
-    assert data["todo"][0]["command"] == "allswell watch"
+    assert data["todo"][0]["command"] == f"allswell watch --store {story}"
     assert data["now"] > data["chain"][1]["since"] > 0
 
 

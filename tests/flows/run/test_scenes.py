@@ -207,7 +207,19 @@ def test_a_steps_timeout_is_captured_in_order_and_tried_again_until_a_human_is_a
         assert [line.retry_count for line in lines] == [0, 1, 2]
         assert [line.final_action for line in lines] == [FinalAction.RETRY, FinalAction.RETRY, FinalAction.ESCALATE]
         assert all(600_000 <= line.elapsed_ms < 606_000 for line in lines)
-        assert all((tmp_path / line.recovery_path).is_file() for line in lines)
+        own = [json.loads((tmp_path / line.recovery_path).read_text()) for line in lines]
+        assert [one["timeout_event"]["timestamp"] for one in own] == [line.timestamp for line in lines]
+        assert len({line.recovery_path for line in lines}) == 3, "each attempt has its own"
+        latest = played.base.capture("build")
+        assert latest is not None
+        assert latest.timeout_event.timestamp == lines[-1].timestamp
+        phases = {one.phase for one in played.base.all_receipts() if one.step_id == "build"}
+        told = {
+            one.data["phase"]
+            for one in played.base.all_events()
+            if one.event == "step_ended" and one.step_id == "build"
+        }
+        assert phases == told == {"work"}
         held_to_schema(played)
 
     flow(tmp_path, text, scene, disk)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from allswell.domain.snapshot import Limits
-from allswell.runtime.baseline import Baseline, before, changes_since, read_baseline, take_baseline
-from tests.runtime.snapshot.repository import git, make, write
+from allswell.runtime.baseline import Baseline, before, changes_since, difference, read_baseline, record, take_baseline
+from tests.runtime.snapshot.repository import git, make, picture, write
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +138,68 @@ def test_without_git_every_file_is_noted_and_compared(tmp_path: Path, place: Pat
     assert before(place, then, "link").content == b"same"
     few = begin(place, folder, max_files=1)
     assert changes_since(few).since == "time"
+
+
+def test_the_difference_of_beginning_and_end_is_shown_and_can_be_applied(tmp_path: Path, place: Path) -> None:
+    repo = make(tmp_path / "repo", clean="a\nb\n", mine="a\n", gone="g\n")
+    make(repo / "inside", lib="l\n")
+    write(repo, "mine", "a\nmine\n")
+    write(repo, "big", "x" * 100)
+    write(repo, "inside/own", "o\n")
+    then = begin(place, repo, max_file=50)
+    write(repo, "clean", "a\nB\n")
+    write(repo, "mine", "a\nmine\nits\n")
+    write(repo, "new", "new\n", 0o755)
+    write(repo, "big", "y" * 100)
+    write(repo, "inside/lib", "L\n")
+    (repo / "gone").unlink()
+    git(repo, "commit", "-qam", "half of it is committed")
+    bounds = Limits(timeout=60_000, git_timeout=60_000, max_file=50)
+    now = take_baseline(place, repo, "t_1", 1, bounds=bounds, end=True)
+    assert read_baseline(place, "t_1", 1, end=True) == now
+    assert read_baseline(place, "t_1", 1) == then
+    before_ = picture(repo)
+    found = difference((place, then), (place, now))
+    assert picture(repo) == before_, "nothing is written into the repository"
+    assert {f"{one.how} {one.path}" for one in found.changed} == {
+        *("M clean", "M mine", "A new", "M big", "M inside/lib", "D gone"),
+    }
+    assert found.unshown == ("big",)
+    assert b"+its\n" in found.text
+    assert b"+mine" not in found.text
+    copy = tmp_path / "copy"
+    for name, text in (("clean", "a\nb\n"), ("mine", "a\nmine\n"), ("gone", "g\n"), ("inside/lib", "l\n")):
+        write(copy, name, text)
+    (tmp_path / "patch").write_bytes(found.text)
+    git(copy, "apply", str(tmp_path / "patch"))
+    assert (copy / "mine").read_text() == "a\nmine\nits\n"
+    assert (copy / "new").stat().st_mode & 0o100
+    assert not (copy / "gone").exists()
+    assert b"clean  " in difference((place, then), (place, now), stat=True).text
+
+    folder = tmp_path / "no git"
+    write(folder, "a", "a\n")
+    then = begin(place, folder)
+    write(folder, "a", "b\n")
+    now = begin(place, folder)
+    assert b"-a\n+b\n" in difference((place, then), (place, now)).text
+
+
+def test_contents_that_nobody_asks_for_make_room(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_ROOM", 3_000)
+    monkeypatch.setattr(record, "_LOOKED_AFTER", "0")
+    digests = [record.keep_content(place, b"%d" % number * 200) for number in range(10_000, 10_100)]
+    kept = [digest for digest in digests if record.content(place, digest) is not None]
+    looked = max(number for number, digest in enumerate(digests) if digest.startswith("0"))
+    assert len(digests) - looked - 1 <= len(kept) <= len(digests) - looked + 2
+
+
+def test_an_end_without_its_git_is_told_of_the_same_folder(tmp_path: Path, place: Path) -> None:
+    repo = make(tmp_path / "repo", a="a\n")
+    git(repo, "worktree", "add", "-q", str(repo / "tree"))
+    then = begin(place, repo / "tree")
+    (repo / "tree" / ".git").unlink()
+    write(repo / "tree", "b", "b\n")
+    now = take_baseline(place, repo / "tree", "t_1", 1, end=True)
+    assert now.folder == then.folder
+    assert [(one.how, one.path) for one in difference((place, then), (place, now)).changed] == [("A", "b")]

@@ -102,7 +102,7 @@ def test_fifty_threads_on_a_half_open_breaker_send_exactly_one_probe() -> None:
         def monotonic(self) -> int:
             return self.at
 
-        wall = monotonic
+        wall = boottime = monotonic
 
     hands = Hands()
     breakers, policy = MemoryBreakers(hands), BreakerPolicy()

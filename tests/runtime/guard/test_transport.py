@@ -16,7 +16,7 @@ import pytest
 
 from allswell.domain.breaker import BreakerPolicy, Stand
 from allswell.domain.guard import GuardPolicy
-from allswell.domain.incident import Incident
+from allswell.domain.incident import Incident, SdkRepeats
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.step_receipt import Tokens
 from allswell.errors import BreakerOpen, ServiceParked
@@ -354,10 +354,15 @@ def test_answers_that_were_given_up_are_not_retried_by_the_sdk_either(provider: 
 
 
 def test_a_request_that_the_sdk_repeats_is_not_repeated_again(provider: Provider) -> None:
+    """A forgotten `max_retries=0` is told, and the first time warned of."""
     provider.always(Reset())
-    with openai_client(provider, desk().guard, max_retries=1) as client, pytest.raises(openai.APIConnectionError):
+    made = desk()
+    with openai_client(provider, made.guard, max_retries=2) as client, pytest.raises(openai.APIConnectionError):
         client.chat.completions.create(model="m", messages=HELLO)
-    assert len(provider.requests) == 4 + 1
+    assert len(provider.requests) == 4 + 2
+    told = [incident for incident in made.told if isinstance(incident, SdkRepeats)]
+    assert [(one.count, one.serious) for one in told] == [(1, True), (2, False)]
+    assert "make its client with max_retries=0" in told[0].words()
 
 
 def test_a_guard_around_an_sdk_with_a_guard_under_it_does_not_multiply(provider: Provider) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.snapshot import Limits
+from allswell.runtime.baseline import changes_since, difference, take_baseline
 from allswell.runtime.snapshot import changed_files, list_snapshots, recover, take
+from allswell.runtime.worktree import make_worktree
 from tests.runtime.snapshot.repository import files_in, make, write
 
 HOSTILE = """
@@ -106,4 +109,20 @@ def test_nothing_that_a_configuration_names_is_run_even_if_it_is_written_between
     into = tmp_path / "back"
     recover(kept, into=into)
     assert files_in(into)[b"inside/b"][2] == b"changed too"
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+
+
+def test_nor_by_a_worktree_that_is_made_and_removed_nor_by_a_baseline(spied: Path, tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    tree = make_worktree(spied, place / "worktrees", "t_1")
+    assert tree.own_git_dir().is_dir()
+    tree.remove(with_branch=True)
+    assert not tree.path.exists()
+    then = take_baseline(place, spied, "t_1", 1, bounds=Limits(timeout=60_000, git_timeout=60_000))
+    assert then.whole
+    write(spied, "a", "changed")
+    write(spied, "inside/b", "changed too")
+    assert {one.path for one in changes_since(then).changed} == {"a", "inside/b"}
+    now = take_baseline(place, spied, "t_1", 1, bounds=Limits(timeout=60_000, git_timeout=60_000), end=True)
+    assert b"+changed too" in difference((place, then), (place, now)).text
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from allswell.domain.fleet import AgentSpec
+from allswell.runtime.worktree import Left, make_worktree
 from tests.runtime.supervisor.stage import Night, night
 
 SHELL = ("sh", "-c", "{payload}")
@@ -113,6 +114,29 @@ def test_the_filters_of_the_repository_run_in_the_attempt_and_never_in_the_super
     assert "hook" not in lines
 
 
+def test_what_the_agent_committed_itself_is_found_wherever_it_went_then(repo: Path) -> None:
+    commit = "git add -A; git -c user.name=y -c user.email=y@example.com commit -qm by-the-agent"
+    tasks: list[str] = []
+
+    async def scene(night: Night) -> None:
+        tasks.append(await night.watch.submit("own", payload=f"echo one >one; {commit}"))
+        tasks.append(
+            await night.watch.submit("went", payload=f"echo two >two; {commit}; git checkout -q --detach trunk")
+        )
+        for task in tasks:
+            assert (await night.ended(task)).state == "done"
+
+    told = "\n".join(night(repo, scene, agent()).lines)
+    for task in tasks:
+        assert f"on the branch allswell/{task}: 1 file changed" in told
+        assert git(repo, "log", "-1", "--format=%s", f"allswell/{task}") == "by-the-agent\n"
+        assert not (repo / ".allswell" / "worktrees" / task).exists()
+    # A supervisor that was killed before it could say that the task is done: the next attempt finds the branch again.
+    tree = make_worktree(repo, repo / ".allswell" / "worktrees", tasks[0])
+    assert tree.base == git(repo, "rev-parse", "trunk").strip()
+    assert tree.stands(Left({}, f"ref: refs/heads/{tree.branch}")) is not None
+
+
 def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
     scripts = {
         "elsewhere": "git switch -q -c other; echo x >x",
@@ -126,6 +150,12 @@ def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
             tasks[name] = await night.watch.submit(name, payload=script)
         for task in tasks.values():
             assert (await night.ended(task)).state == "done"
+        bad = await night.watch.submit("bad", payload="rm .git; echo v >v; exit 3", retries=0)
+        assert (await night.ended(bad)).state == "failed"
+        kept = night.home.receipts.of_task(bad)[0].receipt
+        assert kept.snapshot is not None
+        assert kept.snapshot.folder == str(night.home.worktrees / bad), "and not the repository around it"
+        assert "v" in {one.path for one in kept.changed}
 
     told = "\n".join(night(repo, scene, agent()).lines)
     trees = {name: repo / ".allswell" / "worktrees" / task for name, task in tasks.items()}

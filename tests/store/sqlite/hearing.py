@@ -17,7 +17,17 @@ async def until_told(tell: Callable[[], None], happened: Callable[[], bool]) -> 
             await asyncio.sleep(0.02)
 
 
+_opened: list[DatagramCarrier] = []
+
+
 def open_carrier(database: Path, *, hearing: bool = True) -> DatagramCarrier:
     carrier = DatagramCarrier(database)
     carrier.open(hearing=hearing)
+    _opened.append(carrier)
     return carrier
+
+
+def close_carriers() -> None:
+    """Close what a test has opened; one that fails must not leave sockets for the next to stumble over."""
+    while _opened:
+        _opened.pop().close()

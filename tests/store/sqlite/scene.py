@@ -35,6 +35,9 @@ class HandClock:
     def monotonic(self) -> int:
         return self.at
 
+    def boottime(self) -> int:
+        return self.at
+
 
 @asynccontextmanager
 async def opened(path: str | Path, *, clock: Clock | None = None, **settings: int) -> AsyncIterator[SqliteStore]:

@@ -1,13 +1,16 @@
-"""`now` never goes back: not in one process, not between two, not across a restart."""
+"""`now` does not go back: not in one process, not between two, not across a restart; far behind, it is not told."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from allswell.domain.names import Millis
+from allswell.domain.set_back import TOLERATED
+from allswell.store.own_clock import SetBack
 from allswell.store.port import Changes, Transaction
 from allswell.store.sqlite import SqliteStore
 from allswell.testing.conformance.rows import lease
@@ -23,12 +26,12 @@ async def now(store: SqliteStore) -> Millis:
     return await store.transact(work)
 
 
-def test_a_clock_set_back_stands_still(tmp_path: Path) -> None:
+def test_a_clock_that_is_a_little_behind_stands_still(tmp_path: Path) -> None:
     async def main() -> None:
         clock = HandClock(AT)
         async with opened(tmp_path / "x.db", clock=clock) as store:
             assert await now(store) == AT
-            clock.at -= 60_000
+            clock.at -= TOLERATED
             assert await now(store) == AT
             assert (await store.view_agenda()).now == AT
             clock.at = AT + 5
@@ -39,11 +42,30 @@ def test_a_clock_set_back_stands_still(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_clock_that_was_set_back_is_not_told(tmp_path: Path) -> None:
+    """Neither to who was there before nor to who comes after; a view is told how it stands."""
+
+    async def main() -> None:
+        clock = HandClock(AT)
+        async with opened(tmp_path / "x.db", clock=clock) as store:
+            await put(store, plain(["t_1"]))
+            clock.at -= 3_600_000
+            with pytest.raises(SetBack):
+                await now(store)
+        async with opened(tmp_path / "x.db", clock=clock) as store:
+            with pytest.raises(SetBack):
+                await now(store)
+            agenda = await store.view_agenda()
+            assert (agenda.now, agenda.stands) == (AT, 3_600_000)
+
+    asyncio.run(main())
+
+
 def test_across_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         async with opened(tmp_path / "x.db", clock=HandClock(AT)) as store:
             await put(store, plain(["t_1"]))
-        async with opened(tmp_path / "x.db", clock=HandClock(AT - 3_600_000)) as store:
+        async with opened(tmp_path / "x.db", clock=HandClock(AT - 3_000)) as store:
             assert await now(store) == AT
 
     asyncio.run(main())

@@ -23,7 +23,7 @@ MIB = 1 << 20
 def test_who_has_no_time_waits_for_no_turn_and_no_lock(tmp_path: Path) -> None:
     async def test(store: SqliteStore) -> None:
         held = await held_flow(store)
-        assert await store.record(held, recorded_step("t_1"))
+        assert store.record_here(held, recorded_step("t_1"), 10.0)
         other = Turnstile(store.path, 1_000)
         other.open()
         other.enter()
@@ -57,7 +57,7 @@ def test_the_wal_of_many_steps_stays_small(tmp_path: Path) -> None:
     async def test(store: SqliteStore) -> None:
         held = await held_flow(store)
         for number in range(120):
-            while not await store.record(held, large(f"t_{number}")):
+            while not store.record_here(held, large(f"t_{number}"), 10.0):
                 await store.view_counts()  # the writer has its turn
         wal = await asyncio.to_thread(store.path.with_name("x.db-wal").stat)
         assert wal.st_size < 10 * MIB

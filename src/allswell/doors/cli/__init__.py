@@ -7,14 +7,22 @@ built up (`help.txt`, held to the commands by a test), so asking what there is c
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
 
 _SUPERVISING = ("run", "resume", "up", "work")
 """The commands that have agents below them, which must not read what is ours."""
 
 
+_INTERRUPTED = 130
+
+
 def main() -> None:
-    """The `allswell` command."""
+    """The `allswell` command; Ctrl-C ends it quietly at every moment, also while it still imports what it needs."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if whoever started us ignores it
+    if ours:
+        signal.signal(signal.SIGINT, _leave)
     if sys.argv[1:] in (["--help"], ["-h"]):
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
             sys.stdout.write(page.read())
@@ -33,7 +41,20 @@ def main() -> None:
         keep_to_ourselves()
     from allswell.doors.cli.app import run
 
-    sys.exit(run())
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command puts its things in order
+    try:
+        code = run()
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done
+    sys.exit(code)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    """Nothing was begun yet, so there is nothing to put in order."""
+    os._exit(_INTERRUPTED)
 
 
 def _import(name: str, *, without: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TypeVar, cast
@@ -38,7 +37,7 @@ def typed_here(command: str) -> str:
     if words[0] != "allswell" or (len(words) > 1 and words[1] in STORELESS):
         return command
     flag = _flag()
-    if not flag or "--store" in command:
+    if not flag or "--store" in command or "--help" in command:
         return command
     before, sign, behind = command.partition(" -- ")
     return f"{before} {flag}{sign}{behind}"
@@ -72,6 +71,8 @@ def _flag() -> str:
     url = given or around
     if not url:
         return ""
+    import shlex
+
     from allswell.settings.values import hide
 
     if hide(url) != url:

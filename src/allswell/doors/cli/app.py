@@ -7,12 +7,14 @@ stands in front of other people's commands, so what it costs is theirs: a line t
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 from allswell.doors.cli import swift
+from allswell.doors.cli.advice import use_store
 from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
 from allswell.doors.cli.render import plain
@@ -26,6 +28,7 @@ def commands() -> Commands:
     from allswell.doors.cli import (
         agents,
         checking,
+        diffing,
         fleet,
         flowrun,
         graphing,
@@ -41,6 +44,7 @@ def commands() -> Commands:
     flowrun.add_to(every)
     people.add_to(every)
     receipts.add_to(every)
+    diffing.add_to(every)
     story.add_to(every)
     graphing.add_to(every)
     fleet.add_to(every)
@@ -69,6 +73,7 @@ def bare(
 def run(args: Sequence[str] | None = None) -> int:
     """Run the command line; every way it can end has its exit code, and none is a traceback."""
     given = list(sys.argv[1:] if args is None else args)
+    use_store(None)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # nothing that an agent said can break the telling
@@ -112,6 +117,9 @@ def _run(given: list[str]) -> int:
 
 
 def _told_bug(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of a name that was typed, wherever it led
+        remark("allswell: a name that was given is too long for a file")
+        return int(Exit.USAGE)
     if os.environ.get("ALLSWELL_DEBUG"):
         import traceback
 

@@ -54,8 +54,8 @@ def ask(
 
     Without --hold this attempt ends, and the task waits for the answer.
 
-    A KEY that names an act (skip, split, clarify, increase_timeout, retry, reply) does that; any other one lets the
-    task go on.
+    A KEY that names an act (skip, split, clarify, increase_timeout, increase_idle, retry, reply) does that; any other
+    one lets the task go on.
     """
     from allswell.domain.duration import parse
     from allswell.doors.cli import shapes

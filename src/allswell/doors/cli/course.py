@@ -43,7 +43,7 @@ from allswell.runtime.attempt import (
     Tries,
     give_back,
     order_for,
-    settle,
+    settle_left,
     take_off,
 )
 from allswell.runtime.attempt.flight import FlightFile
@@ -162,6 +162,7 @@ class Course:
             order,
             env=env,
             store=None if store is None else str(store),
+            quota=self._frame.settings.quota(),
             echo=self._screen.echo,
             keep_transcript=self._frame.json,
         )
@@ -311,8 +312,7 @@ class Course:
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
-        asked = row is not None and any(wait.kind == "question" for wait in row.waits)
-        ran.code = self._code(ran.outcome, asked=asked)
+        ran.code = self._code(ran.outcome, asked=row is not None and any(one.kind == "question" for one in row.waits))
         ran.error = None if ran.outcome is None else ran.outcome.error
 
     def _interrupted(self, tries: Tries, number: int) -> None:
@@ -345,7 +345,7 @@ class Course:
     async def _settle(self, watch: Watch) -> None:
         if not self._home.attempts.is_dir() or not any(self._home.attempts.iterdir()):
             return
-        for left in await asyncio.to_thread(settle, self._home):
+        for left in await settle_left(watch, self._home, lambda text: remark(f"allswell: {plain(text)}")):
             if await give_back(watch, left):
                 remark(f"allswell: {plain(told(left.receipt))} `allswell show {left.receipt.id}` tells more.")
             elif left.path is not None:

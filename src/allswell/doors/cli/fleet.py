@@ -168,7 +168,8 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         if not drain:
-            plan.tell(f"watching {many(supervisor.slots, 'slot')} as {name!r}; Ctrl-C stops in good order")
+            where = f"{many(supervisor.slots, 'slot')} as {name!r}, on {frame.identity}"
+            plan.tell(f"watching {where}; Ctrl-C stops in good order")
         await supervisor.run()
         if ABANDONED:  # functions that would not be cancelled: asyncio would wait for them for ever
             flush()
@@ -222,6 +223,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
             number("session_margin"),
             number("usage_limit_pause"),
         ),
+        quota=settings.quota(),
         park_limits=settings.value("usage_limits") == "park",
         limit_pause=number("usage_limit_pause"),
         reminder=int(remind) if isinstance(remind, int) else None,

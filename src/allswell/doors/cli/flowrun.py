@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from allswell.doors.cli.flowchoice import chosen as chosen_for
-from allswell.doors.cli.flowchoice import how_to_choose, offer
+from allswell.doors.cli.flowchoice import choices_of, chosen, how_to_choose, offer
 from allswell.doors.cli.flowing import read_bytes
 from allswell.doors.cli.flowsummary import finish
 from allswell.doors.cli.frame import Exit, Frame, remark
@@ -20,6 +19,7 @@ from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from allswell.domain.arithmetic.finding import Finding
+    from allswell.domain.capture import Choice
     from allswell.domain.names import RunId
     from allswell.engine.watch import Watch
     from allswell.flows.run.base import RunBase
@@ -36,6 +36,7 @@ def add_to(app: Commands) -> None:
         epilog=examples(
             "allswell resume r_…    go on with what is not done",
             "allswell resume r_… --choose discard_and_retry    put its files back first",
+            "allswell resume r_… --choose plan=retry_step --choose build=escalate    each its own",
         ),
     )(resume)
 
@@ -73,8 +74,8 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
 def resume(
     run: Annotated[str, Argument(metavar="RUN", help="The run, as `allswell runs` lists it.")],
     choose: Annotated[
-        Literal["retry_step", "discard_and_retry", "escalate"] | None,
-        Option("--choose", metavar="CHOICE", help="What to do about a step that was cut off: see below."),
+        list[str] | None,
+        Option("--choose", metavar="[STEP=]CHOICE", help="What to do about a step that was cut off, or about all."),
     ] = None,
     jobs: Annotated[int, Option("--jobs", "-j", metavar="N", min=1, max=1_000, help="Steps at once.")] = 16,
     store: Store = None,
@@ -83,13 +84,15 @@ def resume(
     """Go on with a flow that was cut off, failed or timed out; steps that are done are not run again.
 
     A step that was cut off with uncommitted changes is asked about: retry_step runs it again on top of them,
-    discard_and_retry keeps them on a recovery ref and puts the files back first, escalate asks a human.
+    discard_and_retry keeps them on a recovery ref and puts the files back as they were when the step began, escalate
+    asks a human.
     """
     from allswell.flows.run.base import find_base
 
     frame = Frame(store, json=json)
-    if choose is not None:
+    if choose:
         frame.for_humans("resume --choose")
+    choices = choices_of(choose or ())
     base = find_base(frame.home, run)
     if not Path(base.record.folder).is_dir():
         text = f"the folder {base.record.folder}, in which the flow ran, is gone"
@@ -101,57 +104,76 @@ def resume(
         _announced(frame, found)
 
         async def work(watch: Watch) -> Summary | None:
-            return await _resumed(frame, watch, base, flow, source, choose, jobs)
+            return await _resumed(frame, watch, base, flow, source, choices, jobs)
 
         summary = frame.run(work)
     finish(frame, summary)
 
 
 async def _resumed(
-    frame: Frame, watch: Watch, base: RunBase, flow: Flow, source: bytes, choose: str | None, jobs: int
+    frame: Frame, watch: Watch, base: RunBase, flow: Flow, source: bytes, choices: Mapping[str, Choice], jobs: int
 ) -> Summary | None:
-    from allswell.domain.capture import Choice
     from allswell.flows.run import resume as going
-    from allswell.flows.run.discard import discard
     from allswell.flows.run.runner import Runner, Summary, Verdict
     from allswell.flows.run.site import in_thread
-    from allswell.flows.run.standing import check_outputs, cut_off, look
+    from allswell.flows.run.standing import check_outputs, cut_offs, look
     from allswell.flows.run.start import make_site
     from allswell.timing.clock import SystemClock
 
-    await in_thread(lambda: going.settle_dead(base, SystemClock().wall()))
+    wall = SystemClock().wall()
+    outputs = {
+        member.id: [one.path for one in step.outputs if "{{" not in one.path]
+        for step in flow.steps
+        for member in step.members()
+    }
+    await going.settle_dead(watch, base, wall, outputs, lambda text: remark(f"allswell: {text}"))
     standing = await look(watch, base)
-    await going.free_dead(watch, standing)
+    freed = await going.free_dead(watch, standing)
+    await in_thread(lambda: going.settle_functions(base, standing, freed, wall, outputs))
     diff = going.changes_in_file(base, source)
     _tell_standing(frame, base, flow, standing, diff)
     await check_outputs(watch, base, standing)
-    members = [member.id for step in flow.steps for member in step.members()]
-    if all(name in standing.done for name in members):
+    if all(name in standing.done for name in outputs):
         shown = base.shown(base.path)
-        states = dict.fromkeys(members, "done")
+        states = dict.fromkeys(outputs, "done")
         return Summary(base.record.run, flow.name, shown, Verdict.DONE, states, {}, (), 0)
-    cut: CutOff | None = await in_thread(lambda: cut_off(base, standing))
-    chosen = None if cut is None else chosen_for(frame, cut, choose)
-    if cut is not None and chosen is None:
-        frame.say({"run": base.record.run, "step": cut.step, "changes": cut.context.uncommitted_changes, **offer(cut)})
-        frame.leave(Exit.NEEDS_HUMAN, None if frame.json else how_to_choose(base, cut))
-    kept = None
-    if cut is not None and chosen is Choice.DISCARD_AND_RETRY:
-        kept = await in_thread(lambda: discard(Path(base.record.folder), cut))
-        if not frame.json:
-            remark(f"the changes of {cut.step} are kept in {kept.name}; its files are as they were committed")
+    as_it_is = going.as_it_is(base, standing, source)
+    cuts = await in_thread(lambda: cut_offs(base, standing, as_it_is=as_it_is))
+    decided = chosen(frame, cuts, choices)
+    if len(decided) < len(cuts):
+        frame.say({"run": base.record.run, **offer(cuts)})
+        frame.leave(Exit.NEEDS_HUMAN, None if frame.json else how_to_choose(base, cuts))
+    kept = await _discarded(frame, base, cuts, decided)
     base, run = await going.go_on(watch, base, flow, source, frame.settings.policy_for(""))
-    if cut is not None and chosen is Choice.ESCALATE:
-        await going.escalate(watch, cut, run)
+    for cut in cuts:
+        if decided[cut.step] == "escalate":
+            await going.escalate(watch, cut, run)
     site = await make_site(watch, base, run)
     site.agents = frame.settings.known_agents
     site.finished.extend(standing.done)
-    choice = None if chosen is None else chosen.value
-    site.tell("flow_resumed", run=run, done=len(standing.done), choice=choice, kept=None if kept is None else kept.name)
+    site.tell("flow_resumed", run=run, done=len(standing.done), choices=decided, kept=kept)
     before = dict.fromkeys(standing.done, "done") | dict.fromkeys(standing.skipped, "skipped")
     summary = await _ran(frame, Runner(site, run, jobs=jobs, before=before), flow)
     await _end(watch, run, summary)
     return summary
+
+
+async def _discarded(frame: Frame, base: RunBase, cuts: list[CutOff], decided: Mapping[str, Choice]) -> list[str]:
+    """Put back what was to be discarded; where it is kept."""
+    from allswell.flows.run.discard import discard
+    from allswell.flows.run.site import in_thread
+
+    those = [cut for cut in cuts if decided[cut.step] == "discard_and_retry"]
+    if not those:
+        return []
+    done = await in_thread(lambda: discard(base.home, Path(base.record.folder), those))
+    for cut, one in zip(those, done, strict=True):
+        if not frame.json:
+            remark(f"the changes of {cut.step} are kept in {one.kept.name}; its files are as they were when it began")
+        if one.left and not frame.json:
+            more = f" and {len(one.left) - 8} more" if len(one.left) > 8 else ""
+            remark(f"left as they are, as others may have changed them too: {plain(', '.join(one.left[:8]))}{more}")
+    return [one.kept.name for one in done]
 
 
 def join_flow(frame: Frame, run: str, jobs: int) -> None:

@@ -115,10 +115,11 @@ class Frame:
 
         A store on a server has nothing beside it: there it is the nearest one upward, or a new one here.
         """
+        from allswell.settings.nearby import own_folder
         from allswell.store.sqlite.place import locate
 
-        beside = (self.database or locate(self.settings.default_store)).parent
-        return beside if beside.name == ".allswell" else beside / ".allswell"
+        beside = (self.database or locate(self.settings.found_store)).parent
+        return beside if beside.name == ".allswell" else own_folder(beside)
 
     @property
     def database(self) -> Path | None:
@@ -135,7 +136,7 @@ class Frame:
             from allswell.runtime.attempt.inside import refuse_inside
             from allswell.runtime.receipts import Home
 
-            refuse_inside(Home(self.home), self._identity, verb)
+            refuse_inside(Home(self.home), self.identity, verb)
 
     def for_its_holder(self, task: str, token: int) -> None:
         """Refuse to speak for a lease that has a supervisor of its own to whatever runs inside another attempt."""
@@ -143,14 +144,14 @@ class Frame:
             from allswell.runtime.attempt.inside import refuse_other
             from allswell.runtime.receipts import Home
 
-            refuse_other(Home(self.home), self._identity, task, token)
+            refuse_other(Home(self.home), self.identity, task, token)
 
     def _attempts_in_flight(self) -> bool:
         """Whether there are any beside this store: looked at first, since all the rest takes longer to import."""
         return any((self.home / "attempts").glob("*.json"))
 
     @property
-    def _identity(self) -> str:
+    def identity(self) -> str:
         """The store's URL as attempts note it: resolved, and without a password."""
         from allswell.settings.values import hide
 
@@ -186,13 +187,22 @@ class Frame:
 
         if not making:
             self._check_there()
+        else:
+            self._say_where()
 
         settings = self.settings
         pace, policies, pause = settings.pace(), settings.policies(), settings.pause_on_question
 
         async def live() -> T:
             store = store_for(self.url)
-            made = make_watch(store, pace=pace, policies=policies, sweeping=sweeping, pause_on_question=pause)
+            made = make_watch(
+                store,
+                pace=pace,
+                policies=policies,
+                sweeping=sweeping,
+                pause_on_question=pause,
+                tell_of_wait=self.hint,
+            )
             async with made as watch:
                 if not sweeping:
                     return await work(watch)
@@ -211,6 +221,16 @@ class Frame:
                 raise
             return answer[0]  # it is committed: trouble with what came after must not hide it
 
+    def _say_where(self) -> None:
+        """Say it where the store was found elsewhere: somebody may have meant a new one here."""
+        from pathlib import Path
+
+        found = self.settings.found
+        if found is not None and self.url == self.settings.default_store:
+            here = Path.cwd() / ".allswell"
+            if here.resolve() != Path(found):
+                self.hint(f"The store was found at {found}")
+
     def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views."""
         path = self._check_there()
@@ -224,10 +244,15 @@ class Frame:
         import asyncio
 
         from allswell.app import store_for
+        from allswell.engine.opening import open_patiently
+        from allswell.engine.pace import DEFAULT
+
+        wrong = any(problem.part == "figures" for problem in self._seen.problems)
+        pace = DEFAULT if wrong else self._seen.pace()
 
         async def live() -> T:
             store = store_for(self.url)
-            await store.open()
+            await open_patiently(store, pace, self.hint)
             try:
                 return await work(store)
             finally:

@@ -219,7 +219,7 @@ class Telling:
 def _said(key: str, value: object, at: int) -> str:
     """One field of an event; lengths and moments as people say them."""
     if isinstance(value, int) and key.endswith("_ms"):
-        return f"{key.removesuffix('_ms')} {short(value)}"
+        return f"{key.removesuffix('_ms')} {'-' if value < 0 else ''}{short(abs(value))}"
     if isinstance(value, int) and key in ("deadline", "until"):
         return f"{key} {when(value, at)}"
     return f"{key}={value if isinstance(value, str) else encoded(value)}"

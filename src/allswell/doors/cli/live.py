@@ -133,14 +133,15 @@ def picture(seen: Board, width: int, height: int | None, trouble: str = "") -> R
         text = Text("  ! " if need.kind != "question" else "  ? ", "yellow").append(need.what, "default")
         lines += [_cut(text), _cut(Text(f"      {need.command}", "cyan"))]
     if len(over.needs) > _NEEDS_MOST:
-        lines.append(Text(f"    and {len(over.needs) - _NEEDS_MOST:,} more: {typed_here('allswell')}", "bright_black"))
+        more = f"    and {len(over.needs) - _NEEDS_MOST:,} more: {typed_here('allswell')}"
+        lines.append(_cut(Text(more, "bright_black")))
     room = len(seen.lines) if height is None else max(height - len(lines) - 4, 1)
     shown = seen.lines[:room]
     if shown:
         lines += [Text(), _rows(shown, over.now, wide=width >= _WIDE)]
     total = sum(over.counts.get(state, 0) for state in _ORDER[:4])
     if total > len(shown):
-        lines.append(Text(f"… {total - len(shown):,} more: {typed_here('allswell tasks')}", "bright_black"))
+        lines.append(_cut(Text(f"… {total - len(shown):,} more: {typed_here('allswell tasks')}", "bright_black")))
     if height is not None:
         lines.append(Text("q quits", "bright_black"))
     return Group(*lines)

@@ -291,7 +291,8 @@ def answer(
         str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
     ] = None,
     timeout: Annotated[
-        str | None, Option("--timeout", metavar="TIME", help="For increase_timeout; default: twice as long.")
+        str | None,
+        Option("--timeout", metavar="TIME", help="For the options that increase; default: twice as long."),
     ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
     store: Store = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import typed_here
@@ -192,8 +192,30 @@ def recover(
         return
     from allswell.runtime.snapshot import recover as give_back
 
+    if apply:
+        _check_place(frame, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
     frame.say({"snapshot": snapshot.name, "recovery": _built(done)}, _given_back(done))
+
+
+def _check_place(frame: Frame, snapshot: Snapshot) -> None:
+    """Receipts lie where agents can write: what is given back goes to the folder one is in, or to one the task had."""
+    import os
+    from pathlib import Path
+
+    from allswell.domain.snapshot import unspell
+    from allswell.runtime.attempt.belief import is_place, known_of
+    from allswell.runtime.receipts import Home
+
+    folder = os.fsdecode(unspell(snapshot.folder))
+    home, here = Home(frame.home), str(Path.cwd())
+    if is_place(folder, snapshot.task, None, home, [here]):
+        return
+    known = frame.look(lambda views: known_of(views, snapshot.task))
+    agents = [spec.cwd for spec in frame.settings.fleet.agents.values()]
+    if not is_place(folder, snapshot.task, known, home, agents):
+        text = f"its receipt says that the work came from {folder}, and nothing says that this task was worked on there"
+        raise Refused("other_folder", f"{text}; go there to apply it, or use --into DIR", where="--apply")
 
 
 def _built(value: object) -> object:
@@ -238,16 +260,25 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receip
 
 
 def _offered(snapshot: Snapshot, what: str) -> str:
-    missing = "" if snapshot.whole else f" {len(snapshot.left_out)} files are not in it, {len(snapshot.torn)} are torn."
-    head = (
-        f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}.{missing}"
-    )
+    from shlex import quote
+
+    head = f"The work of attempt {snapshot.attempt} is in {plain(snapshot.name)}, from {plain(snapshot.folder)}."
     lines = [
-        sentence(head),
-        f"  {typed_here(f'allswell recover {plain(what)} --into DIR')}",
-        f"  {typed_here(f'allswell recover {plain(what)} --apply')}",
+        sentence(" ".join([head, *(f"{plain(note)[:1].upper()}{plain(note)[1:]}." for note in snapshot.notes)])),
+        *_listed("not in it", [f"{one.path} ({one.why.value})" for one in snapshot.left_out]),
+        *_listed("changed while it was read", list(snapshot.torn)),
+        f"  {typed_here(f'allswell recover {quote(plain(what))} --into DIR')}",
+        f"  {typed_here(f'allswell recover {quote(plain(what))} --apply')}",
     ]
     return "\n".join(lines)
+
+
+def _listed(what: str, paths: Sequence[str]) -> list[str]:
+    """What is to be said about these files, and the first of them."""
+    if not paths:
+        return []
+    more = [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    return [f"{paint(what, 'dim')}:", *(f"  {plain(path)}" for path in paths[:_FILES]), *more]
 
 
 def _given_back(done: Recovery) -> str:
@@ -255,17 +286,15 @@ def _given_back(done: Recovery) -> str:
     said = [
         f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} were there already."
     ]
-    lists = {
-        "put beside what is there": [f"{one.path} → {one.recovered}" for one in done.conflicts],
-        "deleted by the attempt, and left": list(done.deleted),
-        "not in the snapshot": [
-            f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"
-        ],
-    }
-    lines = [sentence(said[0])]
-    for what, paths in lists.items():
-        if paths:
-            lines.append(f"{paint(what, 'dim')}:")
-            lines += [f"  {plain(path)}" for path in paths[:_FILES]]
-            lines += [f"  and {len(paths) - _FILES} more"] if len(paths) > _FILES else []
+    untouched = sum(one.why.value == "not_copied" for one in done.missing)
+    if untouched:
+        was = "was" if untouched == 1 else "were"
+        said.append(f"{untouched} {was} not touched by the attempt, and not copied.")
+    missing = [f"{one.path} ({one.why.value})" for one in done.missing if one.why.value != "not_copied"]
+    lines = [
+        sentence(" ".join(said)),
+        *_listed("put beside what is there", [f"{one.path} → {one.recovered}" for one in done.conflicts]),
+        *_listed("deleted by the attempt, and left", done.deleted),
+        *_listed("not in the snapshot", missing),
+    ]
     return "\n".join(lines)

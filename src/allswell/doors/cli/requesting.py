@@ -62,11 +62,10 @@ def request(
     if socket is not None:
         answer = _by_socket(socket, role, text, given, limit, wait=not no_wait)
     else:
-        most = int(limit or frame.settings.value("delegation_timeout") or 0)
 
         async def work(watch: Watch) -> Answer:
             held = await hold_of(frame, watch, task, token, agent)
-            return await _by_store(watch, held, (role, text, given, most), wait=not no_wait)
+            return await _by_store(watch, held, (role, text, given, limit), wait=not no_wait)
 
         answer = frame.run(work)
     id_, state, result = answer
@@ -111,7 +110,7 @@ def _task(id_: str) -> TaskId:
     return TaskId(id_)
 
 
-async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int], *, wait: bool) -> Answer:
+async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int | None], *, wait: bool) -> Answer:
     import asyncio
 
     from allswell.domain.command import Delegate, NewTask
@@ -120,8 +119,9 @@ async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int
 
     role, text, payload, limit = asked
     policy = watch.policy_for(role)
+    most = Millis(policy.delegation_timeout if limit is None else limit)
     new = NewTask(watch.new_task(), text, role=role, payload=to_json(payload, "PAYLOAD"), policy=policy)
-    await watch.engine.do(Delegate(watch.new_command(), *held, new, Millis(limit)))
+    await watch.engine.do(Delegate(watch.new_command(), *held, new, most))
     while True:
         row = await watch.task(new.id)
         if row is None or not wait or row.task.ended_at is not None:

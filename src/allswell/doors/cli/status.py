@@ -30,6 +30,7 @@ _MORE = {
     "stalled": "allswell agents",
     "overdue": "allswell doctor",
     "stopped": "allswell tasks --role run",
+    "clock": "allswell doctor",
 }
 _MARKS = {"question": ("?", "warn"), "overdue": ("!", "warn"), "stalled": ("!", "warn"), "stopped": ("!", "warn")}
 

@@ -1,8 +1,8 @@
 """The state of the whole watch at one look: whether all is well, and if not, what needs somebody first.
 
-In the order in which it matters: what nothing will ever move, questions only a person can answer, what is overdue
-because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands and flows that were
-stopped and wait for somebody to resume them.
+In the order in which it matters: a clock that stands still, what nothing will ever move, questions only a person can
+answer, what is overdue because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands
+and flows that were stopped and wait for somebody to resume them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from allswell.domain.question import Question
 from allswell.domain.run import went_on_in
 from allswell.domain.task import State
 from allswell.engine.explaining.standing import LATE, outcome, resume_command, resume_flow
-from allswell.engine.explaining.words import ago, clean, many, quoted, typed
-from allswell.store.port import TaskFilter, TaskRow, Views
+from allswell.engine.explaining.words import ago, clean, many, quoted, time_stands, typed
+from allswell.store.port import Agenda, TaskFilter, TaskRow, Views
 
 RECENT = 24 * 3_600_000
 """How long a failure is news."""
 FAILED_MOST = 5_000
 PAGE = 1_000
 
-Concern = Literal["unaccounted", "question", "overdue", "stalled", "failed", "stopped"]
+Concern = Literal["clock", "unaccounted", "question", "overdue", "stalled", "failed", "stopped"]
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -61,6 +61,7 @@ async def look(store: Views) -> Overview:
     stopped = await _to_resume(store) if counts.get(State.READY) else []
     flows = await _flows_to_resume(store) if counts.get(State.READY) else []
     needs = (
+        *_standing_still(agenda),
         *(_stuck(row) for row in stuck),
         *(_question(question, agenda.now) for question in questions),
         *_overdue(agenda.next_due, agenda.now),
@@ -100,6 +101,10 @@ async def _flows_to_resume(store: Views) -> list[TaskRow]:
     rows = {row.task.run: row for row in await store.view_tasks(which) if row.task.record.handover is not None}
     held = [await store.view_tasks(TaskFilter(run=run, states=(State.HELD.value,), limit=1)) for run in rows]
     return [row for row, others in zip(rows.values(), held, strict=True) if not others]
+
+
+def _standing_still(agenda: Agenda) -> tuple[Need, ...]:
+    return (Need("clock", "", time_stands(agenda.stands), "allswell watch"),) if agenda.stands else ()
 
 
 def _stuck(row: TaskRow) -> Need:

@@ -60,7 +60,8 @@ SENTENCES: Mapping[str, str] = {
     "session_paused": "nothing new is dispatched: {remaining} % of the session is left",
     "session_resumed": "the fleet dispatches again",
     "questions_open": "{count} questions wait for you",
-    "clock_jumped": "the clock jumped by {by_ms}: every holder gets one more window",
+    "clock_jumped": "the machine slept for {by_ms}: every holder gets one more window",
+    "clock_set": "the clock was set by {by_ms}: what runs goes on with the time it had left",
 }
 MARKS: Mapping[str, str] = {
     "task_completed": "✓",

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from allswell.domain.names import QuestionId, TaskId
 from allswell.engine.explaining.chain import explain
 from allswell.engine.explaining.facts import gather
 from allswell.engine.explaining.runs import explain_question, explain_run
-from allswell.engine.explaining.shapes import Explanation
+from allswell.engine.explaining.shapes import Explanation, Next, Todo
+from allswell.engine.explaining.words import time_stands
 from allswell.errors import Refused
 from allswell.store.port import Views
 
 
 async def why(views: Views, id_: str) -> Explanation:
-    """Why a task, a question or a run stands where it stands."""
+    """Why a task, a question or a run stands where it stands; while time stands still, nothing is promised."""
+    told = await _explained(views, id_)
+    stands = (await views.view_agenda()).stands
+    if not stands:
+        return told
+    go_on = Todo("Let time go on", "allswell watch")
+    return replace(told, next=(Next(None, time_stands(stands)),), todo=(go_on, *told.todo))
+
+
+async def _explained(views: Views, id_: str) -> Explanation:
     if id_.startswith("q_"):
         question = await views.view_question(QuestionId(id_))
         if question is not None:

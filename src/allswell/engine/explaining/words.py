@@ -65,6 +65,15 @@ def within(moment: int, now: int) -> str:
     return "now" if left < _SECOND else f"in {rough(left)}"
 
 
+def time_stands(behind: int) -> str:
+    """What is to be said while a store's clock stands still because the machine's was set back (docs/adr/0033)."""
+    return (
+        f"Time stands still: this machine's clock is {rough(behind)} behind the last moment in the store. It was set "
+        "back, or the store was written while it ran ahead. Whatever runs goes on, with the time it had left, as soon "
+        "as a process works on the watch"
+    )
+
+
 def many(count: int, noun: str, plural: str = "") -> str:
     """So many of a thing: `1 task`, `1,200 tasks`."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

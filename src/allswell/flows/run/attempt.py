@@ -72,7 +72,9 @@ class StepAttempt:
         self._doing: Doing | None = None
         self._auditing: asyncio.Future[Audited | Came] | None = None
         self._stopped: tuple[str, bool] | None = None
-        self._capturing = Capturing(site.base, job, lease.task, self.number, site.clock, site.last_good)
+        self._reached = Phase.WORK
+        """How far it came: where it was cut off or failed, or to its end."""
+        self._capturing = Capturing(site.base, job, lease, self.number, site.clock, site.last_good)
         self._began = site.clock.wall()
         self._began_at = site.clock.monotonic()
         self._artifacts: tuple[Artifact, ...] = ()
@@ -101,13 +103,13 @@ class StepAttempt:
         """The whole attempt; how it ended."""
         self.site.tell("step_started", self.job.id, self.number, agent=self.job.agent)
         try:
-            self.job = await self._begin()
+            self.job = self._capturing.job = await self._begin()
             came = await self._work()
         except Refused as error:  # a value that is not there, a path that leads outside: it was never begun
             came = failed(error.message)
         came = await self._finalize(came)
         status = await self._route(came)
-        data: dict[str, Any] = {"status": status, "phase": self.phase, "duration_ms": self.elapsed()}
+        data: dict[str, Any] = {"status": status, "phase": self._reached, "duration_ms": self.elapsed()}
         if came.error:
             data["error"] = came.error
         self.site.tell("step_ended", self.job.id, self.number, **data)
@@ -142,7 +144,7 @@ class StepAttempt:
             came = await self._try(found)
             if came.status is not StepStatus.DONE or came.said or self.job.audit is None:
                 return came
-            self.phase = self._capturing.phase = Phase.FINALIZE
+            self._reach(Phase.FINALIZE)
             verdict = await self._audit()
             if isinstance(verdict, Came):
                 return verdict
@@ -154,7 +156,10 @@ class StepAttempt:
             if before + len(self._audits) >= AUDITS_MOST:
                 error = f"its audit failed {before + len(self._audits)} times; the last said: {found}"
                 return msgspec.structs.replace(came, status=StepStatus.ASKED, error=error)
-            self.phase = self._capturing.phase = Phase.WORK
+            self._reach(Phase.WORK)
+
+    def _reach(self, phase: Phase) -> None:
+        self.phase = self._reached = self._capturing.phase = phase
 
     def _failed_audits(self) -> int:
         """How often its audit has failed in attempts before this one, since a human last decided about it (C2)."""
@@ -208,6 +213,8 @@ class StepAttempt:
 
     async def _finalize(self, came: Came) -> Came:
         self.phase = Phase.FINALIZE
+        if came.status is StepStatus.DONE:
+            self._reached = Phase.FINALIZE
         if came.status is StepStatus.DONE and self.job.outputs:
             try:
                 self._artifacts = await self.site.aside(lambda: collect(Path(self.job.folder), self.job.outputs))
@@ -238,7 +245,7 @@ class StepAttempt:
         if self._capturing.capture is not None:
             context = self._capturing.capture.context_for_resume
         elif bad and came.status in (StepStatus.INTERRUPTED, StepStatus.LOST):
-            context = self._capturing.context(came.snapshot, came.streams, partial_name=True)
+            context = self._capturing.context(came.snapshot, came.streams)
         said = dict(came.streams)
         transcript = said.get("stdout") or said.get("llm")
         place = git_place(Path(job.folder)) if bad or not isinstance(job.work, Function) else None
@@ -254,7 +261,7 @@ class StepAttempt:
             completed_at=stamp(site.clock.wall()),
             duration_ms=site.clock.monotonic() - self._began_at,
             status=came.status,
-            phase=self.phase,
+            phase=self._reached,
             tokens=self._tokens,
             error=came.error,
             transcript_path=None if transcript is None else site.base.shown(transcript),
@@ -282,18 +289,20 @@ class StepAttempt:
         try:
             if came.said:
                 pass
-            elif status is StepStatus.DONE:
+            elif status is StepStatus.DONE or (came.late and came.failure is None):  # late: refused, and kept (O10)
                 await self.lease.complete(self._given(came))
             elif status is StepStatus.ASKED:
                 await self.lease.ask(f"Step {self.job.id}: {came.error}. How should we proceed?", ESCALATION_OPTIONS)
             elif status is StepStatus.INTERRUPTED:
                 await self.lease.release(f"interrupted: {came.error}")
-            elif status is StepStatus.FAILED and came.failure is not None:
+            elif (status is StepStatus.FAILED or came.late) and came.failure is not None:
                 await self.lease.fail(came.failure)
             elif status is StepStatus.TIMEOUT and (await self.lease.confirm() or self.lease.until_limit > _LIMIT_NEAR):
                 # The scope of a function is not stretched; the run's clock stood meanwhile, so it has time for another.
                 await self.lease.release("its time was over, and the run's was not")
         except LeaseLost as lost:
+            if status is StepStatus.DONE:
+                self._reached = Phase.ROUTE
             status = StepStatus.TIMEOUT if status is StepStatus.TIMEOUT else StepStatus.LOST
             await self._keep_receipt(msgspec.structs.replace(came, status=status, error=str(lost)))
         if status is StepStatus.DONE:

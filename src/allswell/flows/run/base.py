@@ -9,6 +9,8 @@
         timeouts.jsonl                           every timeout (F10)
         receipts/<step>-<agent>-<attempt>.json   every attempt at a step
         receipts/<step>-timeout.json             the latest timeout of a step (F9)
+        receipts/<step>.<attempt>-timeout.json   that of each attempt
+        changes/<step>-<attempt>.json            what an attempt that was cut off had changed
         llm/                                     transcripts
 
 The store has the truth about tasks; what lies here is for people and for going on. Paths in files are told as seen from
@@ -29,6 +31,7 @@ from typing import Any
 import msgspec
 
 from allswell.domain.capture import Capture, TimeoutLine
+from allswell.domain.step_changes import StepChanges
 from allswell.domain.step_receipt import StepReceipt
 from allswell.errors import Refused, Unavailable
 from allswell.flows.run.files import Files, read, read_lines
@@ -37,6 +40,8 @@ from allswell.store import state_folder
 
 RUNS = "runs"
 _RECORD = "run.json"
+_CHANGES = "changes"
+_LOCK = "lock"
 _ENCODE = msgspec.json.Encoder()
 
 
@@ -82,6 +87,14 @@ def stamp(wall: int) -> str:
     return datetime.fromtimestamp(wall / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def moment(stamped: str) -> int:
+    """The moment that was written so, in milliseconds; 0 for what is none."""
+    try:
+        return round(datetime.fromisoformat(stamped).timestamp() * 1_000)
+    except ValueError:
+        return 0
+
+
 class RunBase:
     """One run's folder."""
 
@@ -96,6 +109,8 @@ class RunBase:
         self.source = self.flow / "flow.yaml"
         self.events = self.flow / "events.jsonl"
         self.timeouts = self.flow / "timeouts.jsonl"
+        self.last_sign: int | None = None
+        """When whoever ran it before gave its last sign of life, on the wall clock in ms; known once it is held."""
 
     def make(self, source: bytes) -> None:
         """Make the folder of a new run, the record last: a folder without one is no run."""
@@ -133,15 +148,28 @@ class RunBase:
         """Write receipts of several attempts."""
         self.files.replace_all(self.receipts, [(_name_of(one), _written(one)) for one in receipts])
 
-    def capture_path(self, step: str) -> Path:
-        """The file of a step's latest timeout."""
-        return self.receipts / f"{step}-timeout.json"
+    def capture_path(self, step: str, attempt: int | None = None) -> Path:
+        """The file of an attempt's timeout, or of a step's latest; a step's id has no dot."""
+        return self.receipts / (f"{step}-timeout.json" if attempt is None else f"{step}.{attempt}-timeout.json")
 
-    def keep_capture(self, capture: Capture) -> Path:
-        """Write what is known of a timeout."""
-        path = self.capture_path(capture.last_known_state.step_id)
-        self._replace(path, capture)
-        return path
+    def keep_capture(self, capture: Capture, attempt: int) -> None:
+        """Write what is known of an attempt's timeout: for itself, and as the latest of its step."""
+        step, content = capture.last_known_state.step_id, _written(capture)
+        names = (self.capture_path(step, attempt).name, self.capture_path(step).name)
+        self.files.replace_all(self.receipts, [(name, content) for name in names])
+
+    def keep_changes(self, changes: StepChanges) -> None:
+        """Write what an attempt changed."""
+        folder = self.flow / _CHANGES
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Unavailable(f"{folder} cannot be made: {error.strerror}") from error
+        self._replace(folder / f"{changes.step}-{changes.number}.json", changes)
+
+    def changes(self, step: str, attempt: int) -> StepChanges | None:
+        """What an attempt changed, where that is known."""
+        return read(self.flow / _CHANGES / f"{step}-{attempt}.json", StepChanges)
 
     def keep_timeout(self, line: TimeoutLine) -> None:
         """Add a line to `timeouts.jsonl`."""
@@ -177,13 +205,18 @@ class RunBase:
 
     # --- who runs it --------------------------------------------------------------------------------------------------
 
+    def give_sign(self) -> None:
+        """Say that somebody runs it, so that it can be told later until when."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path / _LOCK)
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Be the one process that runs it; `Refused` while another one does.
 
         The kernel lets go of the lock when its process dies, however it dies, so no process number is believed.
         """
-        path = self.path / "lock"
+        path = self.path / _LOCK
         try:
             with own_folder(self.path) as inside:
                 handle = open_there(path.name, inside, flags=os.O_RDWR, make=True)
@@ -197,6 +230,7 @@ class RunBase:
                 by = f" (process {who})" if who else ""
                 text = f"the run {self.record.run} is running already{by}; wait for it, or stop it first"
                 raise Refused("run_running", text, where="run") from None
+            self.last_sign = os.fstat(handle).st_mtime_ns // 1_000_000
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             yield

@@ -56,9 +56,8 @@ class _Receipts(Receipts):
     def write(self, receipt: Receipt) -> Path:
         """Keep a receipt; at a limit, the flow's own comes first."""
         if receipt.status is End.TIMEOUT and self._capturing.capture is None:
-            late = max(receipt.elapsed_ms - (receipt.limit_ms or receipt.elapsed_ms), 0)
             last = "" if receipt.last_evidence is None else receipt.last_evidence.what
-            self._capturing.begin(Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + late), last)
+            self._capturing.begin(self._cut, last)
         return super().write(receipt)
 
 
@@ -119,6 +118,9 @@ class CommandWork:
         failure = None
         if status is StepStatus.FAILED:
             failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
+        late = status is StepStatus.LOST and outcome.by_itself
+        if late and outcome.exit_code != 0:
+            failure = Failure(ErrorClass.TRANSIENT, outcome.reason)
         if outcome.end is End.NOT_STARTED:
             failure = Failure(ErrorClass.VALIDATION, outcome.reason)
         kept = outcome.receipt
@@ -134,6 +136,7 @@ class CommandWork:
             snapshot=None if kept is None else kept.snapshot,
             recovery=outcome.receipt_path,
             said=outcome.said is not None,
+            late=late,
         )
 
     def _named(self) -> tuple[tuple[str, Path], ...]:

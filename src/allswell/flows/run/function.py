@@ -20,6 +20,7 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.step_receipt import StepStatus
 from allswell.engine.handle import Lease
 from allswell.errors import Refused
+from allswell.flows.run.changes import Noting
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing, Cut
@@ -57,8 +58,9 @@ class FunctionWork:
     def __init__(self, job: Job, work: Function, lease: Lease, capturing: Capturing, cut: Cut, site: Site) -> None:
         self._job = job
         self._work = work
-        self._remaining = lease.until_limit
         self._site = site
+        self._lease = lease
+        self._noted = False
         self._number = job.tried + lease.attempt
         self._ledger = Ledger()
         self._capturing = capturing
@@ -71,6 +73,8 @@ class FunctionWork:
     async def run(self) -> Came:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
         came = await self._called()
+        if self._noted and came.status is StepStatus.DONE and self._job.audit is None:
+            Noting.forget(self._job, self._lease.task, self._lease.attempt)
         lines = self._ledger.lines()
         if not lines:
             return came
@@ -83,6 +87,10 @@ class FunctionWork:
             function = find_function(self._work, self._job.folder)
         except Refused as error:
             return failed(error.message)
+        noting = self._site.noting
+        if noting is not None:
+            self._noted = await noting.note(self._site.aside, self._job, self._lease.task, self._lease.attempt)
+        self._remaining = self._lease.until_limit
         if self._remaining <= 0:
             return await self._timed_out(self._cut, "its time was up before it began")
         scope = step(self._job.id, timeout_override=self._remaining)
@@ -101,9 +109,7 @@ class FunctionWork:
             return self._interrupted() if self._stopped is not None else _raised(left(cancelled))
         except ScopeTimeout as late:
             if late.scope is scope:
-                over = round(max(late.report.elapsed - late.report.limit, 0) * 1_000)
-                cut = Cut(self._cut.scope, self._cut.timeout_ms, self._cut.timeout_ms + over)
-                return await self._timed_out(cut, str(late))
+                return await self._timed_out(self._cut, str(late))
             return await self._inner(late)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is how the step ended
             return _raised(error)
@@ -146,7 +152,8 @@ class FunctionWork:
         kinds = {kind.value for kind in ScopeKind}
         scope = ScopeKind(late.scope.kind) if late.scope.kind in kinds else ScopeKind.TOOL
         limit = round(late.report.limit * 1_000)
-        cut = Cut(scope, limit, round(late.report.elapsed * 1_000))
+        elapsed = round(late.report.elapsed * 1_000)
+        cut = Cut(scope, limit, self._site.clock.monotonic() - elapsed, elapsed)
         await self._site.aside(lambda: self._capturing.begin(cut, str(late)))
         failure = Failure(ErrorClass.NETWORK, str(late)[:4_000])
         return Came(status=StepStatus.FAILED, error=str(late), failure=failure, cut=cut)

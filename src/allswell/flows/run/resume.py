@@ -12,9 +12,10 @@ the lock knows that earlier runners on this machine are gone, and need not wait 
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,18 +25,22 @@ from allswell.domain.command import EndRun, Release
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.question import ESCALATION_OPTIONS
+from allswell.domain.receipt import CHANGES_LISTED
 from allswell.domain.run import Run
+from allswell.domain.step_changes import AtWork
 from allswell.domain.step_receipt import StepReceipt, StepStatus
+from allswell.domain.task import State
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
 from allswell.flows.run.attempt import engine_name
-from allswell.flows.run.base import RunBase, RunRecord, stamp
+from allswell.flows.run.base import RunBase, RunRecord, moment, stamp
+from allswell.flows.run.changes import begun, changes_of
 from allswell.flows.run.plan import Carried, Planned, plan
 from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_of
 from allswell.flows.run.start import open_run, submit, this_runner
 from allswell.flows.run.timeouts import uncommitted
 from allswell.flows.spec import Flow, Step
-from allswell.runtime.attempt import Home, settle
+from allswell.runtime.attempt import Home, settle_left
 from allswell.runtime.attempt.settle import Settled
 
 
@@ -52,39 +57,100 @@ def changes_in_file(base: RunBase, now: bytes) -> str:
     return "".join(difflib.unified_diff(old, new, f"{name} (as it was started)", name))
 
 
-def settle_dead(base: RunBase, wall: int) -> list[StepReceipt]:
-    """Put in order what a runner that was killed left behind: its trees are gone, its work kept; it blocks."""
+_SIGNS_APART = 1_500
+"""Milliseconds: a runner that dies has given a sign of life so shortly before."""
+
+
+def _died(base: RunBase, wall: int) -> int:
+    """Until when the runner before can have been at work: what was changed later is not of its steps."""
+    return wall if base.last_sign is None else min(base.last_sign + _SIGNS_APART, wall)
+
+
+Outputs = Mapping[str, Sequence[str]]
+"""What each step is to leave, as far as the flow's file says it."""
+
+
+async def settle_dead(
+    watch: Watch, base: RunBase, wall: int, outputs: Outputs, tell: Callable[[str], None] = lambda _: None
+) -> list[StepReceipt]:
+    """Put in order what a runner that was killed left behind: its trees are gone, its work kept."""
     made = []
-    for left in settle(Home(base.home)):
+    died = _died(base, wall)
+    for left in await settle_left(watch, Home(base.home), tell, places=[base.record.folder]):
         if left.flight.run in base.record.runs:
-            receipt = _receipt(base, left, wall)
-            base.keep_receipt(receipt)
-            made.append(receipt)
+            made.append(await asyncio.to_thread(_keep_receipt, base, left, died, outputs))
         left.clear()
     return made
 
 
-def _receipt(base: RunBase, left: Settled, wall: int) -> StepReceipt:
-    flight, kept = left.flight, left.receipt
+def _keep_receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> StepReceipt:
+    """Write down how a step was left; it blocks."""
+    flight = left.flight
+    at = AtWork(flight.name, _number(base, left), flight.began_at, max(died, flight.began_at))
+    changed = _changed(base, flight.task, flight.attempt, at, outputs)
+    receipt = msgspec.structs.replace(
+        _lost(base, at, "run", changed if changed is not None else uncommitted(left.receipt.snapshot)),
+        provider="command",
+        error=left.receipt.reason,
+        transcript_path=None if left.receipt.stdout is None else base.shown(Path(left.receipt.stdout.path)),
+        recovery=None if left.path is None else base.shown(left.path),
+    )
+    base.keep_receipt(receipt)
+    return receipt
+
+
+def settle_functions(base: RunBase, standing: Standing, freed: Collection[str], wall: int, outputs: Outputs) -> None:
+    """The same for steps of functions, which ended with the process that called them; it blocks.
+
+    Only where it was noted how things were when one began, and something has changed, is there anything to say.
+    """
+    receipts = base.all_receipts()
+    for name, row in standing.rows.items():
+        if row.task.state == State.DONE or (row.lease is not None and name not in freed):
+            continue
+        token = row.task.record.token if row.lease is None else row.lease.token
+        then = begun(base.home, row.task.id, token) if token else None
+        own = [one for one in receipts if one.step_id == name]
+        if then is None or any(moment(one.completed_at) >= then.taken_at for one in own):
+            continue  # nothing was noted, or the attempt has said itself how it ended
+        died = max(_died(base, wall), then.taken_at)
+        at = AtWork(name, 1 + max((one.attempt for one in own), default=0), then.taken_at, died)
+        changed = _changed(base, row.task.id, token, at, outputs)
+        if changed:
+            base.keep_receipt(_lost(base, at, "python", changed))
+
+
+def _changed(base: RunBase, task: TaskId, attempt: int, at: AtWork, outputs: Outputs) -> tuple[str, ...] | None:
+    """What an attempt has changed, written down; None where it is not known how things were when it began."""
+    then = begun(base.home, task, attempt)
+    if then is None:
+        return None
+    changes = changes_of(then, at, folder=base.record.folder, outputs=outputs.get(at.step, ()))
+    if changes is None:
+        return None
+    base.keep_changes(changes)
+    return tuple(left.path for left in changes.files)
+
+
+def _lost(base: RunBase, at: AtWork, agent: str, changed: tuple[str, ...]) -> StepReceipt:
     return StepReceipt(
         engine=engine_name(),
-        provider="command",
-        agent="run",
+        provider=agent,
+        agent=agent,
         run_id=base.record.run,
         flow_key=base.record.flow,
-        step_id=flight.name,
-        attempt=_number(base, left),
-        started_at=stamp(flight.began_at),
-        completed_at=stamp(wall),
-        duration_ms=max(wall - flight.began_at, 0),
+        step_id=at.step,
+        attempt=at.number,
+        started_at=stamp(at.began_at),
+        completed_at=stamp(at.ended_at),
+        duration_ms=max(at.ended_at - at.began_at, 0),
         status=StepStatus.LOST,
         phase=Phase.WORK,
         tokens=None,
-        error=kept.reason,
-        transcript_path=None if kept.stdout is None else base.shown(Path(kept.stdout.path)),
+        error="its runner died while it ran",
+        transcript_path=None,
         git=None,
-        recovery=None if left.path is None else base.shown(left.path),
-        context_for_resume=ContextForResume(None, uncommitted(kept.snapshot), None),
+        context_for_resume=ContextForResume(None, changed[:CHANGES_LISTED], None),
     )
 
 
@@ -114,27 +180,32 @@ async def free_dead(watch: Watch, standing: Standing) -> list[str]:
     return freed
 
 
+def as_it_is(base: RunBase, standing: Standing, source: bytes) -> bool:
+    """Whether the store's run goes on as it is; otherwise what is left is done in another one."""
+    same = base.source.is_file() and base.source.read_bytes() == source
+    return standing.open and same and not standing.stuck
+
+
 async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy) -> tuple[RunBase, RunId]:
     """Make the store ready for the steps that are left; the folder and the run in which they are."""
     standing = await look(watch, base)
     run = RunId(base.record.runs[-1])
-    same = base.source.is_file() and base.source.read_bytes() == source
     if standing.row is None or (standing.open and not standing.own):  # it was cut off before it had any tasks
         base.files.replace(base.source, source)
         if standing.row is None:
             await open_run(watch, base, flow, run)
         await submit(watch, _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried)))
         return base, run
-    if standing.open and same and not standing.stuck and not await _is_used_up(watch, standing.row):
+    if as_it_is(base, standing, source) and not await _is_used_up(watch, standing.row):
         return base, run  # all its tasks are there: they came together
     if standing.open:
         await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
     return await _another(watch, base, flow, source, policy, standing)
 
 
-async def _is_used_up(watch: Watch, row: Run) -> bool:
+async def _is_used_up(watch: Watch, row: Run | None) -> bool:
     """Whether a run has no time left, and nobody has ended it yet."""
-    return row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
+    return row is not None and row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
 
 
 async def _another(

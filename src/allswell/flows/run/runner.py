@@ -93,6 +93,7 @@ class Runner:
         self._ready: list[TaskId] = []
         self._ran = 0
         self._looked = 0.0
+        self._signed = 0.0
 
     @property
     def interrupted(self) -> bool:
@@ -115,6 +116,7 @@ class Runner:
                 self._ended.clear()
                 await self._claim()
                 await self._mind_the_run()
+                self._give_sign()
                 if not self.active and await self._is_over():
                     break
                 await self._wait(news)
@@ -135,6 +137,12 @@ class Runner:
         with contextlib.suppress(Unavailable):
             if await self.site.look_at_run():
                 await self.site.watch.renew_many([attempt.lease for attempt in self.active.values()])
+
+    def _give_sign(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._signed + _LOOK / 2:
+            self._signed = now
+            self.site.base.give_sign()
 
     async def _wait(self, news: Bell) -> None:
         """Until a step has ended here, something has become ready, or it is time to look again."""

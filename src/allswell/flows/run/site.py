@@ -15,6 +15,7 @@ from allswell.domain.step_receipt import StepReceipt
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.flows.run.base import FlowEvent, RunBase, stamp
+from allswell.flows.run.changes import Noting
 from allswell.flows.run.job import Job
 from allswell.flows.run.timeouts import Cut
 from allswell.timing.clock import Clock
@@ -55,10 +56,15 @@ class Site:
     """Steps that ended well, in the order in which they did."""
     heard: Callable[[FlowEvent], None] | None = None
     """Is told of every line of the log as it is written."""
+    noting: Noting | None = None
+    """Notes what is in the folder when functions begin."""
     _lines: list[FlowEvent] = field(default_factory=list)
     _writing: asyncio.Future[None] | None = None
     _receipts: list[tuple[StepReceipt, asyncio.Future[None]]] = field(default_factory=list)
     _keepers: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.noting = self.noting or Noting(self.clock)
 
     def last_good(self) -> str | None:
         """The last step that ended well."""
@@ -67,9 +73,9 @@ class Site:
     def cut(self, lease: Lease, job: Job) -> Cut:
         """Whose limit an attempt would reach: its own, or the flow's, where that is nearer."""
         if lease.by_run:
-            began = self.clock.monotonic() - self.run_began
-            return Cut(ScopeKind.FLOW, job.timeouts.flow, max(began + lease.until_limit, job.timeouts.flow))
-        return Cut(ScopeKind.STEP, lease.own_limit, lease.own_limit)
+            return Cut(ScopeKind.FLOW, job.timeouts.flow, self.run_began)
+        began = self.clock.monotonic() - (lease.limit - lease.until_limit)  # when it was given, by the store's clock
+        return Cut(ScopeKind.STEP, lease.own_limit, began)
 
     def time_left(self) -> int | None:
         """How much of the run's time is left, in milliseconds; its clock stands while an answer is waited for."""

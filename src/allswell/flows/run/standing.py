@@ -9,15 +9,18 @@ import msgspec
 from allswell.domain.capture import ContextForResume, Offer, offered
 from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId
 from allswell.domain.run import Run
+from allswell.domain.snapshot import unspell
+from allswell.domain.step_changes import Own, StepChanges, own_files
 from allswell.domain.step_receipt import Artifact, StepReceipt, StepStatus
 from allswell.domain.task import OPEN, State
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.flows.run.artifacts import changed
 from allswell.flows.run.base import RunBase
+from allswell.flows.run.changes import is_as_left, owners, times_of
 from allswell.flows.run.job import StepResult
 from allswell.flows.run.plan import Carried
-from allswell.flows.run.timeouts import uncommitted
+from allswell.flows.run.timeouts import is_git, uncommitted
 from allswell.runtime.snapshot import Limits, take
 from allswell.store.port import TaskFilter, TaskRow
 
@@ -32,7 +35,17 @@ class CutOff(msgspec.Struct, frozen=True):
     task: TaskId
     attempt: int
     context: ContextForResume
+    """What it changed that is still there as it was left, and not committed."""
     offer: Offer
+    changes: StepChanges | None = None
+    """What is known of what it changed; None where nobody noted how things were when it began."""
+    own: Own = ()
+    """What is still there, each with the steps that may have done it too."""
+
+    @property
+    def shared(self) -> dict[str, tuple[str, ...]]:
+        """Changes that may be another step's too, and whose."""
+        return {left.path: also for left, also in self.own if also}
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -108,29 +121,65 @@ async def check_outputs(watch: Watch, base: RunBase, standing: Standing) -> None
         raise Refused("output_changed", text, where="outputs")
 
 
-def cut_off(base: RunBase, standing: Standing) -> CutOff | None:
-    """The last step that was cut off and whose changes are still there, uncommitted; None if there is none (F11)."""
-    for receipt in reversed(base.all_receipts()):
+def cut_offs(base: RunBase, standing: Standing, *, as_it_is: bool) -> list[CutOff]:
+    """Every step that was cut off and whose changes are still there, uncommitted, in the order in which that was (F11).
+
+    `as_it_is`: the store's run goes on as it is, so that a question about a step still stands, and its human decides.
+    """
+    receipts = base.all_receipts()
+    latest: dict[str, tuple[StepReceipt, TaskRow]] = {}
+    for receipt in receipts:
         row = standing.rows.get(receipt.step_id)
         context = receipt.context_for_resume
-        if row is None or row.task.state == State.DONE or context is None or receipt.status not in _CUT_OFF:
+        if row is None or row.task.state == State.DONE or receipt.step_id in standing.skipped:
             continue
-        if any(wait.kind == "question" for wait in row.waits):
+        if as_it_is and any(wait.kind == "question" for wait in row.waits):
             continue  # a human has been asked already
-        now = set(still_there(base, receipt, row.task.id)) if context.uncommitted_changes else set()
-        left = tuple(path for path in context.uncommitted_changes if path in now)
-        offer = offered(msgspec.structs.replace(context, uncommitted_changes=left))
-        if offer is not None:
-            kept = msgspec.structs.replace(context, uncommitted_changes=left)
-            return CutOff(receipt.step_id, row.task.id, receipt.attempt, kept, offer)
-    return None
+        if context is not None and context.uncommitted_changes and receipt.status in _CUT_OFF:
+            latest[receipt.step_id] = (receipt, row)
+    known = {step: base.changes(step, receipt.attempt) for step, (receipt, _) in latest.items()}
+    found = []
+    for step, (receipt, row) in latest.items():
+        changes = known[step]
+        there = still_there(base, receipt, row.task.id)
+        own: Own = ()
+        if changes is not None:
+            others = [one for one in known.values() if one is not None]
+            belongs = owners(others, receipts, base.record.folder, changes.top)
+            own = tuple(
+                (left, also)
+                for left, also in own_files(changes, belongs, times_of(receipts))
+                if (there is None or left.path in there) and is_as_left(unspell(changes.top), left)
+            )
+            paths = tuple(left.path for left, _ in own)
+        else:
+            paths = tuple(path for path in _changed(receipt) if there is None or path in there)
+        context = ContextForResume(*_context(receipt, paths))
+        if (offer := offered(context)) is not None:
+            found.append(CutOff(step, row.task.id, receipt.attempt, context, offer, changes, own))
+    return found
 
 
-def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> tuple[str, ...]:
-    """What differs from the last commit now; looking keeps it on a recovery ref, too."""
+def _changed(receipt: StepReceipt) -> tuple[str, ...]:
+    context = receipt.context_for_resume
+    return () if context is None else context.uncommitted_changes
+
+
+def _context(receipt: StepReceipt, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...], str | None]:
+    context = receipt.context_for_resume
+    if context is None:
+        return None, paths, None
+    return context.last_successful_checkpoint, paths, context.transcript_path
+
+
+def still_there(base: RunBase, receipt: StepReceipt, task: TaskId) -> frozenset[str] | None:
+    """What differs from the last commit now; looking keeps it on a recovery ref, too. None where there is no git."""
+    if not is_git(base.record.folder):
+        return None
     limits = Limits(timeout=10_000, git_timeout=10_000)
     place, why = base.record.folder, "the run goes on"
-    return uncommitted(take(place, task, receipt.attempt, reason=why, limits=limits, home=base.home))
+    kept = take(place, task, receipt.attempt, reason=why, limits=limits, home=base.home)
+    return frozenset(uncommitted(kept))
 
 
 def is_open(row: TaskRow) -> bool:

@@ -21,6 +21,7 @@ from allswell.domain.names import Millis
 from allswell.domain.receipt import End
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits
+from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.brief import Brief
@@ -152,7 +153,7 @@ class FunctionRun:
         limit = self.lease.until_limit
         loop = asyncio.get_running_loop()
         hard_at = loop.time() + limit / 1_000
-        idle = self._spec.idle
+        idle = raised(self._spec.idle, self.lease.idle_override)
         while True:
             pause = min(_LOOK, max(hard_at - loop.time(), 0))
             await asyncio.wait((work, self._stopping), timeout=pause, return_when=asyncio.FIRST_COMPLETED)

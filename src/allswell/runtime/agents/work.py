@@ -83,9 +83,11 @@ class Work:
         """Ask a human; unless `hold`, this attempt is over then, and the function should return."""
         return await self._lease.ask(text, options, hold=hold)
 
-    async def delegate(self, role: str, name: str, *, payload: object = None) -> TaskId:
-        """Hand a focused request to an expert, and keep working."""
-        return await self._lease.delegate(role, name, payload=payload)
+    async def delegate(
+        self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None
+    ) -> TaskId:
+        """Hand a focused request to an expert, and keep working; without a timeout it has `delegation_timeout`."""
+        return await self._lease.delegate(role, name, payload=payload, timeout=timeout)
 
 
 class SyncWork:

@@ -21,7 +21,7 @@ from allswell.runtime.attempt.attempt import Attempt
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.attempt.flight import Flight, take_off
 from allswell.runtime.attempt.order import AttemptLimits, Order, Outcome, order_for
-from allswell.runtime.attempt.settle import Settled, give_back, settle
+from allswell.runtime.attempt.settle import Settled, give_back, settle, settle_left
 from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.attempt.tries import Tries
 from allswell.runtime.receipts import Home, Receipts
@@ -45,5 +45,6 @@ __all__ = [
     "order_for",
     "report",
     "settle",
+    "settle_left",
     "take_off",
 ]

@@ -57,7 +57,8 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
             else:
                 await asyncio.sleep(lease.until_limit / 1_000)
         case End.IDLE:
-            await lease.end_idle()
+            receipt = outcome.receipt
+            await lease.end_idle(None if receipt is None else receipt.limit_ms, outcome.last_words)
         case End.STALLED:
             try:
                 await lease.recover()

@@ -38,7 +38,7 @@ class Desk:
     """Listens at a socket and hands what is said to `hear`."""
 
     def __init__(self, hear: Hear, admission: Admission) -> None:
-        tmp = os.environ.get("TMPDIR") or _TMP
+        tmp = os.path.abspath(os.environ.get("TMPDIR") or _TMP)  # noqa: PTH100 - as above
         self.folder = Path(tmp if len(tmp.encode()) < _DEEPEST else _TMP, f"allswell-{os.urandom(8).hex()}")
         """Where the socket will be; known before it is made, so that it can be noted before anybody has to clear it."""
         self._hear = hear
@@ -151,8 +151,8 @@ def error_reply(error: AllswellError) -> Reply:
 
 
 def remove(folder: Path) -> None:
-    """Take a socket's folder away, if it is one."""
-    if folder.name.startswith("allswell-"):
+    """Take a socket's folder away, if it is one, and lies where they lie."""
+    if folder.name.startswith("allswell-") and str(folder.parent) in (os.environ.get("TMPDIR"), _TMP):
         with contextlib.suppress(OSError):
             (folder / _NAME).unlink()
         with contextlib.suppress(OSError):

@@ -28,7 +28,7 @@ class Errands:
 
     cwd: str
     env: Mapping[str, str]
-    limit: int = 300_000
+    limit: int
 
     async def run(self, *argv: str) -> bytes:
         """What a command prints; `Unavailable` with its last lines if it does not end well, or in time."""

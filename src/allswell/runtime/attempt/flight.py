@@ -83,9 +83,14 @@ class FlightFile:
             self._handle = -1
 
 
+def note_name(task: str, attempt: int) -> str:
+    """What the note of an attempt is called."""
+    return f"{task}.{attempt}.json"
+
+
 def take_off(folder: Path, flight: Flight) -> FlightFile:
     """Note an attempt before it begins; `OSError` if that cannot be."""
-    path = folder / f"{flight.task}.{flight.attempt}.json"
+    path = folder / note_name(flight.task, flight.attempt)
     with own_folder(folder, make=True) as inside:
         handle = create(path.name, inside, flags=os.O_RDWR)
     try:
@@ -108,9 +113,10 @@ def under_way(folder: Path, but: Container[str] = ()) -> Iterator[tuple[str, Fli
         if path.stem in but:
             continue
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            with own_folder(folder) as inside:
+                handle = open_there(path.name, inside)
         except OSError:
-            continue  # it has just ended
+            continue  # it has just ended, or is none of ours
         try:
             flight = FlightFile(path, handle).read()
         finally:

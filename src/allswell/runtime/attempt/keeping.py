@@ -27,9 +27,8 @@ from allswell.domain.receipt import (
 )
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
-from allswell.errors import AllswellError
+from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.baseline import take_baseline
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
 from allswell.runtime.warden import Printed, Result
@@ -84,13 +83,23 @@ class Keeping:
 
     def note_beginning(self) -> None:
         """Note what is in the folder before the command runs, so that it can be told later what it changed."""
+        self._note("beginning")
+
+    def note_end(self) -> None:
+        """Note what is in the folder once the tree is gone; somebody else may work there next."""
+        self._note("end")
+
+    def _note(self, moment: str) -> None:
         flight = self.flight
         if flight.folder is None:
             return
+        from allswell.runtime.baseline import take_baseline  # a function in our own process has no folder to note
+
+        place, end = self._home.baselines, moment == "end"
         try:
-            take_baseline(self._home.baselines, flight.folder, flight.task, flight.attempt, clock=self._clock)
+            take_baseline(place, flight.folder, flight.task, flight.attempt, clock=self._clock, end=end)
         except (AllswellError, OSError) as error:
-            self.warn("baseline", f"what was in {flight.folder} at the beginning could not be noted: {error}")
+            self.warn("baseline", f"what was in {flight.folder} at the {moment} could not be noted: {error}")
 
     def keep_work(self, reason: str) -> None:
         """Snapshot the folder; if nothing has changed since the last time, that costs little and changes nothing."""
@@ -122,10 +131,26 @@ class Keeping:
         before, self.snapshot = self.snapshot, kept
         if before is None or kept.id != before.id:
             try:
-                self._changed = changed_files(kept, flight.head if kept.kind == "git" else None)
+                since = self._since_beginning()
+                head = flight.head if kept.kind == "git" else None
+                self._changed = changed_files(kept, head) if since is None else since
             except (AllswellError, OSError) as error:  # that the work is kept does not hang on what it is compared with
                 self._changed = []
                 self.warn("changes", f"which files have changed cannot be told: {error}")
+
+    def _since_beginning(self) -> list[Change] | None:
+        """What the attempt has changed, and not who was there before; None if not all of its beginning was noted."""
+        from allswell.runtime.baseline import changes_since, read_baseline
+
+        flight = self.flight
+        then = read_baseline(self._home.baselines, flight.task, flight.attempt)
+        if then is None or not then.whole:
+            return None
+        try:
+            told = changes_since(then, limits=self._limits, clock=self._clock)
+        except Unavailable:  # the folder is no repository any more: its snapshot says what it can
+            return None
+        return list(told.changed) if told.since == "began" else None
 
     def write(self, ended: Ended, *, partial: bool) -> Receipt:
         """Write the receipt, in the place of an earlier one; a disk that is full costs the file and nothing else."""

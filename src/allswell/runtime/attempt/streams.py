@@ -10,15 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from allswell.domain.evidence import last_words
 from allswell.domain.final_line import LONGEST
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump, Room
 from allswell.runtime.own_files import create, own_folder, remove_file
+from allswell.runtime.warden import Result
 
 _NAMES = ("stdout", "stderr")
 _SOON, _LATER = 0.001, 0.05
 """Seconds between two looks at whether everything has passed, at first and at most."""
+_SHOWN = 4_096
+"""Bytes of the output's end that are looked through for what to show."""
 _ROOM = 1 << 19
 """Bytes in a pipe between the reaper and us: each turn of one of three processes costs time."""
 
@@ -107,13 +111,25 @@ class Streams:
         await self.drained(lambda: loop.time() >= until)
         await asyncio.sleep(0)  # what has been heard is noted on the loop
 
+    def kept(self, printed: Result | None) -> tuple[Path | None, Path | None]:
+        """The files by stream; None where nothing was printed."""
+        if printed is None:
+            return None, None
+        return (self.paths[0] if printed.stdout.bytes else None), (self.paths[1] if printed.stderr.bytes else None)
+
     def last_line(self) -> bytes:
         """The last line of the standard output that has anything in it; called when everything has been printed."""
+        end = self._end(LONGEST).rstrip()
+        return end[end.rfind(b"\n") + 1 :]
+
+    def last_words(self) -> str:
+        """The end of the standard output, for people."""
+        return last_words(self._end(_SHOWN))
+
+    def _end(self, size: int) -> bytes:
         if self._printed_to is None:
             return b""
-        size = os.fstat(self._printed_to).st_size
-        end = os.pread(self._printed_to, LONGEST, max(size - LONGEST, 0)).rstrip()
-        return end[end.rfind(b"\n") + 1 :]
+        return os.pread(self._printed_to, size, max(os.fstat(self._printed_to).st_size - size, 0))
 
     def close(self, *, keep: bool = True) -> None:
         """Give everything back; without `keep`, the files are gone."""

@@ -9,11 +9,13 @@ Noted is what git would not give back: paths that differ from HEAD and paths tha
 file), each with its stat data, and the bytes of the small ones. What is not noted was as HEAD has it. Beyond the bounds
 nothing is guessed: `whole` is false, and a comparison says that it goes by HEAD, or without git by the kernel's times.
 
-`look` finds what stands in a folder, `record` is what is written down, `take` writes it, `compare` reads it back.
+`look` finds what stands in a folder, `record` is what is written down, `take` writes it, `compare` reads it back;
+`difference` shows two of them as git would, the beginning of an attempt and its end.
 """
 
 from allswell.runtime.baseline.compare import Before, Comparison, before, changes_since
-from allswell.runtime.baseline.record import Baseline, Noted, read_baseline
+from allswell.runtime.baseline.difference import Difference, difference
+from allswell.runtime.baseline.record import Baseline, Noted, attempts_noted, forget_baseline, read_baseline
 from allswell.runtime.baseline.take import BOUNDS, take_baseline
 
 __all__ = [
@@ -21,9 +23,13 @@ __all__ = [
     "Baseline",
     "Before",
     "Comparison",
+    "Difference",
     "Noted",
+    "attempts_noted",
     "before",
     "changes_since",
+    "difference",
+    "forget_baseline",
     "read_baseline",
     "take_baseline",
 ]

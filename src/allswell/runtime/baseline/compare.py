@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -31,6 +32,7 @@ _LOOK = Limits(max_files=200_000, timeout=30_000, git_timeout=30_000)
 _RACY = 50
 """Milliseconds by which the kernel's time of a change may lie before ours."""
 _NS_PER_MS = 1_000_000
+_NAMED = 200
 _SHA1 = 40
 """Digits of an object's name in a repository of the older format."""
 
@@ -133,19 +135,19 @@ def _by_git(then: Baseline, top: int, limits: Limits) -> list[Change]:
     return _told(then, top, paths, _entries(then, paths))
 
 
-def _entries(then: Baseline, paths: list[bytes] | set[bytes]) -> dict[bytes, tuple[str, str]]:
+def _entries(then: Baseline, paths: Collection[bytes]) -> dict[bytes, tuple[str, str]]:
     """Git's mode and object of those paths that HEAD had when the attempt began."""
-    if then.head is None:
+    if then.head is None or not paths:
         return {}
     with scratch_folder() as scratch:
         git = Git(unspell(then.folder), timeout=_LOOK.git_timeout, scratch=scratch)
-        git.run("read-tree", then.head)
-        lines = git.run("ls-files", "-z", "-s").split(b"\0")
+        named = sorted(paths) if len(paths) <= _NAMED else []  # else all of them: a command line has its limits
+        lines = git.run("ls-tree", "-r", "-z", "--full-tree", then.head, "--", *named).split(b"\0")
     found = {}
     for line in lines:
         about, _, path = line.partition(b"\t")
         if path in paths:
-            mode, oid, _ = about.decode().split(" ")
+            mode, _, oid = about.decode().split(" ")
             found[path] = (mode, oid)
     return found
 

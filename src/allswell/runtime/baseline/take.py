@@ -7,10 +7,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from allswell.domain.snapshot import LeftOut, Limits, can_be_kept, spell
+from allswell.domain.snapshot import LeftOut, Limits, can_be_kept, spell, unspell
 from allswell.runtime.baseline.look import Look, look_by_git, look_by_walking
-from allswell.runtime.baseline.record import Baseline, Noted, keep_content, write_baseline
+from allswell.runtime.baseline.record import Baseline, Noted, keep_content, read_baseline, write_baseline
 from allswell.runtime.git import Git, GitFailed, scratch_folder
+from allswell.runtime.git.own_folder import common_dir_of, git_dir_of
 from allswell.runtime.repository import find_top, head_of
 from allswell.runtime.snapshot.reading import WHOLE, kind, open_file, open_here
 from allswell.timing.clock import Clock, SystemClock
@@ -30,19 +31,24 @@ def take_baseline(
     *,
     bounds: Limits = BOUNDS,
     clock: Clock | None = None,
+    end: bool = False,
 ) -> Baseline:
     """Note what is in a folder, in a repository in its whole working tree, and write that down below `place`.
+
+    With `end` it is noted as the end of the attempt, beside its beginning, and of the very folder that was noted then:
+    an agent may have removed its `.git`, and what lies around it is not its work.
 
     It blocks, for a call of git or a walk and the reading of what is not committed, all of it bounded. What could not
     be looked at is said in `cut`; `OSError` means that nothing could be written down.
     """
     clock = clock or SystemClock()
     began = clock.wall()
-    end = clock.monotonic() + bounds.validated().timeout
+    deadline = clock.monotonic() + bounds.validated().timeout
     work = Path(folder).resolve()
-    taking = _Taking(place, task, attempt, began, bounds, lambda: clock.monotonic() >= end)
-    made = taking.note(find_top(work) or work)
-    write_baseline(place, made)
+    taking = _Taking(place, task, attempt, began, bounds, lambda: clock.monotonic() >= deadline)
+    then = read_baseline(place, task, attempt) if end else None
+    made = taking.note(Path(os.fsdecode(unspell(then.folder))) if then is not None else find_top(work) or work)
+    write_baseline(place, made, end=end)
     return made
 
 
@@ -92,6 +98,7 @@ class _Taking:
             folder=spell(os.fsencode(top)),
             kind="git" if by_git else "folder",
             taken_at=self._began,
+            repository=spell(common_dir_of(git_dir_of(os.fsencode(top)))) if by_git else None,
             head=head,
             noted=noted,
             cut=found.cut,

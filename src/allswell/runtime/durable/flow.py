@@ -29,6 +29,7 @@ from allswell.runtime.durable.inside import in_flow
 from allswell.runtime.durable.process import is_dead, this_process
 from allswell.runtime.durable.steps import Steps
 from allswell.runtime.scoped import F, LimitedScope
+from allswell.timing.running_loop import running_loop
 
 if TYPE_CHECKING:
     from allswell.app import Opening
@@ -169,7 +170,7 @@ class DurableFlow(LimitedScope):
 
     def _waited_for(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
         home = self._home(work)
-        if asyncio._get_running_loop() is home:  # noqa: SLF001 - get_running_loop raises where there is none
+        if running_loop() is home:
             work.close()
             text = "`with allswell.flow(…, run_id=…)` would block the event loop of its watch; write `async with`"
             raise Refused("blocks_loop", text, where="flow")

@@ -19,6 +19,7 @@ from allswell.domain.names import TaskId
 from allswell.engine.flow import FlowHold
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.durable.step import Step
+from allswell.timing.running_loop import running_loop
 
 log = logging.getLogger("allswell.flow")
 
@@ -112,7 +113,7 @@ class Steps:
         self, step: Step, work: Callable[[], object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Any:  # noqa: ANN401 - whatever the step returns
         """As `call`, for sync functions called from sync code."""
-        if asyncio._get_running_loop() is self._loop:  # noqa: SLF001 - get_running_loop raises where there is none
+        if running_loop() is self._loop:
             why = f"step {step.name!r} is sync and would block the event loop that its flow runs in"
             hint = "make it async, or call it as await asyncio.to_thread(step, …)"
             raise Refused("blocks_loop", f"{why}; {hint}", where=step.name)

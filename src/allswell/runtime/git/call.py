@@ -231,11 +231,12 @@ class Git:
         return out, complaints
 
     @contextlib.contextmanager
-    def feed(self, *arguments: str | bytes, time: int) -> Iterator[IO[bytes]]:
+    def feed(self, *arguments: str | bytes, time: int, extra: Mapping[str, str] | None = None) -> Iterator[IO[bytes]]:
         """A call of git that is written to bit by bit, and killed when it is not over within `time` milliseconds."""
         late = threading.Event()
         with tempfile.TemporaryFile() as said:
-            process = self._start(self._on_own_folder(arguments), subprocess.PIPE, subprocess.DEVNULL, said, _ALONE)
+            around = {**_ALONE, **(extra or {})}
+            process = self._start(self._on_own_folder(arguments), subprocess.PIPE, subprocess.DEVNULL, said, around)
 
             def give_up() -> None:
                 late.set()

@@ -19,7 +19,8 @@ only once is sent once.
 
 **The SDK's own retries** would multiply with ours. They are turned off by `max_retries=0`; where somebody forgets it,
 answers that were given up say `x-should-retry: false`, which these SDKs obey, and a request that an SDK repeats all the
-same (it says so in `x-stainless-retry-count`) is sent once and not repeated here.
+same (it says so in `x-stainless-retry-count`) is sent once and not repeated here. It is told, and the first time warned
+of (`SdkRepeats`).
 
 `httpx` is not imported: `httpx` and its successor `httpx2` live side by side, and the transport that is handed in says
 which one it belongs to.
@@ -28,6 +29,7 @@ which one it belongs to.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,6 +39,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import msgspec
 
 from allswell.domain.breaker import Permit
+from allswell.domain.incident import SdkRepeats
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread
 from allswell.runtime.guard.answers import STILL_COMES, AsyncRest, Rest, SyncRest, Theirs, joined
@@ -86,14 +89,18 @@ class _Requests:
         self.guard = guard
         self.inner = inner
         self.flavour = flavour
+        self._repeats = itertools.count(1)
 
     def _once(self, request: Theirs) -> bool:
         """Whether a request can or should be sent only once."""
+        repeated = str(request.headers.get("x-stainless-retry-count", "0")) != "0"
+        if repeated:
+            self.guard.tell(SdkRepeats(self.guard.service, next(self._repeats)))
         try:
             request.content  # noqa: B018 - it raises where the body is a stream, which can be read once
         except self.flavour.RequestNotRead:
             return True
-        return str(request.headers.get("x-stainless-retry-count", "0")) != "0"
+        return repeated
 
     def _is_whole(self, response: Theirs) -> bool:
         """Whether an answer is read to its end before anybody sees it."""
@@ -112,7 +119,7 @@ class _Requests:
         body, is_json = None, True
         try:
             body = msgspec.json.decode(whole.content)
-        except (msgspec.DecodeError, UnicodeDecodeError, self.flavour.DecodingError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, self.flavour.DecodingError):
             is_json = False
         if response.status_code >= 400:
             raise Answered(response, response.status_code, body if is_json else _text(whole))

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from allswell.domain.names import TaskId
 from allswell.domain.snapshot import LeftOut, Snapshot, ref_name, spell
-from allswell.errors import Unavailable
+from allswell.errors import Refused, Unavailable
 from allswell.runtime.own_files import OURS, own_folder, read_file
+from allswell.settings.nearby import nearest_store
 
 SNAPSHOTS = "snapshots"
 _BIGGEST = 1 << 29
@@ -69,10 +71,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def home_of(folder: Path) -> Path:
-    """Where snapshots of a folder are kept if nobody says where: the nearest folder of ours upward, else one there."""
-    for place in (folder, *folder.parents):
-        if os.path.isdir(place / OURS):
-            return place / OURS
+    """Where snapshots of a folder are kept if nobody says where: in the nearest store's folder upward, else there."""
+    with suppress(Refused):  # somebody else's is not ours to write into
+        return nearest_store(folder) or folder / OURS
     return folder / OURS
 
 

@@ -32,8 +32,8 @@ from allswell.engine.signal import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import find_function
-from allswell.runtime.attempt import Tower, settle
-from allswell.runtime.attempt.settle import Settled
+from allswell.runtime.attempt import Tower
+from allswell.runtime.attempt.settle import Settled, settle_left
 from allswell.runtime.supervisor.asking import collecting
 from allswell.runtime.supervisor.attending import Attendance, Shared
 from allswell.runtime.supervisor.dispatch import Dispatch, give_back
@@ -75,7 +75,7 @@ class Supervisor:
         self._stops = 0
         self._nursery = Nursery()
         self._told: object = None
-        self._told_at = 0.0
+        self._told_at = float("-inf")
         self._gauge: Gauge | None = None
         self._shared: Shared | None = None
 
@@ -160,7 +160,8 @@ class Supervisor:
 
     async def _settle(self) -> int:
         """End and keep what an earlier supervisor left, then give its leases back."""
-        settled = await asyncio.get_running_loop().run_in_executor(None, settle, self._plan.home)
+        places = [spec.cwd for spec in self._plan.fleet.agents.values()]
+        settled = await settle_left(self._watch, self._plan.home, self._plan.tell, places=places)
         for one in settled:
             self._plan.tell(f"settled what was left of {one.flight.name!r}: {one.receipt.id}")
             for doubt in one.doubts:

@@ -20,6 +20,8 @@ from allswell.runtime.receipts import Home
 from allswell.runtime.warden import allowed_environment
 from allswell.runtime.worktree import Worktree, make_worktree
 
+_COMMITTING = 120_000
+"""Milliseconds that one call of git may take for a commit: meanwhile the task is not done."""
 _SUBJECT = 70
 """Letters of a task's name that the first line of a commit has."""
 
@@ -33,7 +35,7 @@ class TaskTree:
         self._home = home
         self._cwd = Path(spec.cwd)
         self._argv = spec.command or (spec.function,)
-        self._errands = tree.errands(allowed_environment(spec.env, more=spec.pass_env))
+        self._env = allowed_environment(spec.env, more=spec.pass_env)
 
     @property
     def folder(self) -> str:
@@ -42,15 +44,16 @@ class TaskTree:
 
     async def check_out(self) -> None:
         """Put the files into it, unless an earlier attempt has; as the agent would."""
-        await self._tree.check_out(self._errands)
+        await self._tree.check_out(self._tree.errands(self._env))
 
     async def bring_home(self, outcome: Outcome, began_at: int, elapsed: int) -> tuple[Receipt | None, Path | None]:
         """After a good end: commit, write down where the work is, and remove what is not needed any more."""
         tree = self._tree
+        errands = tree.errands(self._env, limit=_COMMITTING)
         try:
-            left = await tree.commit_rest(self._errands, self._message())
+            left = await tree.commit_rest(errands, self._message())
         except AllswellError:  # it stays as it is, and is told of as it is
-            left = await tree.left(self._errands)
+            left = await tree.left(errands)
         stands = await asyncio.to_thread(tree.stands, left)
         if stands is None:
             await asyncio.to_thread(tree.remove, with_branch=True)

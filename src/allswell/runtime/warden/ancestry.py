@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from allswell.runtime.boot import boot_id
-from allswell.runtime.warden.apart.tree import look
-from allswell.runtime.warden.record import Record, pid_namespace
+from allswell.runtime.warden.apart.tree import look, read
+from allswell.runtime.warden.record import MARKER, Record, pid_namespace
 
 _LOOKS = 4
 """Who loses a parent while we look has another one the next time."""
@@ -29,10 +29,19 @@ def ancestry(pid: int) -> dict[int, int]:
     return {}
 
 
+def _is_marked(marker: str) -> bool:
+    """Whether we, or somebody above us, carry the marker of a tree.
+
+    For a sandbox with process numbers of its own, out of which no parents can be seen.
+    """
+    sign = f"{MARKER}={marker}".encode()
+    return any(sign in read(f"/proc/{one}/environ").split(b"\0") for one in ancestry(os.getpid()))
+
+
 def is_inside(record: Record, pid: int | None = None) -> bool:
     """Whether a process, or this one, is of the tree that was recorded, and the tree still has its reaper."""
-    if not record.reaper or not record.reaper_start or record.boot_id != boot_id():
+    if not record.reaper or record.boot_id != boot_id():
         return False
     if record.pid_namespace != pid_namespace():
-        return False  # its numbers mean something else here
+        return pid is None and _is_marked(record.marker)  # its numbers mean something else here
     return ancestry(os.getpid() if pid is None else pid).get(record.reaper) == record.reaper_start

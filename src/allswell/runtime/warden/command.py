@@ -44,7 +44,12 @@ def allowed_environment(
     """The host's variables that are on the list (or match `more`: "ANTHROPIC_*"), and those that are added."""
     source = os.environ if environ is None else environ
     listed = _listed((*HANDED_ON, *more))
-    kept = {name: value for name, value in source.items() if listed.match(name)}
+    # What is ours (the store's address, above all) is never handed on by a pattern that happens to fit.
+    kept = {
+        name: value
+        for name, value in source.items()
+        if listed.match(name) and (not name.startswith("ALLSWELL_") or name in more)
+    }
     for name, value in (added or {}).items():
         given: tuple[object, object] = name, value
         is_text = all(isinstance(one, str) for one in given)

@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -46,9 +47,12 @@ def find_left_over(record: Record) -> LeftOver:
     return LeftOver(tuple(found), doubts)
 
 
-def end_left_over(record: Record, *, grace_ms: int = 5_000) -> LeftOver:
-    """End what is certainly of the tree: TERM, grace, KILL; what is left then, and every doubt."""
-    found, doubts = _search(record)
+def end_left_over(record: Record, *, grace_ms: int = 5_000, also: Sequence[str] = ()) -> LeftOver:
+    """End what is certainly of the tree: TERM, grace, KILL; what is left then, and every doubt.
+
+    `also` are variables that its processes must carry beside the marker, where the record itself may be made up.
+    """
+    found, doubts = _search(record, also)
     if found and grace_ms > 0:
         for number in (signal.SIGTERM, signal.SIGCONT):
             for pid, seen in found.items():
@@ -56,7 +60,7 @@ def end_left_over(record: Record, *, grace_ms: int = 5_000) -> LeftOver:
         _wait_for(found, grace_ms / 1_000)
     end = time.monotonic() + _KILLING
     while time.monotonic() < end:
-        found, doubts = _search(record)
+        found, doubts = _search(record, also)
         if not found:
             break
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -66,13 +70,14 @@ def end_left_over(record: Record, *, grace_ms: int = 5_000) -> LeftOver:
     return LeftOver(tuple(found), doubts)
 
 
-def _search(record: Record) -> tuple[dict[int, Seen], tuple[str, ...]]:
+def _search(record: Record, also: Sequence[str] = ()) -> tuple[dict[int, Seen], tuple[str, ...]]:
     if record.boot_id != boot_id():
         return {}, ()  # no process outlives its boot
     if record.pid_namespace != pid_namespace():
         text = f"the tree ran in another pid namespace ({record.pid_namespace}), where its numbers mean something else"
         return {}, (f"{text}; look for {MARKER}={record.marker} there",)
     ourselves = _line_of(os.getpid())
+    wanted = {f"{MARKER}={record.marker}".encode(), *(variable.encode() for variable in also)}
     certain: dict[int, Seen] = {}
     doubts: list[str] = []
     for pid in _everybody():
@@ -80,7 +85,10 @@ def _search(record: Record) -> tuple[dict[int, Seen], tuple[str, ...]]:
         if seen is None or seen.state in "ZX":
             continue
         is_reaper = pid == record.reaper and seen.start == record.reaper_start
-        if is_reaper or _carries(pid, record.marker):
+        if is_reaper and also and not _is_of(pid, wanted):
+            doubts.append(f"process {pid} is the reaper of another tree than the one that is looked for")
+            continue
+        if is_reaper or wanted <= _variables(pid):
             if pid in ourselves:
                 doubts.append(f"process {pid} carries the tree's marker, and is this process or one around it")
                 continue
@@ -97,8 +105,15 @@ def _everybody() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _carries(pid: int, marker: str) -> bool:
-    return f"{MARKER}={marker}".encode() in read(f"/proc/{pid}/environ").split(b"\0")
+def _variables(pid: int) -> set[bytes]:
+    return set(read(f"/proc/{pid}/environ").split(b"\0"))
+
+
+def _is_of(reaper: int, wanted: set[bytes]) -> bool:
+    """Whether a reaper's tree is the one that carries these: somebody in it does, or nobody carries any marker."""
+    carried = [_variables(pid) for pid in below(reaper)]
+    marked = [one for one in carried if any(variable.startswith(f"{MARKER}=".encode()) for variable in one)]
+    return not marked or any(wanted <= one for one in marked)
 
 
 def _line_of(pid: int) -> set[int]:

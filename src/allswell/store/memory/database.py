@@ -17,7 +17,9 @@ from allswell.store.call import Hearer
 from allswell.store.memory.locks import Key, LockTable
 from allswell.store.memory.tables import Draft, Tables
 from allswell.store.memory.turn import Turn, a_turn
-from allswell.store.port import Changes, Entry, Kind, Position
+from allswell.store.now import StoreClock
+from allswell.store.own_clock import DISTANCE, SETTLING, Moved, Reading, settling_of
+from allswell.store.port import Changes, Conflict, Entry, Kind, Position
 from allswell.timing.clock import Clock
 
 OnCommit = Callable[[list[Changes]], None]
@@ -38,7 +40,7 @@ class Looking:
 class Database:
     """One place where rows live; it forgets everything when the process ends."""
 
-    def __init__(self, clock: Clock, turn: Turn = a_turn) -> None:
+    def __init__(self, clock: Clock, turn: Turn = a_turn, *, of_server: bool = False) -> None:
         self.turn = turn
         self.tables = Tables()
         self.locks = LockTable()
@@ -53,8 +55,7 @@ class Database:
         self.on_commit: OnCommit | None = None
         self.numbers = itertools.count(1)
         self.looking: dict[Looking, None] = {}
-        self._clock = clock
-        self._latest = Millis(0)
+        self._clock = StoreClock(clock, of_server=of_server)
         self._entries: list[Entry] = []
         self._xids = itertools.count(1)
         self._event_ids = itertools.count(1)
@@ -62,9 +63,25 @@ class Database:
         self._running: dict[int, None] = {}
 
     def now(self) -> Millis:
-        """The clock, never less than it was before."""
-        self._latest = max(self._latest, Millis(self._clock.wall()))
-        return self._latest
+        """The clock, for a unit of work."""
+        return self._clock.now(0, settling_of(self.kept.get(SETTLING)))
+
+    def see(self) -> tuple[Millis, int]:
+        """The clock for a view, and by how much time stands still."""
+        return self._clock.see(0, settling_of(self.kept.get(SETTLING)))
+
+    def clocks(self) -> Reading:
+        """The clocks, whatever they say."""
+        return self._clock.read(0, self.kept.get(SETTLING), self.kept.get(DISTANCE))
+
+    def keep(self, moved: Moved) -> None:
+        """Keep how far settling has got."""
+        before, after = moved.settling
+        if self.kept.get(SETTLING) != before:
+            raise Conflict("another connection has gone on settling the clock")
+        self.kept[SETTLING] = after
+        if moved.distance is not None:
+            self.kept[DISTANCE] = moved.distance
 
     def begin(self) -> int:
         """The number of a transaction that is about to write."""

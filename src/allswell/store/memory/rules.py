@@ -12,6 +12,7 @@ from allswell.domain.question import Question
 from allswell.errors import Bug
 from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.tables import Draft
+from allswell.store.own_clock import Moved
 from allswell.store.port import LOCK_ORDER, Changes, Kind, Wanted
 
 # Under names of their own: every look-up of a member in an enum's class costs as much as a call.
@@ -107,13 +108,14 @@ class Rules:
 
     def check_write(self, changes: Changes) -> None:
         """What is written is held alone; new rows are held by their making."""
+        moved = changes.moved or Moved((None, ""))
         if self._now_is_stale:
             raise Bug("write after a lock that came after now: the time of the decision is stale")
         for kind, ids in (
             (_RUN, [run.id for run in changes.runs]),
             (_SERVICE, [service.id for service in changes.services]),
-            (_TASK, [task.id for task, _ in changes.tasks]),
-            (_LEASE, [lease.task for lease in changes.leases]),
+            (_TASK, [task.id for task in (*moved.tasks, *(task for task, _ in changes.tasks))]),
+            (_LEASE, [lease.task for lease in (*moved.leases, *changes.leases)]),
             (_LEASE, [task for task, _ in changes.drop_leases]),
             (_SPREAD, changes.drop_spreads),
         ):

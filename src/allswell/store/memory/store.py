@@ -65,7 +65,7 @@ class MemoryStore(MemoryViews):
         carry: Carry | None = None,
         turn: Turn = a_turn,
     ) -> None:
-        self.database = database or Database(clock or SystemClock(), turn)
+        self.database = database or Database(clock or SystemClock(), turn, of_server=shared_clock)
         self.strict = strict
         self.faults = faults
         self.shared_clock = shared_clock
@@ -157,6 +157,9 @@ class MemoryStore(MemoryViews):
             except AnswerLost:
                 base.outcomes[ticket] = False
                 raise CommitUnknown(ticket) from None
+        for changes in tx.written:
+            if changes.moved is not None:
+                base.keep(changes.moved)
         if tx.written:
             base.apply(tx.draft, tx.entries)
         self._end(tx)

@@ -25,8 +25,8 @@ from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
-from allswell.store.pick import Guess, unknown
-from allswell.store.port import Changes, Conflict, Due, Entry, Kind, Lock, Rows, Wanted
+from allswell.store.own_clock import Due, Reading
+from allswell.store.port import Changes, Conflict, Entry, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
 if TYPE_CHECKING:
@@ -118,11 +118,24 @@ class MemoryTransaction:
                 self._rules.note_now()
             return self._base.now()
 
-    def take(
-        self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown
-    ) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
+    async def clocks(self) -> Reading:
+        """The clocks, whatever they say."""
+        with self._statement:
+            await self._store.give_way("now")
+            if self._rules is not None:
+                self._rules.note_now()
+            return self._base.clocks()
+
+    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+        """All timers by owner, for a walk over them."""
+        with self._statement:
+            await self._store.give_way("find_timers")
+            owners = nsmallest(limit, (owner for owner in self._base.tables.timers if owner > after))
+            held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
+            return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
+
+    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
         """Lock, read the clock, and read what was locked."""
-        del likely  # nothing is gained by it here
         return take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:

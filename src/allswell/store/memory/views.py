@@ -31,7 +31,8 @@ class MemoryViews:
         await self.give_way("view_agenda")
         tables = self.database.tables
         first = tables.timer_order[0][0] if tables.timer_order else None
-        return Agenda(self.database.now(), first, bool(tables.spreads))
+        now, stands = self.database.see()
+        return Agenda(now, first, bool(tables.spreads), stands)
 
     async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
         """Tasks by id, a page at a time."""

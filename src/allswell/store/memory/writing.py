@@ -93,6 +93,8 @@ def _enter_tasks(changes: Changes, draft: Draft) -> None:
         draft.payloads.put(made.task.id, made.payload)
         draft.results.put(made.task.id, made.result)
         _insert(draft.attempts, (made.task.id, made.attempt.token), made.attempt)
+    for task in changes.moved.tasks if changes.moved is not None else ():
+        _update(draft.tasks, task.id, task)
     for task, result in changes.tasks:
         _update(draft.tasks, task.id, task)
         if result is not None:
@@ -103,7 +105,8 @@ def _enter_leases(changes: Changes, draft: Draft) -> None:
     for held, token in changes.drop_leases:
         _fence(draft, held, token)
         _drop(draft, draft.leases, Kind.LEASE, held)
-    for lease in changes.leases:
+    moved = [] if changes.moved is None else changes.moved.leases
+    for lease in (*changes.leases, *moved):
         _fence(draft, lease.task, lease.token)
         draft.leases.put(lease.task, lease)
     for lease in changes.new_leases:

@@ -59,12 +59,12 @@ class Desk:
         self._thread = WorkThread(name)
         self._process = os.getpid()
 
-    async def call(self, job: Callable[[Line], T], *, timeout: float, what: str, at_once: bool = True) -> T:
-        """The job's result, done in the thread with a connection that works; `at_once` as in `WorkThread.call`."""
+    async def call(self, job: Callable[[Line], T], *, timeout: float, what: str) -> T:
+        """The job's result, done in the thread with a connection that works."""
         if os.getpid() != self._process:
             raise Refused("forked", "a store does not survive a fork: open a new one in the child process")
         self._asked += 1
-        return await self._thread.call(lambda: self._work(job), timeout=timeout, what=what, at_once=at_once)
+        return await self._thread.call(lambda: self._work(job), timeout=timeout, what=what)
 
     @property
     def queued(self) -> int:

@@ -13,8 +13,8 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId, Token
 from allswell.domain.run import Run
 from allswell.domain.task import OPEN, Attempt, Ready, Wait
-from allswell.store.pick import Pick
 from allswell.store.port import Kind, Rows, Wanted
+from allswell.store.postgres.pick import Pick
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import (

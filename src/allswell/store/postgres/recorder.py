@@ -1,9 +1,7 @@
 """The short way to record a step in PostgreSQL: one statement that commits by itself, sent by whoever wants it.
 
-It has a connection of its own, for one caller at a time. To hand a statement to a desk's thread and to be woken again
-costs as much as the commit. So threads that have no loop send it here themselves and wait, bounded as every unit of
-work is. An event loop that has nothing else to do sends it too, and waits for the answer no longer than an idle loop
-waits for a thread (`AT_ONCE`); an answer that takes longer is waited for by a thread (docs/adr/0027).
+It has a connection of its own, for one caller at a time: a thread that has no event loop, which sends the statement
+itself and waits, bounded as every unit of work is.
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ from allswell.store.postgres.talk import Connection
 from allswell.store.postgres.transaction import Clock
 from allswell.store.postgres.write import short_record
 from allswell.store.shortcut import Decide
-from allswell.store.thread import AT_ONCE, WorkThread
 
 _RECORD = SQL["record"].encode()
-_A_MOMENT = 1.0
 
 
 class Recorder:
@@ -39,7 +35,6 @@ class Recorder:
         self._timeout = timeout
         self._alone = threading.Lock()
         self._line: Line | None = None
-        self._thread: WorkThread | None = None
         self._closed = False
 
     def open(self) -> None:
@@ -54,9 +49,6 @@ class Recorder:
         if line is not None:
             line.cut()
             line.close()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.close()
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """Whether it is committed; for a thread, which waits for others here and for the server."""
@@ -70,45 +62,6 @@ class Recorder:
             return self._awaited(line)
         finally:
             alone.release()
-
-    async def record(self, believed: Lease, decide: Decide) -> bool:
-        """Whether it is committed; for a loop, which is not kept longer than it takes an answer to come at once."""
-        values = self._decided(believed, decide)
-        alone = self._alone
-        if values is None or not alone.acquire(blocking=False):
-            return False
-        mine = True
-        try:
-            line = self._usable()
-            if line is not None:
-                self._send(line, values)
-                answer = self._answer(line, AT_ONCE)
-                if answer is not None:
-                    return self._seen(answer)
-
-            def wait() -> bool:
-                """For the answer, or for a connection first; then others are let in."""
-                try:
-                    found = line
-                    if found is None:
-                        found = self._new_line()
-                        self._send(found, values)
-                    return self._awaited(found)
-                finally:
-                    alone.release()
-
-            thread = self._waiting_thread()
-            mine = False
-            bound = self._timeout + _A_MOMENT  # it keeps its bound itself
-            return await thread.call(wait, timeout=bound, what="a step (transact_timeout)", at_once=False)
-        finally:
-            if mine:
-                alone.release()
-
-    def _waiting_thread(self) -> WorkThread:
-        if self._thread is None or self._thread.abandoned:
-            self._thread = WorkThread("allswell-postgres-steps")
-        return self._thread
 
     def _decided(self, believed: Lease, decide: Decide) -> list[bytes | None] | None:
         decided = None if self._closed else decide(believed, self._clock.guess())
@@ -133,14 +86,11 @@ class Recorder:
         except psycopg.Error as error:
             raise explain(error, self._place) from error
 
-    def _answer(self, line: Line, seconds: float) -> pq.abc.PGresult | None:
+    def _awaited(self, line: Line) -> bool:
         try:
-            return line.answered(seconds)
+            answer = line.answered(self._timeout)
         except psycopg.Error as error:
             raise explain(error, self._place) from error
-
-    def _awaited(self, line: Line) -> bool:
-        answer = self._answer(line, self._timeout)
         if answer is None:
             line.close()
             raise Unavailable("the server did not answer to a step in time (transact_timeout)")

@@ -139,7 +139,6 @@ class PostgresStore(PostgresViews):
 
     async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, durable: bool = True) -> T:
         """Run `work` in one transaction, in a desk's thread, and commit."""
-        alone = not any(desk.queued for desk in self._desks.values())
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = Guard()
 
@@ -164,10 +163,7 @@ class PostgresStore(PostgresViews):
 
         try:
             result, done = await desk.call(
-                job,
-                timeout=self._settings.transact_timeout,
-                what="a unit of work (transact_timeout)",
-                at_once=alone,
+                job, timeout=self._settings.transact_timeout, what="a unit of work (transact_timeout)"
             )
         except Unavailable:
             if desk.stuck and (ticket := guard.give_up()) is not None:
@@ -192,10 +188,6 @@ class PostgresStore(PostgresViews):
             return None
         transaction.call = NOTHING
         return SQL["notify"], (CHANNEL, encode(call).decode())
-
-    async def record(self, believed: Lease, decide: Decide) -> bool:
-        """The short way to record a step: one statement, which commits by itself if the flow's holder is the same."""
-        return self._own() and await self._recorder.record(believed, decide)
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: it does the sending itself."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
+from allswell.domain.set_back import TOLERATED
 from allswell.domain.task import Lane
 from allswell.store.call import NOTHING, Call
-from allswell.store.pick import Guess, Pick, unknown
-from allswell.store.port import Changes, Due, Kind, Lock, Rows, Wanted
+from allswell.store.own_clock import Due
+from allswell.store.port import Changes, Kind, Lock, Rows, Wanted
+from allswell.store.postgres.pick import Pick
 from allswell.store.postgres.read import (
     Places,
     Reading,
@@ -31,6 +34,8 @@ from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
 
+log = logging.getLogger(__name__)
+
 Lanes = tuple[Sequence[Lane], dict[str, ServiceRow]]
 
 _PICK_WIDTH = 2
@@ -47,7 +52,7 @@ def _elapsed() -> float:
 
 
 class Clock:
-    """The server's clock as this process has seen it; it never goes back."""
+    """The server's clock as this process has seen it; it does not go back, unless the server's was set back."""
 
     def __init__(self) -> None:
         self._latest = 0
@@ -55,8 +60,11 @@ class Clock:
         """What it said, and when that was."""
 
     def see(self, moment: int) -> Millis:
-        """The moment, or the latest seen if that is later."""
+        """The moment, or the latest seen if that is a little later; a server whose clock was set back is followed."""
         self._seen = moment, _elapsed()
+        if self._latest - moment > TOLERATED:
+            log.warning("the clock of the PostgreSQL server was set back by %d ms", self._latest - moment)
+            self._latest = moment
         return self._at_least(moment)
 
     def guess(self) -> Millis:
@@ -88,10 +96,6 @@ class PostgresTransaction:
         """What was read of picked tasks, for the question that follows a pick; whether with those who are barred."""
         self._lanes: Lanes | None = None
         """What was read of lanes and services, for the question that follows a look at the clock."""
-        self._likely: Guess = unknown
-        """The pick to send along with the look at the lanes."""
-        self._guessed: tuple[Pick, Rows] | None = None
-        """What was picked along with it, in case that is what is asked for."""
         self._places = Places()
         self.call = NOTHING
         """What others are to be told of."""
@@ -106,7 +110,7 @@ class PostgresTransaction:
 
     def _ask_all(self, *statements: Statement) -> list[Answer]:
         """Send what waits to be written, then these, in one round trip."""
-        self._moment = self._ahead = self._lanes = self._guessed = None
+        self._moment = self._ahead = self._lanes = None
         unsent, self.unsent = self.unsent, []
         return self._session.ask(*unsent, *statements)[len(unsent) :]
 
@@ -127,13 +131,12 @@ class PostgresTransaction:
         self._moment = _one(clock)
         return _column(locked)
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock and read what is locked, then the clock, in one round trip.
 
         Another one follows for open tasks that are not held, as most are: where they stand is in other tables, and must
         be read after the lock was granted. So is whether somebody waits for a task, which its lock covers too.
         """
-        self._likely = likely
         if len(locks) == 1 and locks[0].fresh and self._clock.fresh:
             self.repeatable = True
             return self._clock.guess(), Rows()
@@ -159,15 +162,8 @@ class PostgresTransaction:
         return self._clock.see(moment), rows
 
     def _look_at_the_lanes(self) -> tuple[Millis, Lanes]:
-        """The clock, all lanes, and the services that something is or was held against; with the likely pick."""
-        likely, self._likely = self._likely(), unknown
-        asked: list[Statement] = [(SQL["lanes"], ())]
-        if likely is not None:
-            asked += picking(likely, likely.count * _PICK_WIDTH), (SQL["known_xid"], ())
-        found, *picked = self._ask_all(*asked)
-        if likely is not None:
-            self._guessed = likely, self._picked(*picked)
-        ((lanes, services, moment),) = found.fetchall()
+        """The clock, all lanes, and the services that something is or was held against; in one round trip."""
+        ((lanes, services, moment),) = self._ask("lanes").fetchall()
         return self._clock.see(moment), (lanes_of(lanes), services_of(services))
 
     async def now(self) -> Millis:
@@ -190,7 +186,7 @@ class PostgresTransaction:
         self.unsent += writes(changes, self._places)
         self.wrote = True
         self.left += len(changes.drop_ready)
-        self._ahead = self._guessed = None
+        self._ahead = None
 
     async def lanes(self) -> Lanes:
         """All lanes, and the services that something is or was held against."""
@@ -205,7 +201,7 @@ class PostgresTransaction:
             return []
         wanted = Pick(tuple(lanes), count, agent, tuple(outside))
         width = count * _PICK_WIDTH
-        rows = self._guess(wanted) or self._pick(wanted, width)
+        rows = self._pick(wanted, width)
         for _ in range(_PICK_ROUNDS - 1 if is_merged(wanted) else 0):
             if len(rows.tasks) == count or _one(self._ask("count_ready", integers(lanes), width)) < width:
                 break
@@ -214,15 +210,8 @@ class PostgresTransaction:
         self._ahead = rows, agent is None
         return list(rows.tasks)
 
-    def _guess(self, wanted: Pick) -> Rows | None:
-        """What was picked with the look at the lanes, if that was right."""
-        guessed, self._guessed = self._guessed, None
-        return guessed[1] if guessed is not None and guessed[0] == wanted else None
-
     def _pick(self, wanted: Pick, width: int) -> Rows:
-        return self._picked(*self._ask_all(picking(wanted, width), (SQL["known_xid"], ())))
-
-    def _picked(self, picked: Answer, number: Answer) -> Rows:
+        picked, number = self._ask_all(picking(wanted, width), (SQL["known_xid"], ()))
         self.xid = number.fetchall()[0][0]
         return fill_picked(Rows(), picked, self._places)
 

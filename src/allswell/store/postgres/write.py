@@ -17,6 +17,7 @@ from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Attempt, Finished, rank_of
+from allswell.errors import Bug
 from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
 from allswell.store.postgres.read import Places
@@ -99,6 +100,8 @@ def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
 
 def writes(changes: Changes, places: Places) -> list[Statement]:
     """Everything that the changes come to; what is deleted may be where it was locked."""
+    if changes.moved is not None:
+        raise Bug("a store that goes by a server's clock is not settled on this machine's")
     made = [*_deletes(changes, places), *_updates(changes), *_inserts(changes)]
     places.clear()  # a row that is written anew has another
     return made

@@ -19,6 +19,7 @@ from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
 from allswell.domain.names import AgentId, TaskId
 from allswell.domain.service import ServiceRow
+from allswell.domain.set_back import Settling
 from allswell.domain.task import OPEN
 from allswell.store.port import Changes, Rows
 
@@ -45,8 +46,8 @@ class RowCache:
         """All that anything is or was held against, if that is known."""
         self.lanes_known = False
         """Whether all lanes that there are have been read."""
-        self.last: tuple[int, int] | None = None
-        """The moment and the number of the newest event."""
+        self.last: tuple[int, int, Settling] | None = None
+        """The moment and the number of the newest event, and whether the clock is being settled."""
 
     def begin(self, version: int) -> None:
         """A transaction begins; if anybody else has committed since the last, nothing is known any more."""

@@ -30,6 +30,8 @@ def connect(database: Path, busy_timeout: int, *, one_thread: bool = True) -> sq
     try:
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA temp_store = MEMORY")
+        # What stands in a database that somebody else has made must not call functions of ours.
+        connection.execute("PRAGMA trusted_schema = OFF").fetchall()
         # Some builds overwrite what is deleted with zeros; rows come and go here all the time.
         connection.execute("PRAGMA secure_delete = OFF").fetchall()
     except BaseException:

@@ -1,8 +1,8 @@
 """The short way to record a step in SQLite: one statement, by whichever thread wants it recorded.
 
 It has a connection of its own, for one caller at a time. To hand a statement to the writer's thread and to be woken
-again costs as much as the commit, so a thread that has no loop writes here itself. For an event loop the writer's
-thread does it: nothing can call a thread back from a disk that hangs, and a loop must go on (docs/adr/0027).
+again costs as much as the commit, so a thread that has no event loop writes here itself. A loop never does: nothing can
+call it back from a disk that hangs.
 
 It makes no checkpoints, which take as long as many commits. The writer's thread is asked for one when enough was
 written, and makes it in a turn of its own: beside a connection that goes on writing, none would ever get to the end of
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from allswell.domain.lease import Lease
+from allswell.store.now import StoreClock
 from allswell.store.shortcut import Decide
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.connection import connect_recorder
 from allswell.store.sqlite.faults import translate, translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.turnstile import Turnstile
 

@@ -19,16 +19,15 @@ from allswell.domain.task import Attempt
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
+from allswell.store.now import StoreClock
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
 from allswell.store.shortcut import Decide
-from allswell.store.sqlite import backup, place, views
+from allswell.store.sqlite import accounting, backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
-from allswell.store.sqlite.turnstile import Turnstile
 from allswell.store.sqlite.writer import Unit, Writer
 from allswell.store.thread import WorkThread
 from allswell.timing.clock import Clock, SystemClock
@@ -37,8 +36,6 @@ T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
 _LAST_CALL = 0.5
 """How long closing waits for a call that is still to be told, in seconds; it is only a hint."""
-_PASSAGE_MOST = 1_000
-"""Milliseconds that a view waits at most for a commit it was told of: a writer that was stopped must not stop it."""
 
 
 class SqliteStore:
@@ -82,15 +79,10 @@ class SqliteStore:
             turn_timeout=turn_timeout,
             busy_timeout=busy_timeout,
             announce=self.announce,
-            announce_ahead=self._announce_ahead,
         )
         self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
         self._folder: place.HeldFolder | None = None
         self._reader: sqlite3.Connection | None = None
-        self._passage = Turnstile(self.path, min(turn_timeout, _PASSAGE_MOST))
-        """For the reader's thread: what it was told of may still be on its way to the disk."""
-        self._told_ahead = False
-        """Whether the next view must wait for whoever writes now."""
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
         self._unknown: dict[str, Unit] = {}
@@ -142,13 +134,11 @@ class SqliteStore:
         self._folder.check()
 
     def _open_reader(self) -> None:
-        self._passage.open()
         with translated(self.path, self._busy_timeout):
             self._reader = connect_reader(self.path, self._busy_timeout)
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
-        self._passage.close()
         if reader is not None:
             reader.close()
 
@@ -160,20 +150,11 @@ class SqliteStore:
         if herald is not None:
             herald.announce(call)
 
-    def _announce_ahead(self, call: Call) -> Call:
-        herald = self._herald
-        return call if herald is None else herald.announce_ahead(call)
-
     def hear(self, hearer: Hearer) -> None:
         """Hear the other processes on this machine."""
         self._check_process()
-
-        def heard(call: Call) -> None:
-            self._told_ahead = self._told_ahead or call.ready
-            hearer(call)
-
         if self._herald is not None:
-            self._herald.hear(heard)
+            self._herald.hear(hearer)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -197,12 +178,6 @@ class SqliteStore:
             raise CommitUnknown(ticket) from None
         self.announce(unit.call)
         return result
-
-    def record(self, believed: Lease, decide: Decide) -> Coroutine[Any, Any, bool]:
-        """The short way to record a step: in the writer's thread, since a loop must not wait for a disk."""
-        thread, recorder = self._running()[0], self._recorder
-        patience = self._answer_timeout
-        return self._call(thread, lambda: recorder.record(believed, decide, patience), "a step")
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: it does the writing itself. A disk that hangs, hangs it."""
@@ -332,11 +307,11 @@ class SqliteStore:
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
-        return await self._view(views.counts)
+        return await self._view(accounting.counts)
 
     async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
         """Open tasks that nothing will ever move again."""
-        return await self._view(lambda reader: views.unaccounted(reader, limit))
+        return await self._view(lambda reader: accounting.unaccounted(reader, limit))
 
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position; writers are serial, so none commits late."""
@@ -366,13 +341,9 @@ class SqliteStore:
     # --- threads ------------------------------------------------------------------------------------------------------
 
     async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        told_ahead, self._told_ahead = self._told_ahead, False
-
         def run() -> T:
             if self._reader is None:
                 raise Unavailable("the store is not open")
-            if told_ahead:
-                self._passage.pass_through()
             with translated(self.path, self._busy_timeout):
                 return look(self._reader)
 

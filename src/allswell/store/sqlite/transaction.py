@@ -17,16 +17,18 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
+from allswell.domain.set_back import Settling
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
-from allswell.store.pick import Guess, unknown
-from allswell.store.port import Changes, Conflict, Due, Kind, Lock, Rows, Wanted
-from allswell.store.sqlite import bulk, rows
+from allswell.store.now import StoreClock
+from allswell.store.own_clock import DISTANCE, SETTLING, Due, Reading, settling_of
+from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
+from allswell.store.sqlite import bulk, rows, settling
 from allswell.store.sqlite.cache import RowCache
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.rows import Row
+from allswell.store.sqlite.runs import RunLooks
 from allswell.store.sqlite.schema import SQL
 
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
@@ -40,7 +42,7 @@ class KnownLanes:
         self.last = 0
 
 
-class SqliteTransaction:
+class SqliteTransaction(RunLooks):
     """A unit of work between `BEGIN IMMEDIATE` and `COMMIT`."""
 
     def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes, cache: RowCache) -> None:
@@ -71,18 +73,24 @@ class SqliteTransaction:
 
     async def now(self) -> Millis:
         """The store's clock."""
-        return self._clock.now(self._newest()[0])
+        at, _, word = self._newest()
+        return self._clock.now(at, word)
 
-    def _newest(self) -> tuple[int, int]:
-        """The moment and the number of the newest event."""
+    async def clocks(self) -> Reading:
+        """The clocks, whatever they say."""
+        kept = settling.word
+        words = kept(self._connection, SETTLING), kept(self._connection, DISTANCE)
+        return self._clock.read(self._newest()[0], *words)
+
+    def _newest(self) -> tuple[int, int, Settling]:
+        """The moment and the number of the newest event, and whether the clock is being settled."""
         if self._cache.last is None:
             self._cache.last = last_of(self._connection)
         return self._cache.last
 
-    async def take(self, locks: Sequence[Lock], wanted: Wanted, likely: Guess = unknown) -> tuple[Millis, Rows]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """The clock and the rows: with the write lock held, nothing can appear between a lock and a read."""
-        del likely
-        now = self._clock.now(self._newest()[0])
+        now = await self.now()
         if len(locks) == 1 and locks[0].fresh:
             return now, Rows()  # that one is there already shows when it is written
         return now, await self.read(wanted)
@@ -157,6 +165,9 @@ class SqliteTransaction:
             self._change(changes, kept)
             self._add(changes, kept)
             self._cache.note(changes)
+            if changes.moved is not None:
+                settling.move(self._connection, changes.moved)
+                self._cache.clear()
         except BaseException:
             self._spoiled = True
             raise
@@ -239,9 +250,9 @@ class SqliteTransaction:
         if changes.new_spreads:
             self._insert("insert_spread", list(map(rows.new_spread, changes.new_spreads)))
         if changes.events:
-            _, last = self._newest()
+            _, last, word = self._newest()
             self._insert("insert_events", rows.new_events(changes.events, changes.at, last))
-            self._cache.last = (changes.at, last + len(changes.events))
+            self._cache.last = (changes.at, last + len(changes.events), word)
 
     def _add_around(self, changes: Changes) -> None:
         if changes.new_runs:
@@ -304,18 +315,6 @@ class SqliteTransaction:
         """Open tasks of a run."""
         return [TaskId(task) for task in self._column(SQL["find_open"], run, limit)]
 
-    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
-        """Runs as they are in this transaction."""
-        return {row[0]: Run(*row) for row in self._by_id("read_run", ids)}
-
-    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
-        """In which runs these tasks are."""
-        return dict(self._by_id("find_runs", tasks))
-
-    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
-        """Tasks of a run that somebody holds, by id."""
-        return [TaskId(task) for task in self._column(SQL["find_held"], run, after, limit)]
-
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""
         return [QuestionId(question) for question in self._column(SQL["find_questions"], task)]
@@ -323,6 +322,10 @@ class SqliteTransaction:
     async def find_claimed(self, command: CommandId) -> Sequence[TaskId]:
         """Tasks whose current lease this claim command made; nobody else can ask before this is over."""
         return [TaskId(task) for task in self._column(SQL["find_claimed"], command)]
+
+    async def find_timers(self, after: str, limit: int) -> Sequence[Due]:
+        """All timers by owner, for a walk over them."""
+        return [Due(*row) for row in self._connection.execute(SQL["find_timers"], (after, limit)).fetchall()]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id."""
@@ -340,8 +343,7 @@ class SqliteTransaction:
 
     def swap(self, key: str, before: str | None, after: str) -> bool:
         """Keep something, if what was there is still there."""
-        name, values = ("add_kept", (key, after)) if before is None else ("swap_kept", (after, key, before))
-        return self._connection.execute(SQL[name], values).rowcount == 1
+        return settling.swap(self._connection, key, before, after)
 
     def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
@@ -388,7 +390,7 @@ class SqliteTransaction:
             raise Conflict(f"{statement}: one of these rows exists already") from error
 
 
-def last_of(connection: sqlite3.Connection) -> tuple[int, int]:
-    """The moment and the number of the newest event."""
-    found: tuple[int, int] | None = connection.execute(SQL["read_last"]).fetchone()
-    return (0, 0) if found is None else found
+def last_of(connection: sqlite3.Connection) -> tuple[int, int, Settling]:
+    """The moment and the number of the newest event, and whether the clock is being settled."""
+    at, last, word = connection.execute(SQL["read_last"]).fetchone()
+    return at, last, settling_of(word)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from allswell.errors import Unavailable
 
 _TAKE = LOCK_EX | LOCK_NB
 _PACE_NEXT = 0.0005
-_PACE_TURN = 0.00001
+_PACE_TURN = 0.0001
 """Seconds. Only one process at a time waits for `turn`, so it may ask more often."""
 
 
@@ -78,12 +77,6 @@ class Turnstile:
     def leave(self) -> None:
         """End the turn."""
         flock(self._open_files()[1], LOCK_UN)
-
-    def pass_through(self) -> None:
-        """Wait until the turn that is being taken now is over, if that is not too long."""
-        with suppress(Unavailable):
-            self.enter()
-            self.leave()
 
     def _wait_for_turn(self, following: int, turn: int, until: float) -> None:
         try:

@@ -19,11 +19,11 @@ from typing import TypeVar
 from allswell.errors import Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.drive import drive
+from allswell.store.now import StoreClock
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
-from allswell.store.sqlite.now import StoreClock
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_of
 from allswell.store.sqlite.turnstile import Turnstile
@@ -100,10 +100,8 @@ class Writer:
         turn_timeout: int,
         busy_timeout: int,
         announce: Callable[[Call], None],
-        announce_ahead: Callable[[Call], Call],
     ) -> None:
         self._announce = announce
-        self._announce_ahead = announce_ahead
         self._database = database
         self._clock = clock
         self._busy_timeout = busy_timeout
@@ -126,7 +124,8 @@ class Writer:
                     schema.upgrade(connection, self._database)
                     connection.execute("COMMIT")
                     renewed = connection.execute(SQL["read_last_renewal"]).fetchone()[0] or 0
-                    self._clock.now(max(last_of(connection)[0], renewed))
+                    at, _, word = last_of(connection)
+                    self._clock.begin(max(at, renewed), word)
                 except BaseException:
                     connection.close()
                     raise
@@ -190,8 +189,6 @@ class Writer:
             result = drive(_await(work, transaction))
             transaction.check()
             unit.go_on(_COMMITTING)
-            # Whoever wants to claim waits for our turn's end, and can wake up while the disk works.
-            call = self._announce_ahead(transaction.call)
             connection.execute("COMMIT")
         except BaseException:
             # A failed COMMIT leaves the transaction open or has rolled it back; either way nothing of it stays.
@@ -199,7 +196,7 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return result, call
+        return result, transaction.call
 
 
 async def _await(work: Callable[[SqliteTransaction], Awaitable[T]], transaction: SqliteTransaction) -> T:

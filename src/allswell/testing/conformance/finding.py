@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from allswell.domain.names import CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.task import State
-from allswell.store.port import Changes, Due, Kind, Store, Transaction
+from allswell.store.own_clock import Due
+from allswell.store.port import Changes, Kind, Store, Transaction
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import Case, Place, look, take, write
 

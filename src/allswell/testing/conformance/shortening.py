@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from allswell.domain.event import Event
@@ -51,11 +53,11 @@ async def held_flow(store: Store) -> Lease:
 
 
 async def a_step_takes_the_short_way_under_its_lease(place: Place) -> None:
-    """From a loop; what is there afterwards is what the long way would have left."""
+    """What is there afterwards is what the long way would have left."""
     async with place.store() as store:
         short, held = _short(store), await held_flow(store)
-        assert await short.record(held, recorded_step("t_1"))
-        assert await short.record(held, recorded_step("t_2"))
+        assert short.record_here(held, recorded_step("t_1"), 10.0)
+        assert short.record_here(held, recorded_step("t_2"), 10.0)
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [
             (TaskId("t_1"), rows.TEXT),
             (TaskId("t_2"), rows.TEXT),
@@ -77,38 +79,39 @@ async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
     """Another holder, none, a stalled one, a step that is there already: neither row nor event is written."""
     async with place.store() as store:
         short, held = _short(store), await held_flow(store)
-        assert await short.record(held, recorded_step("t_1"))
+        assert short.record_here(held, recorded_step("t_1"), 10.0)
         before = await store.journal(Position(), 100)
         stale = replace(held, token=Token(9))
-        assert not await short.record(stale, recorded_step("t_2", token=9))
-        assert not await short.record(replace(held, task=TaskId("t_nobody")), recorded_step("t_3"))
-        assert not await short.record(held, _declines)
-        assert not await _tried(short, held, recorded_step("t_1"))
+        assert not short.record_here(stale, recorded_step("t_2", token=9), 10.0)
+        assert not short.record_here(replace(held, task=TaskId("t_nobody")), recorded_step("t_3"), 10.0)
+        assert not short.record_here(held, _declines, 10.0)
+        assert not _tried(short, held, recorded_step("t_1"))
         assert await store.journal(Position(), 100) == before
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
-        assert await short.record(held, recorded_step("t_4"))  # and it is none the worse for it
+        assert short.record_here(held, recorded_step("t_4"), 10.0)  # and it is none the worse for it
         stalled = Changes(leases=[replace(held, stalled_at=Millis(AT + 1))])
         await write(store, stalled, {Kind.TASK: ["t_flow"], Kind.LEASE: ["t_flow"]})
-        assert not await short.record(held, recorded_step("t_5")), (
+        assert not short.record_here(held, recorded_step("t_5"), 10.0), (
             "its holder does not know that its time is shorter now"
         )
         assert not short.record_here(held, recorded_step("t_5"), 10.0)
 
 
-async def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
+def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
     try:
-        return await short.record(held, decide)
+        return short.record_here(held, decide, 10.0)
     except AllswellError:
         return False
 
 
 async def threads_take_the_short_way_too(place: Place) -> None:
-    """By a call that blocks: the same words, the same answers."""
+    """Whichever they are: the connection is used by one at a time, not by one alone."""
     async with place.store() as store:
         short, held = _short(store), await held_flow(store)
-        assert short.record_here(held, recorded_step("t_1"), 10.0)
-        assert not short.record_here(replace(held, token=Token(9)), recorded_step("t_2", token=9), 10.0)
-        assert not short.record_here(held, _declines, 10.0)
+        tried = asyncio.to_thread
+        assert await tried(short.record_here, held, recorded_step("t_1"), 10.0)
+        assert not await tried(short.record_here, replace(held, token=Token(9)), recorded_step("t_2", token=9), 10.0)
+        assert not await tried(short.record_here, held, _declines, 10.0)
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
 
 

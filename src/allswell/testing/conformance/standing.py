@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.run import Run
-from allswell.store.port import Changes, Due, Kind, Wanted
+from allswell.store.own_clock import Due
+from allswell.store.port import Changes, Kind, Wanted
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import Case, Place, look, read, write
 

@@ -14,7 +14,9 @@ from enum import StrEnum
 from itertools import chain, pairwise
 
 import msgspec
+from msgspec.structs import replace
 
+from allswell.domain.names import Millis
 from allswell.store.port import Entry
 from allswell.testing.history.found import Found
 from allswell.testing.history.scribe import Fate, Op
@@ -125,14 +127,25 @@ def _replay(ops: Sequence[Op], found: Found) -> Iterator[Anomaly]:
     """
     lengths: Lengths = {(op.task, op.token): op.said["length"] for op in ops if op.verb == "claim"}
     by_task: dict[str, list[Entry]] = defaultdict(list)
+    off = 0
     for entry in found.journal:
+        if entry.event.kind == "clock_set":
+            off += entry.event.data["by_ms"]
         if entry.event.task is not None:
-            by_task[entry.event.task].append(entry)
+            by_task[entry.event.task].append(_as_if_never_set(entry, off) if off else entry)
     for task, entries in by_task.items():
         yield from _replay_task(task, entries, lengths)
     for task in found.tasks:
         if task not in by_task:
             yield Anomaly(Wrong.LOST, task, "it is there, and the journal does not know of it")
+
+
+def _as_if_never_set(entry: Entry, off: int) -> Entry:
+    """The entry as it would be if the store's clock had not been set by so much before it: what runs moves along."""
+    data = dict(entry.event.data)
+    if "deadline" in data:
+        data["deadline"] -= off
+    return replace(entry, at=Millis(entry.at - off), event=replace(entry.event, data=data))
 
 
 def _replay_task(task: str, entries: Sequence[Entry], lengths: Lengths) -> Iterator[Anomaly]:

@@ -169,7 +169,11 @@ class Desk:
             self.chronicle.met("a liar was refused")
             return
         lease = self.ledger.shadow.leases.get(said.task)
-        if span.last is None and lease is not None and self.ledger.database.now() < self.ledger.clocks.over_at(lease):
+        if (
+            span.last is None
+            and lease is not None
+            and self.ledger.database.see()[0] < self.ledger.clocks.over_at(lease)
+        ):
             self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
         elif span.last is not None and span.last <= before:
             self.chronicle.met("a zombie was refused")
@@ -213,7 +217,7 @@ class Desk:
             lease = self.ledger.shadow.leases.get(said.flow)
             if span is None or span.last is not None:
                 self.chronicle.met("a step of a flow that was given up was refused")
-            elif lease is not None and self.ledger.database.now() < over_at(lease):
+            elif lease is not None and self.ledger.database.see()[0] < over_at(lease):
                 self.ledger.breaks("a holder is heard while it holds", f"{said} was refused, and {lease} lives")
             if span is not None and span.last is not None and span.last <= before and row is not None:
                 self.chronicle.met("a flow went on after its holder was given up")

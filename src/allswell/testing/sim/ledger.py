@@ -91,6 +91,7 @@ class Ledger:
             self._enter_task(task, result)
             touched[task.id] = None
         self._verdicts.enter(changes)
+        self.shadow.settle(changes)
         for lease in changes.leases:
             self._renew(lease, changes)
         ended = {(attempt.task, attempt.token): attempt for attempt in changes.new_attempts}
@@ -190,7 +191,7 @@ class Ledger:
         """Whether this agent could be given this task now."""
         shadow, tables, id_, at = self.shadow, self.tables, lease.task, lease.granted_at
         # A claim's own clock is read before its pick, so the moment of its commit is what counts here.
-        if self.database.now() < max(task.spec.not_before or 0, shadow.not_until.pop(id_, 0)):
+        if self.database.see()[0] < max(task.spec.not_before or 0, shadow.not_until.pop(id_, 0)):
             self.breaks("a pause is waited out", f"{id_} was handed out at {at}, before its time: {self.story(id_)}")
         if lease.agent in tables.bars.get(id_, ()):
             self.breaks("a barred agent gets nothing", f"{lease.agent} got {id_}")

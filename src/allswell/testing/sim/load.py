@@ -111,7 +111,7 @@ class Load:
     def _new(self, *, needs: tuple[TaskId, ...] = (), run: RunId | None = None, id_: TaskId | None = None) -> NewTask:
         chance = self.chance
         id_ = id_ or self.desk.new_task()
-        now = self.desk.ledger.database.now()
+        now = self.desk.ledger.database.see()[0]
         return NewTask(
             id_,
             f"task {id_}",

@@ -16,6 +16,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId
 from allswell.domain.task import OPEN
 from allswell.store.memory.tables import Tables
+from allswell.store.port import Changes
 
 
 class Counts(msgspec.Struct):
@@ -62,6 +63,14 @@ class Shadow:
         self.ready_since: dict[TaskId, float] = {}
         self.granted: dict[str, list[tuple[TaskId, int]]] = {}
         """Every lease of each agent, in the order of granting."""
+
+    def settle(self, changes: Changes) -> None:
+        """Follow a clock that was set: what runs has the time left that it had."""
+        for lease in changes.moved.leases if changes.moved is not None else ():
+            self.leases[lease.task] = lease
+        for event in changes.events:
+            if event.kind == "clock_set":
+                self.not_until = {task: moment + event.data["by_ms"] for task, moment in self.not_until.items()}
 
     def counts_of(self, task: TaskId) -> Counts:
         """The counts of a task, made if need be."""

@@ -34,6 +34,8 @@ _EVENING = 8.0
 """Hours of calm after which every task must have ended."""
 _PROMPT = PACE.sweep_most + 90.0
 """Within so many seconds a live sweeper handles what is due."""
+_ASLEEP = 1_800_000
+"""Milliseconds that a machine sleeps; all other jumps are clocks that are set."""
 
 
 def simulate(
@@ -243,8 +245,11 @@ class World:
     def _jump(self, process: Process) -> None:
         """A wall clock is set, or a machine slept: of the store's machine, or of a client's."""
         self.chronicle.struck("clock_jumped")
-        by = self.chance.choice((-20_000, 3_000, 60_000, 1_800_000))
-        process.clock.jump_wall(by)
+        by = self.chance.choice((-20_000, 3_000, 60_000, _ASLEEP))
+        if by == _ASLEEP:
+            process.clock.suspend(by)
+        else:
+            process.clock.jump_wall(by)
         if process.clock is self.store_clock:
             self.ledger.shadow.jumped = True
             self.jumped_at = asyncio.get_running_loop().time()
@@ -264,8 +269,8 @@ class World:
             if loop.time() - since < _PROMPT:
                 continue
             due = database.tables.timer_order[0] if database.tables.timer_order else None
-            if due is not None and database.now() - due[0] > _PROMPT * 1000:
-                late = f"{due[1]} is {database.now() - due[0]} ms over"
+            if due is not None and database.see()[0] - due[0] > _PROMPT * 1000:
+                late = f"{due[1]} is {database.see()[0] - due[0]} ms over"
                 self.ledger.breaks("a deadline is never late", f"{late}: {self.ledger.story(due[1])}")
             if any(loop.time() - seen > 2 * _PROMPT for seen in first_seen.values()):
                 self.ledger.breaks("a deadline is never late", f"spreads {list(first_seen)} are not worked off")

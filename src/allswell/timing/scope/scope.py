@@ -32,13 +32,13 @@ from allswell.domain.duration import LONGEST
 from allswell.domain.spending import Book, Report, Spending, book, label, span
 from allswell.errors import Refused
 from allswell.timing.foreign import refuse_other_loops, refuse_trio
+from allswell.timing.running_loop import running_loop
 from allswell.timing.scope import misuse
 from allswell.timing.scope.deadlines import Deadlines, of_loop
 from allswell.timing.scope.effect import in_effect, late_from
 from allswell.timing.scope.expiry import SHORTEST_PAUSE, Expiry, strike
 from allswell.timing.scope.timeout import ScopeTimeout
 
-_running_loop = asyncio._get_running_loop  # noqa: SLF001 - get_running_loop raises where there is none, which costs more
 _current_task = asyncio.current_task
 _monotonic = time.monotonic
 
@@ -142,7 +142,7 @@ class Scope:
     # --- entering -----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        loop = _running_loop()
+        loop = running_loop()
         if loop is None:
             refuse_other_loops()
         if not self._opened(loop):
@@ -152,7 +152,7 @@ class Scope:
         return self
 
     def __enter__(self) -> Self:
-        loop = _running_loop()
+        loop = running_loop()
         if loop is None:
             refuse_trio()
         return self.enter(loop)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from allswell.domain.names import AgentId, RunId
@@ -16,12 +14,3 @@ class Pick(msgspec.Struct, frozen=True):
     count: int
     agent: AgentId | None
     outside: tuple[RunId, ...] = ()
-
-
-Guess = Callable[[], Pick | None]
-"""Which pick will most likely be asked for; only a store that gains by it asks."""
-
-
-def unknown() -> None:
-    """No guess."""
-    return
