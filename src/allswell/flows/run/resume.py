@@ -204,9 +204,9 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
     return await _another(watch, base, flow, source, policy, standing)
 
 
-async def _is_used_up(watch: Watch, row: Run) -> bool:
+async def _is_used_up(watch: Watch, row: Run | None) -> bool:
     """Whether a run has no time left, and nobody has ended it yet."""
-    return row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
+    return row is not None and row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
 
 
 async def _another(
