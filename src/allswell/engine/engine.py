@@ -285,7 +285,7 @@ class Engine:
             if self.sweeper.jumped:
                 await self.sweeper.mind_the_clock()
             try:
-                return await commit(self.store, work, call=call, durable=durable, wait=wait)
+                return await commit(self.store, self.sweeper.minding(work), call=call, durable=durable, wait=wait)
             except SetBack:  # in this very moment, or before this process was there
                 await self.sweeper.settle()
 
