@@ -198,6 +198,7 @@ TABLES = {
     "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
     "fleet": "`[fleet]`: how a supervisor holds its tasks",
+    "quota": "`[quota]`: what one attempt may put into the store",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
 

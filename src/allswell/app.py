@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from allswell.domain.policy import Policy
 from allswell.domain.question import Pause
+from allswell.domain.store_url import hide, scheme_of
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
 from allswell.engine.opening import TellsOfWait, log_wait
@@ -40,7 +40,7 @@ def default_url(start: Path | None = None) -> str:
 
 def store_for(url: str) -> Store:
     """The store that a URL names; drivers are imported only when they are needed."""
-    scheme = urlsplit(url).scheme
+    scheme = scheme_of(url)
     if scheme == "memory":
         from allswell.store.memory import MemoryStore
 
@@ -56,7 +56,7 @@ def store_for(url: str) -> Store:
             hint = "PostgreSQL needs a driver: pip install 'allswell[postgres]'"
             raise Refused("no_driver", hint, where="store") from error
         return PostgresStore(url)
-    text = f"{url!r} names no store; write memory:, sqlite:///path or postgresql://user@host/database"
+    text = f"{hide(url)!r} names no store; write memory:, sqlite:///path or postgresql://user@host/database"
     raise Refused("bad_url", text, where="store")
 
 

@@ -131,6 +131,31 @@ def test_a_run_and_a_request_end_when_they_would_have(by: int) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("by", STEPS)
+@pytest.mark.parametrize("standing", [True, False])
+def test_a_run_whose_clock_has_stood_has_the_time_left_that_it_had(by: int, *, standing: bool) -> None:
+    """Whether the wall is set while its clock stands or after it has stood."""
+
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        run_ = await watch.open_run("night", timeout="10m")
+        await watch.submit("in it", run=run_)
+        question = await (await claimed(watch)).ask("Shall I?")
+        await asyncio.sleep(100)
+        if standing:
+            stage.clock.jump_wall(by)
+            await asyncio.sleep(100)
+        await watch.answer(question, "reply", "yes")
+        if not standing:
+            stage.clock.jump_wall(by)
+        await asyncio.sleep(598)
+        assert "ready" in await watch.counts()
+        await asyncio.sleep(4)
+        assert await watch.counts() == {"failed": 1}
+
+    play(scene)
+
+
 def test_forward_and_back_again_is_as_if_nothing_had_been(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stage: Stage) -> None:
         task = await stage.watch.submit("work", timeout="10m")

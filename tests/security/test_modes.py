@@ -43,9 +43,16 @@ def test_the_state_folder_and_the_database_are_the_users_alone(cli: Console, tmp
 def test_a_store_from_before_is_closed_by_its_owner_while_it_is_used(cli: Console, tmp_path: Path) -> None:
     cli.ok("submit", "old")
     folder = tmp_path / ".allswell"
-    folder.chmod(0o755)
-    for path in folder.glob("allswell.db*"):
-        path.chmod(0o644)
+
+    def open_up() -> None:
+        folder.chmod(0o755)
+        for path in folder.glob("allswell.db*"):
+            path.chmod(0o644)
+
+    open_up()
+    cli.ok("tasks")
+    assert (mode(folder), mode(folder / "allswell.db")) == (0o700, 0o600), "by looking, too"
+    open_up()
 
     async def look() -> dict[str, int]:
         store = SqliteStore(folder / "allswell.db")

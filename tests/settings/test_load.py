@@ -183,7 +183,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         (b"agent_timeout = ", "this is not TOML: Invalid value"),
         (b"a = 1\na = 2", "this is not TOML: Cannot overwrite a value"),
         (b"\xff\xfe", "the file is not UTF-8 text"),
-        (b"#" * (2 << 20), "the file is larger than 1 MiB"),
+        (b"#" * (2 << 20), "the file is larger than 256 KiB"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, says: str) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from allswell.domain.arithmetic.figure import Place
 from allswell.domain.evidence import in_one_folder
 from allswell.domain.meant import nearest
+from allswell.errors import Refused
 
 PLACES: Mapping[str, str] = {
     "prompt": "what the agent is asked to do, made from the agent's `prompt`",
@@ -187,6 +188,24 @@ def _strange_places(text: str, known: tuple[str, ...]) -> list[str]:
 def fill(text: str, values: Mapping[str, str]) -> str:
     """The text with what its places stand for; what comes in is never looked at again for places of its own."""
     return _PLACE.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def word_of(word: str, values: Mapping[str, str], *, after_dashes: bool) -> str:
+    """A word of a command, filled in, that the command will not take for an option of its own; or `Refused`.
+
+    What a task brings may begin with a dash. A prompt is then given a line's end before it, which means nothing to
+    whoever reads it. Anything else might be changed by that, so it must come after a word `--`.
+    """
+    filled = fill(word, values)
+    place = _PLACE.match(word)
+    if place is None or not filled.startswith("-"):
+        return filled
+    if place[1] == "prompt":
+        return f"\n{filled}"
+    if after_dashes:
+        return filled
+    text = f"{{{place[1]}}} begins with a dash here ({filled[:40]!r}), and the command could take it for an option"
+    raise Refused("bad_command", f'{text}; put a word "--" before it, or let it read {{prompt_file}}', where="command")
 
 
 def holders(spec: AgentSpec, supervisor: str) -> list[str]:

@@ -103,12 +103,16 @@ def stop_clock(run: Run, now: Millis) -> Run:
 
 
 def start_clock(run: Run, now: Millis) -> Run:
-    """Such a question was answered or withdrawn: with the last one the clock goes on."""
+    """Such a question was answered or withdrawn: with the last one the clock goes on.
+
+    The wall may have been set back meanwhile. A run whose clock stands has no timer and is not moved with it (ADR 33):
+    its deadline and since when it stands are both of the time before, so what it has left is right all the same.
+    """
     if run.stands_since is None:
         return run
     if run.asked > 1:
         return replace(run, asked=run.asked - 1)
-    stood = run.stood + max(now - run.stands_since, 0)
+    stood = run.stood + now - run.stands_since
     return replace(run, asked=0, stands_since=None, stood=stood, moves=run.moves + 1)
 
 

@@ -74,6 +74,7 @@ def moved_lease(lease: Lease, by: int) -> Lease:
         stalled_at=_moved(lease.stalled_at, by),
         renewed_at=Millis(lease.renewed_at + by),
         checkin_at=_moved(lease.checkin_at, by),
+        own=_moved(lease.own, by),
     )
 
 

@@ -42,7 +42,7 @@ from allswell.engine.sweeper import Sweeper
 from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.own_clock import SetBack
-from allswell.store.port import Store, Transaction
+from allswell.store.port import CommitUnknown, Store, Transaction
 from allswell.store.shortcut import ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
@@ -245,6 +245,8 @@ class Engine:
         try:
             await self.sweeper.work_off()
             return await self._claim_now(replace(claim, outside=back.runs, count=claim.count - len(already)))
+        except (Unavailable, CommitUnknown, SetBack):
+            return []  # the claim itself was answered; its caller keeps what it got
         except BaseException:
             self._give_back([already])
             raise

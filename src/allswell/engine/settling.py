@@ -104,8 +104,8 @@ async def _move(tx: Transaction, clock: OwnClock, settling: Settling, by: int, f
     changes = Changes(moved=moved, at=reading.wall)
     for run in rows.runs.values():
         changes.runs.append(moved_run(run, by))
-        if (deadline := changes.runs[-1].deadline) is not None:
-            changes.timers.append((run.id, deadline))
+        if (limit := changes.runs[-1].limit) is not None:
+            changes.timers.append((run.id, limit))
     for id_, case in Book(rows, reading.wall).cases.items():
         after = moved_case(case, by)
         if after.task is not case.task:

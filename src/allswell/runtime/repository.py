@@ -8,6 +8,7 @@ from pathlib import Path
 
 from allswell.runtime.git.own_folder import common_dir_of, git_dir_of, head_text, read_small
 
+_OURS = ".allswell"
 _REF = b"ref: "
 _COMMIT = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
 _PACKED = 64 << 20
@@ -15,10 +16,16 @@ _PACKED = 64 << 20
 
 
 def find_top(folder: Path) -> Path | None:
-    """The top of the working tree that a folder lies in, found upward by its `.git`."""
+    """The top of the working tree that a folder lies in, found upward by its `.git`.
+
+    Not beyond a folder of ours: what lies in one is no part of the working tree around it. A task's worktree there may
+    have lost its own `.git`.
+    """
     for top in (folder, *folder.parents):
         if os.path.lexists(top / ".git"):
             return top
+        if top.name == _OURS:
+            return None
     return None
 
 

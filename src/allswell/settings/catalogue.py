@@ -1,7 +1,7 @@
 """The catalogue of settings: one entry for each, from which loading, `allswell config`, the schema and the docs follow.
 
 Names are those of the documents Allswell comes from, in lower case. Defaults are not written here: they are those of
-`Policy`, `Limits`, `BreakerPolicy`, `Pace` and `Tolerance`, so that there is one truth.
+`Policy`, `Limits`, `BreakerPolicy`, `Quota`, `Pace` and `Tolerance`, so that there is one truth.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.policy import DEFAULT as POLICY
 from allswell.domain.policy import DELEGATION_TIMEOUT
+from allswell.domain.quota import DEFAULT as QUOTA
 from allswell.domain.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE
@@ -278,6 +279,16 @@ _ALL = (
         Kind.DURATION,
         30_000,
         "How long agents may finish what they are at when their supervisor is told to stop.",
+    ),
+    # What one attempt may put into the store.
+    Setting("quota.requests", Kind.COUNT, QUOTA.requests, "So many requests to other agents may an attempt make."),
+    Setting("quota.questions", Kind.COUNT, QUOTA.questions, "So many questions may an attempt ask while it goes on."),
+    Setting(
+        "quota.bytes",
+        Kind.SIZE,
+        QUOTA.bytes,
+        "So much may an attempt write in requests, questions and notes. Beyond that those are refused, and check-ins"
+        " are merged: never refused, for that would make it look stalled.",
     ),
     # How messages are handled: the seed's figures. (The rules that hold them together: `domain.arithmetic.worker`.)
     Setting(

@@ -23,6 +23,7 @@ from allswell.settings.sources import Part, Path_, Problem, Source, files, leave
 from allswell.settings.values import Unfit, read
 
 _ROLES = "ROLES_"
+_MOST_WRONG = 50
 FLEET = ("agents", "usage", "compaction")
 """Tables that are read by `settings.fleet`."""
 
@@ -58,6 +59,8 @@ def look(
             fleet.take(found)
         for path, raw in leaves(found.table, TABLES):
             reading.take(path, raw, found.source(path))
+            if len(reading.problems) >= _MOST_WRONG:
+                break  # whoever has so many will not read more, and each takes a search for what was meant
     strangers = reading.take_environment(os.environ if environ is None else environ)
     for name, raw in (flags or {}).items():
         reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Place(f"--{name}")))

@@ -11,13 +11,15 @@ from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
+from allswell.domain.quota import Quota
 from allswell.domain.retry import RetryPolicy
+from allswell.domain.store_url import hide
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
 from allswell.settings.sources import Part, Problem, Source
-from allswell.settings.values import hide, show
+from allswell.settings.values import show
 
 if TYPE_CHECKING:
     from allswell.domain.fleet import AgentSpec, Fleet
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
-_BREAKER = "breaker."
+_BREAKER, _QUOTA = "breaker.", "quota."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
@@ -181,6 +183,10 @@ class Settings(msgspec.Struct, frozen=True):
     def patient(self) -> bool:
         """Whether a first attempt, too, waits out an open breaker's pause."""
         return self.value("breaker.first_call") == "wait"
+
+    def quota(self) -> Quota:
+        """What one attempt may put into the store."""
+        return Quota(**{name: int(value or 0) for name, value in self._table(_QUOTA)})
 
     def pace(self) -> Pace:
         """How patient the engine is."""

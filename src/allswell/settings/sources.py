@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from allswell.domain.arithmetic.figure import Place
+from allswell.settings.bounds import LARGEST, too_much
 from allswell.settings.locate import Spot, locate
 from allswell.settings.nearby import folders
 from allswell.store.ownership import doubt
@@ -20,8 +21,6 @@ FILE = "allswell.toml"
 PROJECT = "pyproject.toml"
 _SECTION = ("tool", "allswell")
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
-
-_LARGEST = 1 << 20
 
 Path_ = tuple[str, ...]
 
@@ -111,10 +110,12 @@ def _text(path: Path, problems: list[Problem]) -> tuple[str | None, str | None]:
             if not stat.S_ISREG(found.st_mode):
                 return None, None
             doubts = doubt(found) or (doubt(link) if link.st_uid != found.st_uid else None)
-            text = opened.read(_LARGEST + 1)
-        if len(text) <= _LARGEST:
+            text = opened.read(LARGEST + 1)
+        if len(text) <= LARGEST:
             return text, doubts
-        problems.append(Problem("the file is larger than 1 MiB, which settings never are", str(path), Place(str(path))))
+        problems.append(
+            Problem("the file is larger than 256 KiB, which settings never are", str(path), Place(str(path)))
+        )
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except UnicodeDecodeError:
@@ -135,9 +136,14 @@ def _table(path: Path, text: str, section: Path_, problems: list[Problem]) -> di
     """The table with the settings; None if the file has none."""
     import tomllib  # only those who have a file pay for it
 
+    if (found := too_much(text)) is not None:
+        line, what = found
+        place = Place(str(path), line)
+        problems.append(Problem(f"the file holds {what}, which settings never do", str(place), place))
+        return None
     try:
         table: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         says = str(error)
         at = _AT_LINE.search(says)
         place = Place(str(path), int(at[1]), int(at[2])) if at else Place(str(path))

@@ -6,13 +6,12 @@ import math
 import re
 
 from allswell.domain import duration
+from allswell.domain.store_url import hide
 from allswell.errors import Refused
 from allswell.settings.catalogue import Kind, Setting, Value
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)", re.IGNORECASE)
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_PASSWORD = re.compile(r"(://[^:/?#]*):.*@")
-_SECRET_PART = re.compile(r"([?&](?:password|sslpassword)=)[^&]*")
 
 WANTED = {
     Kind.TEXT: "text",
@@ -40,7 +39,8 @@ def read(setting: Setting, raw: object) -> Value:
     if value is None:
         also = "" if setting.none is None else f', or "{setting.none}"'
         wanted = " or ".join(f'"{choice}"' for choice in setting.choices) or WANTED[setting.kind]
-        raise Unfit(f"{setting.name} must be {wanted}{also}, not {_described(raw)}")
+        shown = hide(raw) if setting.name == "store" and isinstance(raw, str) else raw
+        raise Unfit(f"{setting.name} must be {wanted}{also}, not {_described(shown)}")
     return value
 
 
@@ -152,8 +152,3 @@ def _show_size(size: int) -> str:
         if size >= _SIZES[unit.lower()]:
             return f"{size / _SIZES[unit.lower()]:g}{unit}"
     return f"{size}B"
-
-
-def hide(url: str) -> str:
-    """A URL without its password."""
-    return _SECRET_PART.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import stat
 from pathlib import Path
 
 from allswell.domain.trust import Distrust, Ownership, User, distrust
 
 
-def this_user() -> User:
-    """Who we are. A group is ours alone if it is our first one and bears our name, as most systems make it."""
-    uid, gid = os.geteuid(), os.getegid()
-    return User(uid, gid if user_name(uid) == _group_name(gid) else None)
+def _own_group() -> int | None:
+    """The group that is ours alone: our first one, if it bears our name, as most systems make it."""
+    gid = os.getegid()
+    return gid if user_name(os.geteuid()) == _group_name(gid) else None
 
 
 def user_name(uid: int) -> str:
@@ -33,7 +34,9 @@ def _group_name(gid: int) -> str:
 
 def doubt(found: os.stat_result) -> str | None:
     """What speaks against something that was found, in words with what to do; None if nothing does."""
-    match distrust(Ownership(found.st_uid, found.st_gid, found.st_mode), this_user()):
+    # Names may have to be asked for over a network, at every command: only where they matter.
+    user = User(os.geteuid(), _own_group() if found.st_mode & stat.S_IWGRP else None)
+    match distrust(Ownership(found.st_uid, found.st_gid, found.st_mode), user):
         case None:
             return None
         case Distrust.FOREIGN:

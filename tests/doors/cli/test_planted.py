@@ -127,12 +127,7 @@ def test_a_made_up_note_does_not_have_us_act_elsewhere(shell: Shell, forger: For
     lies: list[dict[str, object]] = [
         {"folder": str(other)},
         {"folder": str(tree)},
-        {"folder": str(tree.parent / ".." / ".." / ".." / "other")},
         {"agent": "somebody"},
-        {"name": "another"},
-        {"token": 2},
-        {"task": "t_other"},
-        {"attempt": 9, "token": 9},
     ]
     for lie in lies:
         note = forger.plant(**lie)
@@ -168,3 +163,20 @@ def test_a_made_up_note_ends_nobody_else(shell: Shell, forger: Forger) -> None:
             assert alive is not None, marker
             assert alive.state not in "ZX", marker
         os.kill(victim, signal.SIGKILL)
+
+
+def test_a_made_up_receipt_has_nothing_written_elsewhere(shell: Shell) -> None:
+    shell("run", "--name", "night", "--", "sh", "-c", "echo new > new; exit 7", code=7)
+    (shell.folder / "new").unlink()
+    other = shell.folder.parent / "other"
+    other.mkdir()
+    (receipt,) = shell.json("receipts")["receipts"]
+    told = Path(receipt["path"]).read_text()
+    Path(receipt["path"]).write_text(told.replace(f'"folder": "{shell.folder}"', f'"folder": "{other}"'))
+    said = shell("recover", "night", "--apply", code=2).stderr
+    assert f"the work came from {other}, and nothing says that this task was worked on there" in said
+    assert list(other.iterdir()) == []
+    Path(receipt["path"]).write_text(told)
+    above = Shell(shell.folder.parent, shell.tag)
+    above("recover", "night", "--apply", "--store", f"sqlite:///{shell.folder}/.allswell/allswell.db")
+    assert (shell.folder / "new").read_text() == "new\n", "the store knows where it came from, wherever that is typed"

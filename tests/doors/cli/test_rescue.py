@@ -14,6 +14,7 @@ import pytest
 from allswell.domain.evidence import Standing
 from allswell.doors.cli.advice import STORELESS, typed_here, use_store
 from allswell.doors.cli.app import commands
+from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.screen import Screen
 from allswell.runtime.snapshot import Progress
 from tests.doors.cli.console import Console
@@ -64,6 +65,18 @@ def test_what_lies_beside_another_store_hides_none_further_up(plain: Shell) -> N
     assert (plain.folder / ".allswell" / "receipts").is_dir()
     assert [task["name"] for task in plain.json("tasks", "--all")["tasks"]] == ["first"]
     assert plain.json("receipts") == {"receipts": []}
+
+
+def test_a_store_on_a_server_has_its_files_in_the_nearest_folder_of_ours(cli: Console) -> None:
+    inside = cli.folder / "deep"
+    inside.mkdir()
+    cli.patch.chdir(inside)
+    server = Frame("postgresql://nowhere.invalid/x", json=False)
+    assert server.home == inside / ".allswell", "there is none yet"
+    cli.patch.chdir(cli.folder)
+    cli.submit("first")
+    cli.patch.chdir(inside)
+    assert Frame("postgresql://nowhere.invalid/x", json=False).home == cli.folder / ".allswell"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.receipt import End
 from allswell.runtime.attempt import Flight, Home, settle, take_off
+from allswell.runtime.attempt.belief import Known, disagreement
+from allswell.runtime.warden.record import new_record
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import DeterministicLoop
 from tests.runtime.attempt.stage import git
@@ -152,3 +154,27 @@ def test_a_shorter_note_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
 
 def test_where_nothing_was_ever_run_there_is_nothing_to_settle(tmp_path: Path) -> None:
     assert settle(Home(tmp_path / "nowhere")) == []
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"folder": "/other"},
+        {"folder": "/project/../other"},
+        {"agent": AgentId("somebody")},
+        {"name": "another"},
+        {"token": Token(2)},
+        {"task": TaskId("t_other")},
+        {"attempt": 9, "token": Token(9)},
+    ],
+)
+def test_a_note_is_believed_only_as_far_as_the_store_agrees(tmp_path: Path, lie: dict[str, object]) -> None:
+    home = Home(tmp_path)
+    known = Known("job", {Token(1): AgentId("ada"), Token(9): AgentId("ada")}, "/project")
+    true = flight(folder="/project", record=new_record("0" * 32))
+    assert disagreement("t_a.1.json", true, known, home, ()) is None
+    assert disagreement("t_a.1.json", true, None, home, ()) is not None
+    assert disagreement("t_a.1.json", msgspec.structs.replace(true, **lie), known, home, ()) is not None
+    assert disagreement("t_a.1.json", msgspec.structs.replace(true, folder="/other"), known, home, ["/other"]) is None
+    own = msgspec.structs.replace(true, folder=str(tmp_path / "worktrees" / "t_a" / "inside"))
+    assert disagreement("t_a.1.json", own, known, home, ()) is None

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from allswell.domain.evidence import Sign
+from allswell.domain.quota import Quota
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.attempt import Attempt, End
@@ -171,6 +172,42 @@ def test_a_message_without_an_end_is_cut_off(tmp_path: Path) -> None:
             reply = await asyncio.get_running_loop().run_in_executor(None, _raw, path, b"x" * (LONGEST + 70_000))
             assert reply["code"] == "too_large"
             await _say(path, said.CheckIn())
+            (here.folder / "go").touch()
+            await running
+
+    asyncio.run(main())
+
+
+async def _checked_in_at(here: Stage, attempt: Attempt) -> int | None:
+    row = await here.watch.task(attempt.lease.task)
+    assert row is not None
+    assert row.lease is not None
+    return row.lease.checkin_at
+
+
+@pytest.mark.row("O2")
+def test_beyond_its_quota_an_attempt_is_refused_but_for_check_ins_which_are_merged(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with stage(tmp_path) as here:
+            quota = Quota(requests=1, questions=1, bytes=100_000)
+            attempt = await here.attempt(replace(here.order("sh", "-c", WAITING), quota=quota))
+            running, path = await _begin(here, attempt)
+            for word in (said.Ask(text="Which?", hold=True), said.Request(role="critic", name="look")):
+                await _say(path, word)
+                with pytest.raises(Refused, match="used up its 1 ") as refused:
+                    await _say(path, word)
+                assert refused.value.code == "over_quota"
+            for number in range(100):
+                reply = await _say(path, said.CheckIn(note=f"{number} " + "x" * 10_000, progress=number / 100))
+                assert reply.orders is not None
+            told = [entry.event async for entry in here.watch.events() if entry.event.kind == "task_checked_in"]
+            assert 5 <= len(told) <= 11, "the notes that the quota has room for"
+            assert attempt.standing.answer is not None
+            assert "99 x" in attempt.standing.answer.what
+            before = await _checked_in_at(here, attempt)
+            await _say(path, said.CheckIn(note="the answer to what was asked"))
+            while await _checked_in_at(here, attempt) == before:
+                await asyncio.sleep(0.02)
             (here.folder / "go").touch()
             await running
 

@@ -16,7 +16,7 @@ import pytest
 
 from allswell.domain.snapshot import Why
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.snapshot import Limits, Progress, list_snapshots, reading, recover, take
+from allswell.runtime.snapshot import Limits, Progress, list_snapshots, reading, recover, storing, take
 from tests.runtime.snapshot.repository import files_in, git, git_files, make, picture, write
 from tests.runtime.warden.stage import until
 
@@ -427,3 +427,35 @@ def test_what_the_first_snapshot_has_read_the_second_does_not_read_again(tmp_pat
     recover(third, into=tmp_path / "back")
     assert (tmp_path / "back" / "small").read_text() == "changed"
     assert (tmp_path / "back" / "big").read_text() == "big" * 1_000
+
+
+def test_much_new_work_stays_one_pack_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "_MUCH", 1_000)
+    repo = make(tmp_path / "repo", a="a")
+    for name in ("one", "two"):
+        write(repo, name, os.urandom(5_000))
+    there = files_in(repo)
+    snapshot = take(repo, "t_1", 1, reason="a test")
+    assert b"packs: 1\n" in git(repo, "count-objects", "-v"), "git does not read it all again to write each by itself"
+    git(repo, "gc", "-q", "--prune=now")
+    recover(snapshot, into=tmp_path / "back")
+    assert files_in(tmp_path / "back") == there
+
+
+def test_a_git_that_could_not_store_it_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = make(tmp_path / "repo", a="a")
+    write(repo, "new", "n")
+    os.mkfifo(repo / "fifo")
+    real = subprocess.run(["which", "git"], capture_output=True, check=True, text=True).stdout.strip()
+    fails = f"echo asked >> {tmp_path / 'asked'}; exit 1"
+    _fake_git(tmp_path, monkeypatch, f'case " $* " in *" fast-import "*) {fails};; *) exec {real} "$@";; esac')
+    until(lambda: time.time_ns() > (repo / "new").stat().st_ctime_ns + 200_000_000)  # times can tell by then
+    progress = Progress()
+    first = take(repo, "t_1", 1, reason="before the kill", progress=progress)
+    second = take(repo, "t_1", 1, reason="after the kill", progress=progress)
+    assert (first.kind, second) == ("folder", first)
+    assert (tmp_path / "asked").read_text() == "asked\n"
+    write(repo, "new", "changed")
+    third = take(repo, "t_1", 1, reason="after the kill", progress=progress)
+    recover(third, into=tmp_path / "back")
+    assert (tmp_path / "back" / "new").read_text() == "changed"

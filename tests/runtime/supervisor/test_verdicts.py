@@ -96,3 +96,23 @@ def test_a_question_about_idleness_shows_the_last_output_and_more_idle_lets_it_f
         assert (await night.ended(id_)).state == "done"
 
     night(tmp_path, scene, standin(idle=700), policies={"": Policy(timeout_escalation=1)})
+
+
+def test_a_prompt_that_begins_with_a_dash_is_no_option_and_other_words_are_refused(tmp_path: Path) -> None:
+    async def scene(night: Night) -> None:
+        done = await night.watch.submit("- name", payload="--dangerously", role="prompt")
+        assert (await night.ended(done)).state == "done"
+        lines = (tmp_path / "got").read_bytes().split(b"\0")
+        assert lines[:-1] == [b"\n- name\n\n--dangerously", b"--", b"--dangerously"]
+        bad = await night.watch.submit("n", payload="--dangerously", role="payload")
+        assert (await night.ended(bad)).state == "failed"
+        (failed,) = await night.told("task_failed")
+        assert "{payload} begins with a dash here" in failed.data["message"]
+        assert 'put a word "--" before it' in failed.data["message"]
+
+    save = ("sh", "-c", 'printf "%s\\0" "$@" > got', "sh")
+    agents = (
+        standin("prompt", role="prompt", command=(*save, "{prompt}", "--", "{payload}")),
+        standin("payload", role="payload", command=(*save, "{payload}")),
+    )
+    night(tmp_path, scene, *agents)

@@ -150,6 +150,12 @@ def test_what_no_commit_can_hold_stays_in_its_worktree(repo: Path) -> None:
             tasks[name] = await night.watch.submit(name, payload=script)
         for task in tasks.values():
             assert (await night.ended(task)).state == "done"
+        bad = await night.watch.submit("bad", payload="rm .git; echo v >v; exit 3", retries=0)
+        assert (await night.ended(bad)).state == "failed"
+        kept = night.home.receipts.of_task(bad)[0].receipt
+        assert kept.snapshot is not None
+        assert kept.snapshot.folder == str(night.home.worktrees / bad), "and not the repository around it"
+        assert "v" in {one.path for one in kept.changed}
 
     told = "\n".join(night(repo, scene, agent()).lines)
     trees = {name: repo / ".allswell" / "worktrees" / task for name, task in tasks.items()}

@@ -66,7 +66,7 @@ def test_one_who_hears_and_is_alone_soon_looks_for_nobody(tmp_path: Path) -> Non
 def test_the_first_call_is_told_at_once_however_short_a_time_ago_the_machine_was_started(tmp_path: Path) -> None:
     with closing(open_carrier(tmp_path / "x.db")) as carrier, closing(open_carrier(tmp_path / "x.db")) as hearing:
         telling = Herald(carrier, "telling")
-        with patch.object(herald_module.time, "monotonic", lambda: 60.0):
+        with patch("allswell.store.herald.time.monotonic", lambda: 60.0):
             telling.announce(Call(ready=True, due=7))
             assert hearing.receive() == Call(ready=True, due=7)
             assert telling.take_along(Call(ready=True)) == NOTHING, "others were told a moment ago"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import TypeVar, cast
@@ -72,7 +71,9 @@ def _flag() -> str:
     url = given or around
     if not url:
         return ""
-    from allswell.settings.values import hide
+    import shlex
+
+    from allswell.domain.store_url import hide
 
     if hide(url) != url:
         return f'--store "${VARIABLE}"' if url == around else f"--store {shlex.quote(hide(url))}"

@@ -7,6 +7,7 @@ stands in front of other people's commands, so what it costs is theirs: a line t
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -116,6 +117,9 @@ def _run(given: list[str]) -> int:
 
 
 def _told_bug(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of a name that was typed, wherever it led
+        remark("allswell: a name that was given is too long for a file")
+        return int(Exit.USAGE)
     if os.environ.get("ALLSWELL_DEBUG"):
         import traceback
 

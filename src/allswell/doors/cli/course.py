@@ -162,6 +162,7 @@ class Course:
             order,
             env=env,
             store=None if store is None else str(store),
+            quota=self._frame.settings.quota(),
             echo=self._screen.echo,
             keep_transcript=self._frame.json,
         )
@@ -311,8 +312,7 @@ class Course:
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
-        asked = row is not None and any(wait.kind == "question" for wait in row.waits)
-        ran.code = self._code(ran.outcome, asked=asked)
+        ran.code = self._code(ran.outcome, asked=row is not None and any(one.kind == "question" for one in row.waits))
         ran.error = None if ran.outcome is None else ran.outcome.error
 
     def _interrupted(self, tries: Tries, number: int) -> None:

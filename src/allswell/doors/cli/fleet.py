@@ -223,6 +223,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
             number("session_margin"),
             number("usage_limit_pause"),
         ),
+        quota=settings.quota(),
         park_limits=settings.value("usage_limits") == "park",
         limit_pause=number("usage_limit_pause"),
         reminder=int(remind) if isinstance(remind, int) else None,

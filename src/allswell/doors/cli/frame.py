@@ -153,7 +153,7 @@ class Frame:
     @property
     def identity(self) -> str:
         """The store's URL as attempts note it: resolved, and without a password."""
-        from allswell.settings.values import hide
+        from allswell.domain.store_url import hide
 
         database = self.database
         return hide(self.url if database is None else f"sqlite:///{database}")
@@ -222,12 +222,14 @@ class Frame:
             return answer[0]  # it is committed: trouble with what came after must not hide it
 
     def _say_where(self) -> None:
-        """Say it where the store was found above: somebody may have meant a new one here."""
+        """Say it where the store was found elsewhere: somebody may have meant a new one here."""
         from pathlib import Path
 
         found = self.settings.found
-        if found is not None and self.url == self.settings.default_store and Path(found).parent != Path.cwd():
-            self.hint(f"The store was found above: {found}")
+        if found is not None and self.url == self.settings.default_store:
+            here = Path.cwd() / ".allswell"
+            if here.resolve() != Path(found):
+                self.hint(f"The store was found at {found}")
 
     def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views."""

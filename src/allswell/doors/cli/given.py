@@ -62,6 +62,8 @@ def _why(text: str, error: Exception, line: int) -> str:
         return f"{place.msg.lower()} at {at}{hint}"
     except RecursionError:
         return "it is nested too deeply"
+    except ValueError:
+        return "a number in it has too many digits"
     return "it is not valid Unicode" if isinstance(error, UnicodeEncodeError) else str(error)
 
 

@@ -192,8 +192,30 @@ def recover(
         return
     from allswell.runtime.snapshot import recover as give_back
 
+    if apply:
+        _check_place(frame, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
     frame.say({"snapshot": snapshot.name, "recovery": _built(done)}, _given_back(done))
+
+
+def _check_place(frame: Frame, snapshot: Snapshot) -> None:
+    """Receipts lie where agents can write: what is given back goes to the folder one is in, or to one the task had."""
+    import os
+    from pathlib import Path
+
+    from allswell.domain.snapshot import unspell
+    from allswell.runtime.attempt.belief import is_place, known_of
+    from allswell.runtime.receipts import Home
+
+    folder = os.fsdecode(unspell(snapshot.folder))
+    home, here = Home(frame.home), str(Path.cwd())
+    if is_place(folder, snapshot.task, None, home, [here]):
+        return
+    known = frame.look(lambda views: known_of(views, snapshot.task))
+    agents = [spec.cwd for spec in frame.settings.fleet.agents.values()]
+    if not is_place(folder, snapshot.task, known, home, agents):
+        text = f"its receipt says that the work came from {folder}, and nothing says that this task was worked on there"
+        raise Refused("other_folder", f"{text}; go there to apply it, or use --into DIR", where="--apply")
 
 
 def _built(value: object) -> object:

@@ -7,6 +7,7 @@ tries are `runtime/attempt/tries.py`, the attempt `runtime/attempt/attempt.py`.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,11 +108,11 @@ def run(
 
 
 def _run_flow(frame: Frame, flow: str, inputs: Sequence[str], jobs: int, flags: Sequence[str]) -> None:
-    from pathlib import Path
 
     from allswell.doors.cli.flowrun import run_flow
 
-    if flow != "-" and not flow.endswith((".yaml", ".yml")) and not Path(flow).is_file():
+    is_file = os.path.isfile(flow)  # noqa: PTH113 - Path.is_file raises where a name is too long
+    if flow != "-" and not flow.endswith((".yaml", ".yml")) and not is_file:
         raise Refused("no_command", f"put -- before the command: allswell run -- {flow} …", where="COMMAND")
     if flags:
         text = f"{flags[0]} is for a command; a flow's file says it for each step, and `allswell resume` goes on"

@@ -37,9 +37,10 @@ def bare(store: str | None, *, json: bool) -> None:
     """`allswell` alone: the state of the watch. Ends with 3 where something needs a human."""
     frame = Frame(store, json=json)
     if not _is_there(frame.url):
+        from allswell.domain.store_url import hide
         from allswell.doors.cli.status import nothing_yet
 
-        frame.say({"store": frame.url, "there": False, "well": True}, nothing_yet())
+        frame.say({"store": hide(frame.url), "there": False, "well": True}, nothing_yet())
         return
     from allswell.doors.cli.status import words
     from allswell.engine.explaining.overview import look

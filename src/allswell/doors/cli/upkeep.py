@@ -202,8 +202,8 @@ def _settings(store: str | None) -> tuple[Settings, Finding]:
 def _patient(settings: Settings) -> Patient | Refused:
     """What is to be looked at, or why it is nothing."""
     from allswell.app import store_for
+    from allswell.domain.store_url import hide
     from allswell.engine.checkup import Patient
-    from allswell.settings.values import hide
     from allswell.timing.clock import SystemClock
 
     try:

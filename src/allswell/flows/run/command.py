@@ -118,6 +118,9 @@ class CommandWork:
         failure = None
         if status is StepStatus.FAILED:
             failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
+        late = status is StepStatus.LOST and outcome.by_itself
+        if late and outcome.exit_code != 0:
+            failure = Failure(ErrorClass.TRANSIENT, outcome.reason)
         if outcome.end is End.NOT_STARTED:
             failure = Failure(ErrorClass.VALIDATION, outcome.reason)
         kept = outcome.receipt
@@ -133,6 +136,7 @@ class CommandWork:
             snapshot=None if kept is None else kept.snapshot,
             recovery=outcome.receipt_path,
             said=outcome.said is not None,
+            late=late,
         )
 
     def _named(self) -> tuple[tuple[str, Path], ...]:

@@ -90,7 +90,7 @@ def read(path: Path, shape: type[T]) -> T | None:
     """A file's content; None where there is none, or none that can be read."""
     try:
         return msgspec.json.decode(read_file(path, _BIGGEST), type=shape)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -70,7 +70,7 @@ def _read(one: Input, text: str) -> Scalar:
         return text
     try:
         value: object = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         value = None
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return value

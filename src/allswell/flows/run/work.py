@@ -34,6 +34,8 @@ class Came(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Path | None = None
     said: bool = False
     """The agent has said its own last word, so that the lease is over."""
+    late: bool = False
+    """It had ended by itself, after its lease was lost."""
 
 
 class Doing(Protocol):

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 import msgspec
 
 from allswell.domain.evidence import Evidence, Sign, Standing
-from allswell.domain.fleet import AgentSpec, fill
+from allswell.domain.fleet import AgentSpec, fill, word_of
+from allswell.domain.quota import DEFAULT as QUOTA
+from allswell.domain.quota import Quota
 from allswell.domain.receipt import End
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.engine.handle import Lease
@@ -38,7 +40,7 @@ _ARGUMENT_MOST = 128 * 1024 - 1
 def order_of(spec: AgentSpec, brief: Brief) -> Order:
     """The order for an attempt, or `Refused`."""
     argv = (sys.executable, *CALLED, spec.function) if spec.function else spec.command
-    words = [fill(word, brief.places) for word in argv]
+    words = [word_of(word, brief.places, after_dashes="--" in argv[:number]) for number, word in enumerate(argv)]
     for word in words:
         if len(os.fsencode(word)) > _ARGUMENT_MOST:
             text = f"the prompt has {len(os.fsencode(word)):,} bytes, and an argument at most {_ARGUMENT_MOST:,}"
@@ -55,7 +57,14 @@ class CommandRun:
     """One attempt by a command."""
 
     def __init__(
-        self, spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, tower: Tower | None = None
+        self,
+        spec: AgentSpec,
+        brief: Brief,
+        lease: Lease,
+        home: Home,
+        heard: Heard,
+        tower: Tower | None = None,
+        quota: Quota = QUOTA,
     ) -> None:
         self.lease = lease
         self.result: object = None
@@ -66,6 +75,7 @@ class CommandRun:
         self._ears = Ears(heard, spec.context_window)
         self._started = heard.started
         self._tower = tower
+        self._quota = quota
         self._attempt: Attempt | None = None
         self._asked = ""
         self._asked_at = 0
@@ -92,7 +102,7 @@ class CommandRun:
                 self._brief.write()
                 if self._spec.function:
                     write_file(self._brief.work_file, msgspec.json.encode(told_of(self._brief, self.lease)))
-                order = dataclasses.replace(order_of(self._spec, self._brief), echo=self._hear)
+                order = dataclasses.replace(order_of(self._spec, self._brief), echo=self._hear, quota=self._quota)
                 if self._spec.hears == "stdin":
                     source, self._input = os.pipe2(os.O_CLOEXEC)
                     os.set_blocking(self._input, False)

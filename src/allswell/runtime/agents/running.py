@@ -6,6 +6,7 @@ from typing import Protocol
 
 from allswell.domain.evidence import Standing
 from allswell.domain.fleet import AgentSpec
+from allswell.domain.quota import Quota
 from allswell.domain.receipt import End
 from allswell.domain.retry import Failure
 from allswell.engine.handle import Lease
@@ -55,10 +56,10 @@ class Running(Protocol):
         ...
 
 
-def make_run(
-    spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, tower: Tower, clock: Clock
+def make_run(  # noqa: PLR0913 - three of them are keywords, and are the same for all
+    spec: AgentSpec, brief: Brief, lease: Lease, home: Home, heard: Heard, *, tower: Tower, quota: Quota, clock: Clock
 ) -> Running:
     """An attempt of this agent, ready to run."""
     if spec.kind == "function" and is_async(find_function(spec)):
         return FunctionRun(spec, brief, lease, home, heard, clock)
-    return CommandRun(spec, brief, lease, home, heard, tower)
+    return CommandRun(spec, brief, lease, home, heard, tower, quota)

@@ -18,23 +18,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from allswell.domain.carried import VARIABLE as DEADLINE
-from allswell.domain.carried import write_instant
 from allswell.domain.evidence import Evidence, Sign, Standing
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End
+from allswell.domain.store_url import hide
 from allswell.domain.task import raised
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
 from allswell.runtime.attempt.admission import Admission
+from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.attempt.desk import Desk
 from allswell.runtime.attempt.flight import Flight, FlightFile, take_off
 from allswell.runtime.attempt.gathering import Gathering
@@ -45,15 +43,12 @@ from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.streams import Streams
 from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
-from allswell.runtime.attempt.telling import Telling
+from allswell.runtime.attempt.teller import Teller
 from allswell.runtime.attempt.tower import Tower
-from allswell.runtime.boot import boot_id
+from allswell.runtime.attempt.variables import about
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
-from allswell.runtime.speaking.client import SECRET
-from allswell.runtime.speaking.client import VARIABLE as SOCKET
 from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
-from allswell.settings.values import hide
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -96,7 +91,8 @@ class Attempt:
         name = f"{lease.task}.{lease.attempt}"
         place = None if order.folder is None else Place(name, str(order.folder), home.attempts)
         self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
-        self._holder = Holder(lease, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
+        spends = Allowance(order.quota, self._clock)
+        self._holder = Holder(lease, spends, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
         self._admission = Admission(outsiders=order.outsiders)
         self._desk = Desk(self._holder.hear, self._admission)
         self._streams: Streams | None = None
@@ -107,7 +103,7 @@ class Attempt:
         self._news = Signal()
         """Something happened that the judge should know of."""
         self._grace = order.limits.grace
-        self._telling = Telling(lease, lambda: self.standing, self._clock)
+        self._teller = Teller(lease, lambda: self.standing, self._clock)
         self._judge = Judge(order.limits, lease, self._holder, self._gathering, self._clock)
 
     # --- from outside -------------------------------------------------------------------------------------------------
@@ -220,7 +216,7 @@ class Attempt:
             argv=order.argv,
             path=order.path,
             cwd=order.cwd,
-            env=self._environment(),
+            env={**order.env, **about(self.lease, self.remaining, self._desk.path, self._admission.secret)},
             stdout=streams.files[0],
             stderr=streams.files[1],
             stdin=order.stdin,
@@ -243,19 +239,6 @@ class Attempt:
         if self.on_start is not None:
             self.on_start()
         return handle
-
-    def _environment(self) -> dict[str, str]:
-        lease = self.lease
-        at = time.monotonic_ns() + self.remaining * 1_000_000
-        about = {
-            "ALLSWELL_TASK": lease.task,
-            "ALLSWELL_TOKEN": str(lease.token),
-            "ALLSWELL_AGENT": lease.agent,
-            "ALLSWELL_ATTEMPT": str(lease.attempt),
-            DEADLINE: write_instant(boot_id(), at),
-        }
-        spoken = {SOCKET: self._desk.path, SECRET: self._admission.secret} if self._desk.path else {}
-        return {**self.order.env, **about, **spoken}
 
     def _note(self, keeping: Keeping, handle: Handle | None = None) -> None:
         if handle is not None:
@@ -289,7 +272,7 @@ class Attempt:
         ending.add_done_callback(lambda _: self._news.fire())
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
         self.lease.on_end = self._news.fire
-        self._telling.begin()
+        self._teller.begin()
         try:
             while True:
                 news = self._news.listen()
@@ -301,13 +284,11 @@ class Attempt:
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
                     verdict = self._judge.verdict()
-                if verdict is not None and verdict.end is End.TIMEOUT and await self.lease.confirm():
-                    continue
-                if verdict is not None:
+                if verdict is not None and not (verdict.end is End.TIMEOUT and await self.lease.confirm()):
                     return await as_the_store_has_it(self.lease, verdict)
                 await either(news, self._judge.pause())
         finally:
-            self._telling.end()
+            self._teller.end()
             self.lease.on_end = None
             for waiting in (ending, looking):
                 waiting.cancel()
@@ -317,7 +298,7 @@ class Attempt:
         if self._on_evidence is not None:
             self._on_evidence(seen)
         if seen.sign is Sign.PROTOCOL:
-            self._telling.soon()
+            self._teller.soon()
         elif seen.sign is Sign.CHECKIN:  # it may have been its last word
             self._news.fire()
 
@@ -354,6 +335,7 @@ class Attempt:
         if ended.end is not End.DONE or keeping.receipt is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         await self._drain(ended)
+        kept = self.order.keep_transcript or ended.end is not End.DONE
         return Outcome(
             ended.end,
             ended.reason,
@@ -364,7 +346,7 @@ class Attempt:
             failure=ended.failure,
             warnings=keeping.warnings,
             last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
-            transcript=self._transcript(ended),
+            transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
         )
 
     async def _drain(self, ended: Ended) -> None:
@@ -382,19 +364,8 @@ class Attempt:
         if self._streams is not None:
             await self._streams.drained(given_up)
 
-    def _transcript(self, ended: Ended) -> tuple[Path | None, Path | None]:
-        if (
-            self._streams is None
-            or ended.result is None
-            or not (self.order.keep_transcript or ended.end is not End.DONE)
-        ):
-            return None, None
-        stdout, stderr = self._streams.paths
-        printed = ended.result
-        return (stdout if printed.stdout.bytes else None), (stderr if printed.stderr.bytes else None)
-
     async def _put_away(self, keeping: Keeping) -> None:
-        self._telling.close()
+        self._teller.close()
         self._gathering.end()
         await self._desk.close()
         if self._streams is not None:

@@ -6,7 +6,7 @@ says is compared: with its own name, with the attempts that the store has of its
 at which that task can have been worked on. Processes are compared when they are looked for (`left_over`).
 
 A note that disagrees is left as it is, and told: it may be of another store that shares our folder, or of agents whose
-settings have changed, and then somebody else knows more.
+settings have changed, and then somebody else knows more. Receipts lie there too: work goes back only to such a place.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import msgspec
 
 from allswell.domain.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.names import AgentId, TaskId, Token, can_name
-from allswell.engine.watch import Watch
 from allswell.runtime.attempt.flight import Flight, note_name
 from allswell.runtime.attempt.keeping import work_folder
 from allswell.runtime.receipts import Home
+from allswell.store.port import Views
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -46,17 +46,17 @@ class _Payload(msgspec.Struct):
     folder: str = ""
 
 
-async def known_of(watch: Watch, task: TaskId) -> Known | None:
+async def known_of(views: Views, task: TaskId) -> Known | None:
     """What the store knows of a task; None: nothing."""
-    row = await watch.task(task) if can_name(task) else None
+    row = await views.view_task(task) if can_name(task) else None
     if row is None:
         return None
-    holders = {past.token: past.agent for past in await watch.attempts(task)}
+    holders = {past.token: past.agent for past in await views.view_attempts(task)}
     if row.lease is not None:
         holders[row.lease.token] = row.lease.agent
     if row.task.role not in (RUN_ROLE, STEP_ROLE):
         return Known(row.task.name, holders)
-    payload, _ = await watch.engine.store.view_payload(task)
+    payload, _ = await views.view_payload(task)
     return Known(row.task.name, holders, _place(payload))
 
 
@@ -78,15 +78,16 @@ def disagreement(file: str, flight: Flight, known: Known | None, home: Home, pla
         return f"names an attempt that the store does not know ({flight.task}, attempt {flight.attempt})"
     if (flight.name, flight.agent) != (known.name, known.holders[flight.token]):
         return f"names another holder or another task than the store does ({flight.agent}, {flight.name!r})"
-    if flight.folder is not None and not _is_place(flight, known, home, places):
+    if flight.folder is not None and not is_place(flight.folder, flight.task, known, home, places):
         return f"names {flight.folder}, and nothing says that this task was worked on there"
     return None
 
 
-def _is_place(flight: Flight, known: Known, home: Home, places: Iterable[str]) -> bool:
-    folder = Path(os.path.realpath(flight.folder or ""))
-    own = Path(os.path.realpath(home.folder), home.worktrees.name, flight.task)  # a link there is none of ours
-    if own in (folder, *folder.parents):
+def is_place(folder: str, task: TaskId, known: Known | None, home: Home, places: Iterable[str]) -> bool:
+    """Whether a task can have been worked on there: in its worktree, where its payload says, or at one of `places`."""
+    there = Path(os.path.realpath(folder))
+    own = Path(os.path.realpath(home.folder), home.worktrees.name, task)  # a link there is none of ours
+    if own in (there, *there.parents):
         return True
-    usual = (*places, *(() if known.place is None else (known.place,)))
-    return any(folder in (real, work_folder(real)) for real in (Path(os.path.realpath(place)) for place in usual))
+    usual = (*places, *(() if known is None or known.place is None else (known.place,)))
+    return any(there in (real, work_folder(real)) for real in (Path(os.path.realpath(place)) for place in usual))

@@ -17,6 +17,7 @@ from allswell.domain.question import Question
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
+from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.speaking.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Request, Told
 
 More = Callable[[], Mapping[str, object]]
@@ -26,13 +27,16 @@ More = Callable[[], Mapping[str, object]]
 class Holder:
     """Speaks for the agent of one lease."""
 
-    def __init__(self, lease: Lease, *, more: More | None = None, heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, lease: Lease, allowance: Allowance, *, more: More | None = None, heard: Callable[[str], None]
+    ) -> None:
         self.last_word: str | None = None
         self.requests: list[TaskId] = []
         """Those to other agents that have not come back, as far as it has asked."""
         self.stop: str | None = None
         """Why the agent is being ended, once it is."""
         self._lease = lease
+        self._allowance = allowance
         self._more = more
         self._heard = heard
         self._asked: dict[QuestionId, Question | None] = {}
@@ -41,7 +45,7 @@ class Holder:
         """Carry out a word; raises what the store refuses."""
         self._check(word)
         if isinstance(word, CheckIn):
-            orders = await self._lease.checkin(word.note, progress=word.progress)
+            orders = await self._allowance.check_in(self._lease, word.note, word.progress)
             self._heard(f"“{word.note}”" if word.note else "it checked in")
             return Reply(orders=await self._orders(orders))
         if isinstance(word, Look):
@@ -76,6 +80,8 @@ class Holder:
             raise LeaseLost(lease.task, word.token or 0, f"this socket speaks for the token {lease.token}")
 
     async def _ask(self, word: Ask) -> Reply:
+        if word.hold:
+            self._allowance.question(len(word.text.encode()))
         id_ = await self._lease.ask(word.text, word.options, hold=word.hold)
         self._heard("it asked a human")
         asked = await self._lease.question(id_)
@@ -86,6 +92,7 @@ class Holder:
         return Reply(orders=await self._orders(), question=asked)
 
     async def _request(self, word: Request) -> Reply:
+        self._allowance.request(len(word.payload) + len(word.name.encode()))
         made = await self._lease.delegate(word.role, word.name, payload=word.payload, timeout=word.timeout)
         self.requests.append(made)
         self._heard(f"it asked {word.role} for help")

@@ -27,7 +27,7 @@ from allswell.domain.receipt import (
 )
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
-from allswell.errors import AllswellError
+from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.attempt.flight import Flight
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top
@@ -146,7 +146,10 @@ class Keeping:
         then = read_baseline(self._home.baselines, flight.task, flight.attempt)
         if then is None or not then.whole:
             return None
-        told = changes_since(then, limits=self._limits, clock=self._clock)
+        try:
+            told = changes_since(then, limits=self._limits, clock=self._clock)
+        except Unavailable:  # the folder is no repository any more: its snapshot says what it can
+            return None
         return list(told.changed) if told.since == "began" else None
 
     def write(self, ended: Ended, *, partial: bool) -> Receipt:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allswell.domain.evidence import BUSY
+from allswell.domain.quota import DEFAULT as QUOTA
+from allswell.domain.quota import Quota
 from allswell.domain.receipt import End, Receipt
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits as SnapshotLimits
@@ -51,6 +53,8 @@ class Order:
     cwd: str
     env: Mapping[str, str]
     limits: AttemptLimits = AttemptLimits()
+    quota: Quota = QUOTA
+    """What it may put into the store."""
     folder: Path | None = None
     """The folder whose work is kept at a bad end (in a repository: the whole working tree), and watched for changes."""
     snapshot: SnapshotLimits = field(default_factory=lambda: SnapshotLimits(timeout=10_000, git_timeout=10_000))
@@ -87,7 +91,8 @@ def order_for(
     variables = {**allowed_environment(env, more=hand_on), "PWD": place}
     path = find_program(words[0], place, variables)
     kept = None if folder is None else Path(checked_cwd(folder))
-    return Order(words, path, place, variables, limits or AttemptLimits(), kept, outsiders=outsiders_may_speak())
+    own = limits or AttemptLimits()
+    return Order(words, path, place, variables, own, folder=kept, outsiders=outsiders_may_speak())
 
 
 @dataclass(frozen=True)

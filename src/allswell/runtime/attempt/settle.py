@@ -63,7 +63,7 @@ async def settle_left(
     """
     believed: Left = []
     for note, flight in await asyncio.to_thread(left_behind, home):
-        doubt = disagreement(note.path.name, flight, await known_of(watch, flight.task), home, places)
+        doubt = disagreement(note.path.name, flight, await known_of(watch.engine.store, flight.task), home, places)
         if doubt is None:
             believed.append((note, flight))
         else:

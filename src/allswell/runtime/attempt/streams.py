@@ -16,6 +16,7 @@ from allswell.domain.protocol import Said
 from allswell.runtime.attempt.order import Echo
 from allswell.runtime.evidence import Pump, Room
 from allswell.runtime.own_files import create, own_folder, remove_file
+from allswell.runtime.warden import Result
 
 _NAMES = ("stdout", "stderr")
 _SOON, _LATER = 0.001, 0.05
@@ -109,6 +110,12 @@ class Streams:
         until = loop.time() + seconds
         await self.drained(lambda: loop.time() >= until)
         await asyncio.sleep(0)  # what has been heard is noted on the loop
+
+    def kept(self, printed: Result | None) -> tuple[Path | None, Path | None]:
+        """The files by stream; None where nothing was printed."""
+        if printed is None:
+            return None, None
+        return (self.paths[0] if printed.stdout.bytes else None), (self.paths[1] if printed.stderr.bytes else None)
 
     def last_line(self) -> bytes:
         """The last line of the standard output that has anything in it; called when everything has been printed."""

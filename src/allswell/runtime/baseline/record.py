@@ -125,8 +125,12 @@ def keep_content(place: Path, data: bytes) -> str:
 def _forget(contents: Path) -> None:
     """Let go of the contents that were not asked for the longest, once all of them take too much room."""
     with own_folder(contents) as inside, os.scandir(inside) as there:
-        seen = [(one.stat(follow_symlinks=False), one.name) for one in there]
-        files = sorted((status.st_mtime_ns, status.st_size, name) for status, name in seen)
+        files = []
+        for one in there:
+            with contextlib.suppress(OSError):  # somebody else lets go of it as well
+                status = one.stat(follow_symlinks=False)
+                files.append((status.st_mtime_ns, status.st_size, one.name))
+        files.sort()
         room, count = sum(size for _, size, _ in files) - _ROOM, len(files) - _FILES
         for _, size, name in files:
             if room <= 0 and count <= 0:

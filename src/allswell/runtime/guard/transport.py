@@ -119,7 +119,7 @@ class _Requests:
         body, is_json = None, True
         try:
             body = msgspec.json.decode(whole.content)
-        except (msgspec.DecodeError, UnicodeDecodeError, self.flavour.DecodingError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, self.flavour.DecodingError):
             is_json = False
         if response.status_code >= 400:
             raise Answered(response, response.status_code, body if is_json else _text(whole))

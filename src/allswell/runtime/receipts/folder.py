@@ -56,7 +56,7 @@ class Receipts:
         path = Path(text)
         if path.suffix != ".json" or not path.is_file():
             return None
-        receipt = _load(path)
+        receipt = _load(path.resolve())  # one that somebody names may be a link
         if receipt is None:
             raise Refused("bad_receipt", f"{path} is not a receipt that can be read", where="receipt")
         return Found(path, receipt)
@@ -69,5 +69,5 @@ class Receipts:
 def _load(path: Path) -> Receipt | None:
     try:
         return _READ.decode(read_file(path, _BIGGEST))
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None

@@ -133,8 +133,9 @@ def take_folder(
 
 def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tuple[LeftOut | str, ...]) -> bool:
     """Whether every file is as the last snapshot of this attempt has it, by its inode and times, and nothing is new."""
-    if before.left_out or before.torn or any(isinstance(one, LeftOut) or one not in before.notes for one in said):
+    if before.torn or any(one not in (*before.left_out, *before.notes) for one in said):
         return False
+    missing = {unspell(one.path) for one in before.left_out}
     since = (before.taken_at - _RACY) * _NS_PER_MS
     known = {unspell(one.path): one for one in before.files}
     top = _open(folder)
@@ -142,6 +143,8 @@ def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tu
         shut: list[LeftOut] = []
         for path in walk(top, shut) if only is None else only:
             one = known.pop(path, None)
+            if one is None and path in missing:
+                continue
             try:
                 status = os.stat(path, dir_fd=top, follow_symlinks=False)
             except OSError:
@@ -150,7 +153,7 @@ def _still_so(folder: Path, before: Manifest, only: list[bytes] | None, said: tu
                 return False
     finally:
         os.close(top)
-    return not known and not shut
+    return not known and all(one in before.left_out for one in shut)
 
 
 def _readable(place: Path) -> Manifest | None:

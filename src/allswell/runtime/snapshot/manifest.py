@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from allswell.domain.names import TaskId
 from allswell.domain.snapshot import LeftOut, Snapshot, ref_name, spell
-from allswell.errors import Unavailable
+from allswell.errors import Refused, Unavailable
 from allswell.runtime.own_files import OURS, own_folder, read_file
 from allswell.settings.nearby import nearest_store
 
@@ -71,7 +72,9 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def home_of(folder: Path) -> Path:
     """Where snapshots of a folder are kept if nobody says where: in the nearest store's folder upward, else there."""
-    return nearest_store(folder) or folder / OURS
+    with suppress(Refused):  # somebody else's is not ours to write into
+        return nearest_store(folder) or folder / OURS
+    return folder / OURS
 
 
 def place_of(home: Path, task: str, attempt: int) -> Path:

@@ -24,6 +24,8 @@ class Progress:
     """Bytes that have to be read for it."""
     known: dict[bytes, tuple[Mark, str, str]] = field(default_factory=dict)
     """By path: what told that it had not changed, git's mode and the object it was stored as."""
+    failed: str = ""
+    """Why git could not store the work; then it is not asked again."""
 
     def begin(self, total: int) -> None:
         """So many bytes are about to be read."""

@@ -30,6 +30,9 @@ from allswell.runtime.snapshot.reading import in_use, open_file, open_here
 from allswell.runtime.snapshot.record import HEADER, Header, Inside, Particulars, read_header, to_snapshot
 from allswell.runtime.snapshot.survey import Survey
 
+_MUCH = 32 << 20
+"""Bytes from which on nothing is compressed, and few large files stay one pack: otherwise git reads them all again, to
+write each as an object of its own. Somebody waits, and most of what is so large is compressed already."""
 IDENTITY = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -106,8 +109,12 @@ def _import(git: Git, top: int, chosen: Sequence[Candidate], stored: Stored, bou
     """Read the chosen files into one pack. Git is given bytes and never opens a file of the working tree itself."""
     marks = git.scratch / "marks"
     modes: dict[int, tuple[bytes, str]] = {}
-    longest = bounds.limits.timeout + bounds.limits.git_timeout
-    with git.feed("fast-import", "--quiet", "--done", f"--export-marks={marks}", time=longest) as into:
+    # What was read is lost with a git that is killed, and to read it again takes longer than to let it finish.
+    longest = bounds.limits.timeout + 2 * bounds.limits.git_timeout
+    swiftly = {"GIT_CONFIG_PARAMETERS": "'pack.compression=0' 'fastimport.unpackLimit=0'"}
+    much = swiftly if bounds.progress.total > _MUCH else {}
+    words = ("fast-import", "--quiet", "--done", f"--export-marks={marks}")
+    with git.feed(*words, time=longest, extra=much) as into:
         for number, one in enumerate(chosen, start=1):
             if bounds.late():
                 stored.left_out.append(LeftOut(spell(one.path), Why.OUT_OF_TIME))

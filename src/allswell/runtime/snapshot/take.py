@@ -65,6 +65,7 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
         order = msgspec.structs.replace(order, late=_deadline(clock, limits.timeout), everything=True)
         only = [*found.to_read, *found.clean] if found.looked else None
         said = failed.message if isinstance(failed, GitFailed) else str(failed)
+        order.progress.failed = said if found.looked else ""
         notes = [f"copied without git: {said}", *found.notes]
         if found.looked:
             notes.append("what git has unchanged was not copied")
@@ -97,6 +98,8 @@ def _into_git(top: Path, order: folders.Order, found: Survey) -> Snapshot:
         with scratch_folder() as scratch:
             git = Git(os.fsencode(top), timeout=limits.git_timeout, scratch=scratch)
             survey(git, opened, found, late)
+            if order.progress.failed:
+                raise GitFailed(order.progress.failed)
             staged = write_staged(git, found)
             stored = store_files(git, opened, found, limits, late, order.progress)
             tree = write_tree(git, found, stored)

@@ -35,6 +35,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
 from allswell.runtime.attempt import Outcome, Tower
+from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
@@ -86,6 +87,8 @@ class Attendance:
         self._plan = plan
         self._shared = shared
         self._clock = plan.clock
+        self._allowance = Allowance(plan.quota, plan.clock)
+        """For what it says in its output; what it says at its socket has one of its own."""
         self._began = (plan.clock.wall(), plan.clock.monotonic())
         self._tree: TaskTree | None = None
         """The worktree of its task, where it has one."""
@@ -158,7 +161,9 @@ class Attendance:
         else:
             brief = brief_for(spec, lease, home, folder)
         heard = Heard(self._hear_checkpoint, self._hear_limit, self._hear_usage, started)
-        self._run = make_run(spec, brief, lease, home, heard, self._shared.tower, self._clock)
+        self._run = make_run(
+            spec, brief, lease, home, heard, tower=self._shared.tower, quota=self._plan.quota, clock=self._clock
+        )
         if self._stop is not None:  # ordered while it was being prepared
             reason, end, _ = self._stop
             raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
@@ -296,7 +301,7 @@ class Attendance:
 
     async def _check_in(self, text: str) -> None:
         self.note = text
-        await self.lease.checkin(text)
+        await self._allowance.check_in(self.lease, text)
         if self._run is not None:
             self._run.answered(text)
 

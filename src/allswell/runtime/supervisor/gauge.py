@@ -167,5 +167,5 @@ async def _called(path: str, timeout: int, *given: object) -> object:
 def _decoded(text: bytes) -> object:
     try:
         return msgspec.json.decode(text.strip() or b"null")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Refused("bad_usage", f"the usage source printed no JSON: {error}", where="usage") from None

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from allswell.domain.fleet import MAIN, AgentSpec, Fleet
 from allswell.domain.names import AgentId
+from allswell.domain.quota import DEFAULT as QUOTA
+from allswell.domain.quota import Quota
 from allswell.domain.usage import USAGE_LIMIT_PAUSE, Thresholds
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock, SystemClock
@@ -26,6 +28,8 @@ class Plan:
     thresholds: Thresholds = field(default_factory=Thresholds)
     park_limits: bool = True
     limit_pause: int = USAGE_LIMIT_PAUSE
+    quota: Quota = QUOTA
+    """What each attempt may put into the store."""
     reminder: int | None = 3_600_000
     drain: bool = False
     """Stop when nothing is left that this fleet could do."""

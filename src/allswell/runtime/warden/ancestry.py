@@ -40,7 +40,7 @@ def _is_marked(marker: str) -> bool:
 
 def is_inside(record: Record, pid: int | None = None) -> bool:
     """Whether a process, or this one, is of the tree that was recorded, and the tree still has its reaper."""
-    if not record.reaper or not record.reaper_start or record.boot_id != boot_id():
+    if not record.reaper or record.boot_id != boot_id():
         return False
     if record.pid_namespace != pid_namespace():
         return pid is None and _is_marked(record.marker)  # its numbers mean something else here

@@ -14,6 +14,7 @@ import psycopg
 from psycopg import conninfo, pq
 from psycopg.rows import tuple_row
 
+from allswell.domain.store_url import hide
 from allswell.errors import Refused
 from allswell.store.postgres.failure import explain, explain_login
 from allswell.store.postgres.settings import Settings
@@ -38,7 +39,7 @@ class Address:
         # A password with a bare @ or / in it ends up in these parts.
         if "@" in hosts + database or not all(port.isdigit() for port in ports.split(",") if port):
             raise _bad_url("host or port cannot be read")
-        self.place = f"{hosts or 'localhost'}:{ports or '5432'}/{database}"
+        self.place = hide(f"{hosts or 'localhost'}:{ports or '5432'}/{database}")
         self._chosen = settings.prepare_threshold
         self.pooled = False
         """Whether a pooler was found between us and the server; looked for when the store is opened."""

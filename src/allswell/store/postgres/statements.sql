@@ -581,6 +581,8 @@ WHERE t.id > $1::text
   AND ($4::text IS NULL OR t.name = $4::text)
   AND ($8::text[] IS NULL OR t.id = ANY($8::text[]))
   AND ($7::text IS NULL OR t.role = $7::text)
+  AND (NOT $9::boolean OR l.task IS NOT NULL)
+  AND (NOT $10::boolean OR r.lane = ANY(ARRAY(SELECT id FROM allswell.lane WHERE role = $7::text)))
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state
         WHEN l.task IS NOT NULL THEN 'held'
@@ -621,18 +623,35 @@ ORDER BY created_at DESC, id DESC LIMIT $1::integer
 SELECT id, misses, missed_at, stalled FROM allswell.agent ORDER BY id
 
 -- name: view_open_counts
-SELECT s.state, count(*)
-FROM (
-    SELECT CASE
-        WHEN EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = t.id) THEN 'held'
-        WHEN EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = t.id) THEN 'waiting'
-        WHEN EXISTS (SELECT FROM allswell.ready AS r WHERE r.lane = t.lane AND r.rank = t.rank AND r.task = t.id)
-            THEN 'ready'
-        ELSE 'delayed'
-    END AS state
-    FROM allswell.task AS t WHERE t.ended_at IS NULL
-) AS s
-GROUP BY s.state
+-- How many tasks are open, are held, wait without being held, and are ready; what is left is delayed. Rows that show
+-- where a task stands are there only while it is open and exclude each other, so counting them is enough.
+SELECT (SELECT count(*) FROM allswell.task WHERE ended_at IS NULL),
+       (SELECT count(*) FROM allswell.lease),
+       (SELECT count(DISTINCT w.task) FROM allswell.waits AS w
+        WHERE NOT EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = w.task)),
+       (SELECT count(*) FROM allswell.ready)
+
+-- name: view_in_doubt
+-- Whether it takes a look at every open task to say that all are accounted for: where as many have a timer alone as
+-- are neither held nor waiting nor ready, every lease has one, and nobody waits in vain, the sums add up.
+SELECT (SELECT count(*) FROM allswell.task WHERE ended_at IS NULL)
+    <> (SELECT count(*) FROM allswell.lease)
+     + (SELECT count(DISTINCT w.task) FROM allswell.waits AS w
+        WHERE NOT EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = w.task))
+     + (SELECT count(*) FROM allswell.ready)
+     + (SELECT count(*) FROM allswell.timer AS m JOIN allswell.task AS t ON t.id = m.owner
+        WHERE NOT EXISTS (SELECT FROM allswell.lease AS l WHERE l.task = m.owner)
+          AND NOT EXISTS (SELECT FROM allswell.waits AS w WHERE w.task = m.owner)
+          AND NOT EXISTS (
+              SELECT FROM allswell.ready AS r WHERE r.lane = t.lane AND r.rank = t.rank AND r.task = t.id))
+    OR EXISTS (SELECT FROM allswell.lease AS l
+               WHERE l.due_at IS NULL AND NOT EXISTS (SELECT FROM allswell.timer AS m WHERE m.owner = l.task))
+    OR EXISTS (SELECT FROM allswell.waits AS w WHERE NOT CASE w.kind
+        WHEN 'question' THEN EXISTS (
+            SELECT FROM allswell.question AS q WHERE q.id = w.target AND q.closed_at IS NULL)
+        ELSE EXISTS (SELECT FROM allswell.task AS n WHERE n.id = w.target AND n.ended_at IS NULL)
+          OR EXISTS (SELECT FROM allswell.spread AS s WHERE s.id = w.target)
+    END)
 
 -- name: view_ended_counts
 SELECT state, count(*) FROM allswell.task WHERE ended_at IS NOT NULL GROUP BY state

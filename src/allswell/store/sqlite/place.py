@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
+from allswell.domain.store_url import hide
 from allswell.errors import Refused, Unavailable
 from allswell.store import state_folder
 from allswell.store.sqlite import filesystem
@@ -30,7 +32,7 @@ def locate(place: str | Path) -> Path:
         if not text.startswith(f"{_SCHEME}///"):
             raise Refused(
                 "bad_url",
-                f"{text!r} names no file: write sqlite:///relative/path or sqlite:////absolute/path",
+                f"{hide(text)!r} names no file: write sqlite:///relative/path or sqlite:////absolute/path",
                 where="store",
             )
         text = text.removeprefix(f"{_SCHEME}///")
@@ -70,6 +72,16 @@ def check(database: Path) -> None:
             raise Refused("not_plain", f"{path} is no plain file; remove it, or choose another store", where="store")
 
 
+def close_to_others(database: Path) -> None:
+    """Take from a store of ours what others may do with it, if it was made before that was so."""
+    with suppress(OSError):
+        if database.parent.name == state_folder.NAME:
+            state_folder.close(database.parent)
+        for path in _files(database):
+            if _look(path) is not None:
+                state_folder.close(path)
+
+
 def make_empty(file: Path) -> None:
     """Make a file that only its owner can read, without opening it; one that is there is left as it is."""
     try:
@@ -94,14 +106,10 @@ class HeldFolder:
     def close_files(self) -> None:
         """Make the files that are missing and take from all of them what others may do."""
         check(self._database)
-        try:
+        with suppress(OSError):  # a read-only disk, or another's store: SQLite says what it can do with it
             for end in _MADE:
                 make_empty(Path(f"{self._database}{end}"))
-            for path in _files(self._database):
-                if path.exists():
-                    state_folder.close(path)
-        except OSError:
-            return  # a read-only disk, or another's store: SQLite says what it can do with it
+        close_to_others(self._database)
 
     def check(self) -> None:
         """Refuse a folder that was exchanged for another one since it was looked at."""

@@ -21,7 +21,7 @@ from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
 from allswell.store.now import StoreClock
 from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
-from allswell.store.sqlite import place, views
+from allswell.store.sqlite import accounting, place, views
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.schema import NEWEST, SQL
@@ -40,6 +40,7 @@ class SqliteReader:
         self._reader: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
+        place.close_to_others(self.path)
         with translated(self.path, self._busy_timeout):
             self._reader = connect_reader(self.path, self._busy_timeout)
         return self
@@ -114,11 +115,11 @@ class SqliteReader:
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
-        return self._look(views.counts)
+        return self._look(accounting.counts)
 
     async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
         """Open tasks that nothing will ever move again."""
-        return self._look(lambda reader: views.unaccounted(reader, limit))
+        return self._look(lambda reader: accounting.unaccounted(reader, limit))
 
     async def view_kept(self, prefix: str) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""

@@ -11,7 +11,7 @@ from allswell.store.port import Conflict
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL
 
-_moments = attrgetter("granted_at", "deadline", "stalled_at", "renewed_at", "checkin_at", "task", "token")
+_moments = attrgetter("granted_at", "deadline", "stalled_at", "renewed_at", "checkin_at", "own", "task", "token")
 
 
 def word(connection: sqlite3.Connection, key: str) -> str | None:

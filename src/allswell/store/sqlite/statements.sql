@@ -286,7 +286,7 @@ UPDATE task SET spec = ? WHERE id = ?;
 
 -- name: move_lease
 -- A lease as the clock is now: everything in it that is a moment.
-UPDATE lease SET granted_at = ?, deadline = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?
+UPDATE lease SET granted_at = ?, deadline = ?, stalled_at = ?, renewed_at = ?, checkin_at = ?, own = ?
 WHERE task = ? AND token = ?;
 
 -- name: insert_ready
@@ -433,8 +433,48 @@ SELECT state, count(*) FROM task WHERE state <> 'open' AND state <> 'done' GROUP
 SELECT count(*) FROM task;
 
 -- name: view_counts_open
--- How many open tasks stand where.
-SELECT {state} AS stands, count(*) FROM task WHERE ended_at IS NULL GROUP BY stands;
+-- How many tasks are open, are held, wait without being held, and are ready; what is left is delayed. Rows that show
+-- where a task stands are there only while it is open and exclude each other, so counting them is enough.
+SELECT (SELECT count(*) FROM task WHERE ended_at IS NULL),
+       (SELECT count(*) FROM lease),
+       (SELECT count(DISTINCT task) FROM wait)
+           - (SELECT count(DISTINCT wait.task) FROM lease CROSS JOIN wait ON wait.task = lease.task),
+       (SELECT count(*) FROM ready);
+
+-- name: count_timers
+-- How many tasks have a timer by itself.
+SELECT count(*) FROM timer WHERE owner >= 't_' AND owner < 't`';
+
+-- name: count_timers_of_leases
+-- How many of these are of tasks that are held.
+SELECT count(*) FROM lease CROSS JOIN timer ON timer.owner = lease.task;
+
+-- name: count_timers_of_waits
+-- How many are of tasks that wait and are not held: requests, so few.
+SELECT count(*) FROM timer WHERE EXISTS (SELECT 1 FROM wait WHERE wait.task = timer.owner)
+    AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.task = timer.owner);
+
+-- name: count_timers_of_ready
+-- How many are of tasks that are ready, by the timers.
+SELECT count(*) FROM timer CROSS JOIN task ON task.id = timer.owner
+WHERE EXISTS (SELECT 1 FROM ready WHERE ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id);
+
+-- name: count_ready_with_timers
+-- The same by what is ready, where that is less.
+SELECT count(*) FROM ready CROSS JOIN timer ON timer.owner = ready.task;
+
+-- name: find_untimed
+-- Whether there is a lease without a timer.
+SELECT EXISTS (SELECT 1 FROM lease WHERE due_at IS NULL
+               AND NOT EXISTS (SELECT 1 FROM timer WHERE timer.owner = lease.task));
+
+-- name: find_in_vain
+-- Whether a task waits for something that is over, and nobody is about to tell it.
+SELECT EXISTS (SELECT 1 FROM wait WHERE NOT CASE wait.kind
+    WHEN 'question' THEN EXISTS (SELECT 1 FROM question WHERE question.id = wait.target AND closed_at IS NULL)
+    ELSE EXISTS (SELECT 1 FROM task INDEXED BY task_open WHERE task.id = wait.target AND task.ended_at IS NULL)
+      OR EXISTS (SELECT 1 FROM spread WHERE spread.id = wait.target)
+END);
 
 -- name: view_state
 -- Where a task stands; the same order as `domain.case.state`, held to it by a test. One that stands nowhere counts as
@@ -458,7 +498,7 @@ SELECT coalesce((SELECT at FROM journal ORDER BY last DESC LIMIT 1), 0),
        EXISTS (SELECT 1 FROM spread), (SELECT value FROM meta WHERE key = 'kept.clock_settling');
 
 -- name: view_unaccounted
--- Open tasks that nothing will ever move again: the invariant, in one query.
+-- Open tasks that nothing will ever move again: the invariant, in one query. Asked where counting leaves a doubt.
 SELECT id FROM task
 WHERE ended_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM spread WHERE spread.id = task.run)

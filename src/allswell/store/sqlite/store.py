@@ -22,7 +22,7 @@ from allswell.store.herald import Herald
 from allswell.store.now import StoreClock
 from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
 from allswell.store.shortcut import Decide
-from allswell.store.sqlite import backup, place, views
+from allswell.store.sqlite import accounting, backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
@@ -307,11 +307,11 @@ class SqliteStore:
 
     async def view_counts(self) -> dict[str, int]:
         """How many tasks stand in each derived state."""
-        return await self._view(views.counts)
+        return await self._view(accounting.counts)
 
     async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
         """Open tasks that nothing will ever move again."""
-        return await self._view(lambda reader: views.unaccounted(reader, limit))
+        return await self._view(lambda reader: accounting.unaccounted(reader, limit))
 
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position; writers are serial, so none commits late."""

@@ -19,7 +19,6 @@ from allswell.store.sqlite.schema import SQL
 
 _STATE = SQL["view_state"]
 _STANDS = SQL["view_stands"].format(state=_STATE)
-_COUNTS_OPEN = SQL["view_counts_open"].format(state=_STATE)
 
 
 def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
@@ -50,6 +49,11 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     elif which.states:
         conditions.append(_STANDS)
         values.append(rows.text(which.states))
+    if which.states == (State.HELD.value,):
+        conditions.append("task.id IN (SELECT task FROM lease)")  # few of a million open tasks are held
+    if which.states == (State.READY.value,) and which.role is not None:
+        conditions.append("task.id IN (SELECT ready.task FROM lane JOIN ready ON ready.lane = lane.id WHERE role = ?)")
+        values.append(which.role)
     return _tasks(connection, " AND ".join(conditions), (*values, which.limit))
 
 
@@ -134,30 +138,11 @@ def services(connection: sqlite3.Connection) -> dict[str, ServiceRow]:
     return rows.services(connection.execute(SQL["read_services"]).fetchall())
 
 
-def counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """How many tasks stand where."""
-    connection.execute("BEGIN")
-    try:
-        found = dict(connection.execute(SQL["view_counts_bad"]).fetchall())
-        found |= dict(connection.execute(_COUNTS_OPEN).fetchall())
-        (total,) = connection.execute(SQL["view_count_all"]).fetchone()
-    finally:
-        connection.execute("ROLLBACK")
-    if done := total - sum(found.values()):
-        found[State.DONE.value] = done
-    return found
-
-
 def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
     """What a sweeper has to do, and when."""
     last, due, spreads, word = connection.execute(SQL["view_agenda"]).fetchall()[0]
     now, stands = clock.see(last, settling_of(word))
     return Agenda(now, due, bool(spreads), stands)
-
-
-def unaccounted(connection: sqlite3.Connection, limit: int) -> list[TaskId]:
-    """Open tasks that nothing will ever move again."""
-    return [TaskId(row[0]) for row in connection.execute(SQL["view_unaccounted"], (limit,)).fetchall()]
 
 
 def journal(connection: sqlite3.Connection, after: Position, limit: int) -> list[Entry]:

@@ -15,7 +15,7 @@ from allswell.errors import AllswellError
 from allswell.timing.clock import Clock
 
 
-class Telling:
+class Teller:
     """Says for one attempt what its protocol says, between `begin` and `end`."""
 
     def __init__(self, lease: Lease, standing: Callable[[], Standing], clock: Clock) -> None:
