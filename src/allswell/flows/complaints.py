@@ -24,6 +24,11 @@ class Complaints:
         self.file = file
         self.findings: list[Finding] = []
 
+    @property
+    def mistakes(self) -> bool:
+        """Whether something is wrong with the file itself; a link beside it may be gone when its step ends."""
+        return any(finding.rule != LEADS_OUT.id for finding in self.findings)
+
     def place(self, at: Node | Entry) -> Place:
         """Where something stands: an entry at its key."""
         mark = at.key if isinstance(at, Entry) else at.mark

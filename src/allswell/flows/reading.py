@@ -62,13 +62,13 @@ class _Reader:
         inputs = self._inputs(top.get("inputs"))
         nodes = self._steps(top.get("steps"), root, timeouts[ScopeKind.STEP])
         flow = None
-        if not self.said.findings:
+        if not self.said.mistakes:
             limits = Timeouts(**{kind.value: timeouts[kind].length for kind in ScopeKind})
             flow = Flow(name, limits, tuple(self.steps), inputs, description)
             check_uses(flow, nodes, self.said)
             self._check_size(flow, nodes)
         findings = tuple(self.said.findings)
-        return Reading(timeouts, tuple(self.timed), findings, None if findings else flow)
+        return Reading(timeouts, tuple(self.timed), findings, None if self.said.mistakes else flow)
 
     def _name(self, entry: Entry | None) -> str:
         if entry is None:

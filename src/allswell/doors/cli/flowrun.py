@@ -36,7 +36,7 @@ def add_to(app: Commands) -> None:
         epilog=examples(
             "allswell resume r_…    go on with what is not done",
             "allswell resume r_… --choose discard_and_retry    put its files back first",
-            "allswell resume r_… --choose plan=retry_step --choose build=escalate    each its own",
+            "allswell resume r_… --choose plan=escalate        about one step of several",
         ),
     )(resume)
 
