@@ -57,7 +57,9 @@ class Orders(msgspec.Struct, frozen=True, gc=False):
     asked: bool
     """A check-in is owed."""
     deadline: Millis = Millis(0)
-    """The attempt's limit as it is now: that of its run may have moved."""
+    """The attempt's limit as it is now."""
+    by_run: bool = False
+    """Whether that is the limit of its run, which moves while the run's clock stands."""
 
 
 class CheckedIn(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +102,7 @@ def check_in(lease: Lease | None, said: CheckIn, now: Millis) -> CheckedIn:
 
 
 def _orders(lease: Lease, now: Millis, *, asked: bool) -> Orders:
-    return Orders(lease.deadline - now, asked, lease.deadline)
+    return Orders(lease.deadline - now, asked, lease.deadline, lease.own is not None)
 
 
 def hold(case: Case, command: HolderCommand, now: Millis, draw: float, run: Run | None = None) -> Outcome:

@@ -49,6 +49,7 @@ class Lease:
         "_renewed",
         "agent",
         "attempt",
+        "by_run",
         "length",
         "on_end",
         "task",
@@ -69,6 +70,8 @@ class Lease:
         self.length = lease.length
         self.attempt: int = lease.token
         self._deadline: int = lease.deadline
+        self.by_run = lease.own is not None
+        """Whether its limit is that of its run, which moves while the run's clock stands."""
         self._ends = sent + (lease.deadline - granted.told_at) / 1000
         self._renewed = sent - (granted.told_at - lease.renewed_at) / 1000
         self._lost: LeaseLost | None = None
@@ -217,13 +220,13 @@ class Lease:
     def _obey(self, orders: Orders, sent: float) -> None:
         self._renewed = max(self._renewed, sent)
         if orders.deadline != self._deadline:
-            self._deadline = orders.deadline
+            self._deadline, self.by_run = orders.deadline, orders.by_run
             self._ends = sent + orders.remaining_ms / 1000
 
     async def confirm(self) -> bool:
         """The limit is reached: ask once whether it has moved, as a run's does while its clock stands."""
         known = self._deadline
-        if self.run is None or self.lost is not None or self.over:
+        if not self.by_run or self.lost is not None or self.over:
             return False
         with contextlib.suppress(AllswellError, TimeoutError):
             async with asyncio.timeout(_CONFIRM):

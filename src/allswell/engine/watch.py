@@ -290,6 +290,10 @@ class Watch:
         """Prove progress on many leases at once; orders, or what went wrong, for each."""
         return await say_many(self.engine, leases, proof=True)
 
+    async def renew_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
+        """Renew many leases at once, without proof of progress; orders, or what went wrong, for each."""
+        return await say_many(self.engine, leases, proof=False)
+
     async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
         # One word about many tasks: each knows it again by its own lease. Of the same task twice it would be two words.

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from allswell import Policy, make_watch
+from allswell.errors import LeaseLost
 from allswell.flows.run.base import stamp
 from allswell.store.sqlite import SqliteStore
 from tests.doors.cli.console import Console
@@ -260,3 +261,56 @@ role = "asker"
     lines = [json.loads(line) for line in cli.ok("events", "--json", "-n", "500").out.splitlines()]
     sent = [line["data"]["timeout_ms"] for line in lines if line["kind"] == "request_sent"]
     assert sent == [120_000, 180_000, 180_000]
+
+
+@pytest.mark.row("O9")
+@pytest.mark.row("O10")
+def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
+    async def story() -> tuple[str, str, str]:
+        clock = SetClock()
+        store = SqliteStore(cli.database, clock=clock)
+        async with make_watch(store, clock=clock, sweeping=False) as watch:
+            run = await watch.open_run("build", timeout="30m")
+            ids = [await watch.submit(name, run=run, timeout="2h") for name in ("asks", "late")]
+            asking, late = [await watch.claim(agent="ann", task=id_) for id_ in ids]
+            assert asking is not None
+            assert late is not None
+            clock.at += 600_000
+            await late.release("too hard")
+            for said in (late.checkin("half of it", progress=0.5), late.release("again"), late.ask("Which one?")):
+                with pytest.raises(LeaseLost):
+                    await said
+            again = await watch.claim(agent="bob", task=ids[1])
+            assert again is not None
+            assert again.deadline == clock.at + 1_200_000
+            await asking.ask("Now what?")
+            clock.at += 86_400_000
+            while await watch.engine.sweeper.sweep() == 0.0:
+                pass
+            return run, ids[0], ids[1]
+
+    cli.database.parent.mkdir()
+    run, asks, late = asyncio.run(story())
+    question = f"q_{asks[2:]}.1"
+    words = f"its clock stands while {question} is open (20m left)"
+    assert words in " ".join(cli.ok("show", run).out.split())
+    assert "its clock stands" in cli.ok("runs").out
+    (told,) = cli.ok("runs", "--json").json["runs"]
+    assert (told["stood_ms"], told["ended_at"]) == (0, None)
+    assert told["stands_since"] == told["created_at"] + 600_000
+    assert f"Its clock stands while {question} is open; 20m are left of its time." in cli.ok("why", run).out
+    assert '"kind":"run_stands"' in cli.ok("events", "--json").out
+
+    shown = " ".join(cli.ok("show", late).out.split())
+    assert "came late, and was kept: release, ask, 1 check-in: half of it" in shown
+    first = cli.ok("show", late, "--json").json["attempts"][0]
+    assert [(word["verb"], word["text"]) for word in first["late_words"]] == [
+        ("release", "again"),
+        ("ask", "Which one?"),
+    ]
+    assert (first["late"], first["late_checkins"]) == (None, 1)
+    assert first["late_checkin"]["note"] == "half of it"
+    cli.ok("answer", question, "reply", "go on")
+    (told,) = cli.ok("runs", "--json").json["runs"]
+    assert told["stands_since"] is None
+    assert told["stood_ms"] > 0

@@ -153,7 +153,7 @@ def test_a_neighbour_s_files_keep_nobody_alive_and_one_s_own_do_again_when_it_is
 def test_what_is_written_in_the_first_moment_counts(tmp_path: Path) -> None:
     async def main() -> None:
         async with stage(tmp_path) as here:
-            outcome = await (await here.shell("echo x > first; echo x > second; exec sleep 600", timeout=400)).run()
+            outcome = await (await here.shell("echo x > first; echo x > second; exec sleep 600", timeout=1_500)).run()
             assert outcome.receipt is not None
             last = outcome.receipt.last_evidence
             assert last is not None

@@ -137,7 +137,7 @@ async def _resumed(
         shown = base.shown(base.path)
         states = dict.fromkeys(outputs, "done")
         return Summary(base.record.run, flow.name, shown, Verdict.DONE, states, {}, (), 0)
-    as_it_is = going.as_it_is(base, standing, source)
+    as_it_is = await going.as_it_is(watch, base, standing, source)
     cuts = await in_thread(lambda: cut_offs(base, standing, as_it_is=as_it_is))
     decided = chosen(frame, cuts, choices)
     if len(decided) < len(cuts):

@@ -198,25 +198,27 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
 def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     """List runs, the newest first."""
     from allswell.doors.cli import flowshown, shapes
+    from allswell.doors.cli.limits import limit_of
+    from allswell.engine.explaining.runs import waited_for
 
     frame = Frame(store, json=json)
 
-    async def work(views: Views) -> tuple[list[Run], int]:
-        return await views.view_runs(limit), (await views.view_agenda()).now
+    async def work(views: Views) -> tuple[list[Run], list[Question], int]:
+        return await views.view_runs(limit), await views.view_questions(), (await views.view_agenda()).now
 
-    found, now = frame.look(work)
+    found, questions, now = frame.look(work)
     flows = flowshown.flows_in(frame.home)
     rows = []
     for run in found:
         ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
-        limit_ = "" if run.deadline is None or run.ended_at is not None else when(run.deadline, now)
+        limit_ = limit_of(run, waited_for(run, questions), now)
         flow = "" if run.id not in flows else flows[run.id].run
         rows.append([run.id, run.name, when(run.created_at, now), limit_, ended, flow if flow != run.id else "flow"])
     heads = (
         Column("ID"),
         Column("NAME", 12),
         Column("OPENED"),
-        Column("LIMIT"),
+        Column("LIMIT", 12),
         Column("ENDED", 12),
         Column("FLOW", 8, spare=True),
     )

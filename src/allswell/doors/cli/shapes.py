@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allswell.domain.case import Case, state
+from allswell.domain.late import afterwards
 from allswell.domain.run import went_on_in
 from allswell.domain.task import Ready
 from allswell.errors import Bug
@@ -93,7 +94,8 @@ def claim(granted: Granted) -> Shape:
 
 
 def attempt(ended: Attempt) -> Shape:
-    """How one attempt ended."""
+    """How one attempt ended, and what its holder still said afterwards."""
+    after = afterwards(ended)
     return {
         "token": ended.token,
         "agent": ended.agent,
@@ -102,6 +104,12 @@ def attempt(ended: Attempt) -> Shape:
         "outcome": ended.outcome,
         "detail": ended.detail,
         "late": None if ended.late is None else msgspec.Raw(ended.late.encode()),
+        "late_words": [{"verb": word.verb, "at": word.at, "text": word.text, "cut": word.cut} for word in after.words],
+        "late_words_more": after.more,
+        "late_checkins": after.checkins,
+        "late_checkin": None
+        if after.checkin_at is None
+        else {"at": after.checkin_at, "note": after.note, "progress": after.progress},
     }
 
 
@@ -131,7 +139,9 @@ def run(told: Run, last: Run | None = None) -> Shape:
         "id": told.id,
         "name": told.name,
         "created_at": told.created_at,
-        "deadline": last.deadline,
+        "deadline": None if last.deadline is None else last.deadline + last.stood,
+        "stands_since": last.stands_since,
+        "stood_ms": last.stood,
         "ended_at": last.ended_at,
         "reason": last.reason or None,
         "went_on_in": went_on_in(told),

@@ -11,6 +11,7 @@ from allswell.doors.cli.render import Column, block, harmless, paint, pairs, pla
 
 if TYPE_CHECKING:
     from allswell.domain.names import QuestionId, RunId, TaskId
+    from allswell.domain.task import Attempt
     from allswell.store.port import TaskRow, Views
 
 _LISTED = 1_000
@@ -99,7 +100,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
                 when(ended.granted_at, now),
                 short(ended.ended_at - ended.granted_at),
                 ended.outcome,
-                ended.detail + (" (a late result was kept)" if ended.late is not None else ""),
+                ended.detail + _came_late(ended),
             ]
             for ended in attempts
         ]
@@ -148,6 +149,20 @@ def _facts(row: TaskRow, now: int) -> str:
     )
 
 
+def _came_late(ended: Attempt) -> str:
+    """What its holder still said after the attempt had ended, in short."""
+    from allswell.domain.late import afterwards
+    from allswell.engine.explaining.words import many
+
+    after = afterwards(ended)
+    said = [word.verb for word in after.words] + ([f"{after.more} more"] if after.more else [])
+    if after.checkins:
+        said.append(many(after.checkins, "check-in") + (f": {plain(after.note)}" if after.note else ""))
+    if not said and ended.late is not None:
+        said = ["a result"]
+    return f" (came late, and was kept: {', '.join(said)})" if said else ""
+
+
 async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, object], str]:
     from allswell.doors.cli import shapes
     from allswell.doors.cli.people import subject, told_question
@@ -162,6 +177,8 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[s
 
     from allswell.domain.run import last_of
     from allswell.doors.cli import flowshown, shapes
+    from allswell.doors.cli.limits import limit_of
+    from allswell.engine.explaining.runs import waited_for
     from allswell.store.port import TaskFilter
 
     runs = {run.id: run for run in await views.view_runs()}
@@ -180,7 +197,7 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[s
             ("run", f"{paint(plain(run.name), 'bold')}  {run.id}"),
             ("opened", when(run.created_at, now)),
             ("went on", "" if not earlier else f"{when(last.created_at, now)}, in {last.id}"),
-            ("limit", "" if last.deadline is None or last.ended_at is not None else when(last.deadline, now)),
+            ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
             ("ended", "" if last.ended_at is None else f"{when(last.ended_at, now)}: {plain(last.reason)}"),
             ("tasks", states + more if states else "none"),
         ]

@@ -1,7 +1,8 @@
 """`submit`: one task from options, or many from JSON lines.
 
 Many are read and checked as a whole before the first is handed over, so a mistake in line 9,000 leaves nothing behind.
-Then they go in parcels, those that are needed before those that need them; a parcel is accepted whole or not at all.
+Then they go in parcels, those that are needed before those that need them; a parcel is accepted whole or not at all. Of
+very many, no more than a parcel is held at once (`lines`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from allswell.doors.cli.frame import Frame
-from allswell.doors.cli.given import json_of, moment, objects, text_of
+from allswell.doors.cli.frame import Frame, write
+from allswell.doors.cli.given import json_of, moment
 from allswell.doors.cli.joining import Joining
 from allswell.doors.cli.options import WORKING, Argument, Commands, Json, Option, Store, examples
 from allswell.errors import AllswellError, Refused, Unavailable
@@ -20,11 +22,14 @@ from allswell.errors import AllswellError, Refused, Unavailable
 if TYPE_CHECKING:
     from allswell.domain.command import NewTask
     from allswell.domain.names import TaskId
+    from allswell.doors.cli.lines import Ids, Lines, Survey
     from allswell.engine.watch import Watch
 
-_PARCEL = 1_000
 Fields = dict[str, Any]
 """What `Watch.new_tasks` takes: whatever JSON can say, checked there."""
+_PARCEL = 1_000
+_FEW = 10_000
+"""So many lines are simply held: to look at each twice would take longer."""
 Line = tuple[int | None, Fields]
 """A task with the number of the line it stood on, if it stood on one."""
 
@@ -108,9 +113,10 @@ def submit(
             )
         if payload is not None:
             fields["payload"] = json_of(payload, "--payload")
-        source = "-" if name in ("-", "") else f"@{name}"
-        given_lines = [(number, {**fields, **line}) for number, line in objects(text_of(source, "lines"), "lines")]
-        _submit_lines(frame, given_lines, run_timeout)
+        from allswell.doors.cli.lines import opened
+
+        with opened("-" if name in ("-", "") else name, fields) as given_lines:
+            _submit_lines(frame, given_lines, run_timeout)
         return
     fields["payload"] = json_of(payload, "--payload")
 
@@ -156,17 +162,90 @@ async def _resolve(watch: Watch, fields: Fields, joining: Joining, fellows: froz
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
-def _submit_lines(frame: Frame, lines: Sequence[Line], run_timeout: str | None) -> None:
-    async def work(watch: Watch) -> tuple[list[TaskId], Joining]:
-        joining = Joining(watch, run_timeout)
-        made = await _checked(watch, lines, joining)
+def _submit_lines(frame: Frame, lines: Lines, run_timeout: str | None) -> None:
+    from allswell.doors.cli.lines import Ids
+
+    few = list(islice(lines, _FEW + 1))
+    many = len(few) > _FEW
+    if many:
+        few.clear()
+
+    async def work(watch: Watch) -> tuple[Ids, Joining]:
+        ids, joining = Ids(json=frame.json), Joining(watch, run_timeout)
+        survey = await _surveyed(watch, lines, joining, frame) if many else None
+        if survey is not None:
+            await joining.open()
+            await _stream(watch, lines, survey, joining, frame, ids)
+            return ids, joining
+        made = await _checked(watch, list(lines) if many else few, joining)
         await joining.open()
         await _hand_over(watch, made, frame)
-        return [new.id for new in made], joining
+        write(ids.add([new.id for new in made]) if made else "")
+        return ids, joining
 
     ids, joining = frame.run(work, making=True)
-    frame.say({"submitted": len(ids), "ids": ids, **joining.told()}, "\n".join(ids))
-    frame.hint(f"{joining.words()}{len(ids):,} submitted; `allswell tasks` lists them")
+    if frame.json:
+        frame.say({"submitted": ids.count, "ids": ids.list(), **joining.told()})
+    frame.hint(f"{joining.words()}{ids.count:,} submitted; `allswell tasks` lists them")
+
+
+async def _surveyed(watch: Watch, lines: Lines, joining: Joining, frame: Frame) -> Survey | None:
+    """Look at every line, one after the other; None where they have to be put in order first."""
+    from asyncio import sleep
+
+    from allswell.domain.submit import check_task
+    from allswell.doors.cli.ids import find_task
+    from allswell.doors.cli.lines import Survey
+
+    survey = Survey()
+    for number, fields in lines:
+        with _named(number):
+            alone = survey.add(number, fields)
+            needs = alone.pop("needs", [])
+            await _resolve(watch, alone, joining)
+            (new,) = watch.new_tasks([{**alone, "needs": needs}])
+            check_task(new)
+            survey.made(new)
+        if survey.total % _PARCEL == 0:
+            _show(frame, f"{survey.total:,} lines looked at")
+            await sleep(0)
+    survey.name(lines)
+    if not survey.in_order:
+        return None
+    for number, needs in survey.needy:
+        with _named(number):
+            for need in needs:
+                if need not in survey.first:
+                    await find_task(watch.engine.store, need, "needs")
+    joining.check()
+    return survey
+
+
+async def _stream(watch: Watch, lines: Lines, survey: Survey, joining: Joining, frame: Frame, ids: Ids) -> None:
+    """Hand lines over in the order in which they stand, no more than a parcel at a time."""
+    known: dict[str, TaskId] = {}
+    fellows = frozenset(survey.first)
+    parcel: list[Fields] = []
+    numbered = iter(lines)
+    while parcel := [fields for _, fields in islice(numbered, _PARCEL)]:
+        for fields in parcel:
+            await _resolve(watch, fields, joining, fellows)
+            if fields.get("needs"):
+                fields["needs"] = [known.get(need, need) for need in fields["needs"]]
+        made = watch.new_tasks(parcel)
+        for new in made:
+            if new.name in fellows:
+                known.setdefault(new.name, new.id)
+        await _send(watch, made, ids.count, survey.total)
+        write(ids.add([new.id for new in made]))
+        _show(frame, f"{ids.count:,} of {survey.total:,} submitted")
+    _show(frame, "")
+
+
+def _show(frame: Frame, text: str) -> None:
+    """How far it has come, for somebody at a terminal whose ids go elsewhere."""
+    if not frame.json and sys.stderr.isatty() and not sys.stdout.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
 
 
 async def _checked(watch: Watch, lines: Sequence[Line], joining: Joining) -> tuple[NewTask, ...]:
@@ -205,24 +284,29 @@ def _named(number: int | None) -> Iterator[None]:
 
 
 async def _hand_over(watch: Watch, made: Sequence[NewTask], frame: Frame) -> None:
+    ordered = _ordered(made) if len(made) > _PARCEL else made
+    showing = len(made) > _PARCEL and not frame.json and sys.stderr.isatty()
+    for start in range(0, len(ordered), _PARCEL):
+        await _send(watch, ordered[start : start + _PARCEL], start, len(made))
+        if showing:
+            sys.stderr.write(f"\r{min(start + _PARCEL, len(made)):,} of {len(made):,} submitted ")
+    if showing:
+        sys.stderr.write("\r\x1b[K")
+
+
+async def _send(watch: Watch, parcel: Sequence[NewTask], before: int, total: int) -> None:
+    """One parcel, whole or not at all."""
     from uuid import uuid4
 
     from allswell.domain.command import Submit
     from allswell.domain.names import CommandId
 
-    ordered = _ordered(made) if len(made) > _PARCEL else made
-    showing = len(made) > _PARCEL and not frame.json and sys.stderr.isatty()
-    for start in range(0, len(ordered), _PARCEL):
-        try:
-            await watch.engine.do(Submit(CommandId(f"submit.{uuid4().hex}"), tuple(ordered[start : start + _PARCEL])))
-        except (Refused, Unavailable) as error:
-            if len(made) == 1:
-                raise
-            raise _with_count(error, start, len(made)) from None
-        if showing:
-            sys.stderr.write(f"\r{min(start + _PARCEL, len(made)):,} of {len(made):,} submitted ")
-    if showing:
-        sys.stderr.write("\r\x1b[K")
+    try:
+        await watch.engine.do(Submit(CommandId(f"submit.{uuid4().hex}"), tuple(parcel)))
+    except (Refused, Unavailable) as error:
+        if total == 1:
+            raise
+        raise _with_count(error, before, total) from None
 
 
 def _with_count(error: Refused | Unavailable, before: int, total: int) -> AllswellError:

@@ -222,4 +222,5 @@ def _when(moment: int, start: int) -> str:
 
 
 def _late(attempt: Attempt) -> str:
-    return "" if attempt.late is None else "; it came back later, was refused, and what it brought is kept"
+    silent = attempt.late is None and attempt.afterwards is None
+    return "" if silent else "; it came back later, was refused, and what it brought is kept"

@@ -42,8 +42,8 @@ def spent(row: TaskRow, facts: Facts) -> list[Span]:
 
 def _held(attempt: Attempt) -> Span:
     says = outcome(attempt.outcome, attempt.detail)
-    if attempt.late is not None:
-        says += "; what it still brought afterwards was refused, and kept"
+    if attempt.late is not None or attempt.afterwards is not None:
+        says += "; what it still said afterwards was refused, and kept"
     return Span("held", attempt.granted_at, attempt.ended_at, says, attempt.agent, attempt.token, attempt.outcome)
 
 

@@ -85,7 +85,7 @@ async def explain_run(store: Views, run: Run) -> Explanation:
     if run.ended_at is None and run.stands_since is not None:
         says.append(await _why_it_stands(store, run, now))
     elif run.ended_at is None and limit is not None:
-        if run.stood:
+        if run.stood > 0:
             says.append(f"Its clock has stood for {rough(run.stood)} while answers were waited for.")
         if is_late(limit, now):
             says.append(f"Its deadline passed {ago(limit, now)}, but it was not ended. {NO_SWEEPER}.")

@@ -26,6 +26,7 @@ from allswell.domain.names import RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.question import ESCALATION_OPTIONS
 from allswell.domain.receipt import CHANGES_LISTED
+from allswell.domain.run import Run
 from allswell.domain.step_changes import AtWork
 from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.domain.task import State
@@ -179,10 +180,11 @@ async def free_dead(watch: Watch, standing: Standing) -> list[str]:
     return freed
 
 
-def as_it_is(base: RunBase, standing: Standing, source: bytes) -> bool:
+async def as_it_is(watch: Watch, base: RunBase, standing: Standing, source: bytes) -> bool:
     """Whether the store's run goes on as it is; otherwise what is left is done in another one."""
-    same = base.source.is_file() and base.source.read_bytes() == source
-    return standing.open and same and not standing.stuck
+    if not standing.open or standing.stuck or standing.row is None or await _is_used_up(watch, standing.row):
+        return False
+    return base.source.is_file() and base.source.read_bytes() == source
 
 
 async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy) -> tuple[RunBase, RunId]:
@@ -195,11 +197,16 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
             await open_run(watch, base, flow, run)
         await submit(watch, _left(flow, base, run, policy, standing, _with_attempts(base, standing.carried)))
         return base, run
-    if as_it_is(base, standing, source):
+    if await as_it_is(watch, base, standing, source):
         return base, run  # all its tasks are there: they came together
     if standing.open:
         await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
     return await _another(watch, base, flow, source, policy, standing)
+
+
+async def _is_used_up(watch: Watch, row: Run | None) -> bool:
+    """Whether a run has no time left, and nobody has ended it yet."""
+    return row is not None and row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
 
 
 async def _another(

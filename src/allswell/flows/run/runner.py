@@ -11,6 +11,7 @@ a slow disk holds up nobody, as long as not too many are left to be written down
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
@@ -23,7 +24,7 @@ from allswell.domain.task import ENDS, State
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
 from allswell.engine.signal import Bell
-from allswell.errors import Bug, Refused
+from allswell.errors import Bug, Refused, Unavailable
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
@@ -92,6 +93,7 @@ class Runner:
         self._ready: list[TaskId] = []
         self._ran = 0
         self._signed = 0.0
+        self._looked = 0.0
 
     @property
     def interrupted(self) -> bool:
@@ -114,6 +116,7 @@ class Runner:
                 self._ended.clear()
                 await self._claim()
                 self._give_sign()
+                await self._mind_the_run()
                 if not self.active and await self._is_over():
                     break
                 await self._wait(news)
@@ -130,6 +133,16 @@ class Runner:
         if now >= self._signed + _LOOK / 2:
             self._signed = now
             self.site.base.give_sign()
+
+    async def _mind_the_run(self) -> None:
+        """Where the run's clock has stopped or gone on, those at work are told at once: their limits have moved."""
+        loop = asyncio.get_running_loop()
+        if not self.active or loop.time() < self._looked + _LOOK:
+            return
+        self._looked = loop.time()
+        with contextlib.suppress(Unavailable):
+            if await self.site.look_at_run():
+                await self.site.watch.renew_many([attempt.lease for attempt in self.active.values()])
 
     async def _wait(self, news: Bell) -> None:
         """Until a step has ended here, something has become ready, or it is time to look again."""
@@ -225,10 +238,7 @@ class Runner:
 
     def time_left(self) -> int | None:
         """How much of the flow's time is left, in milliseconds."""
-        site = self.site
-        if site.run_deadline is None:
-            return None
-        return site.run_limit - (site.clock.monotonic() - site.run_began)
+        return self.site.time_left()
 
     async def states(self) -> dict[str, str]:
         """Where every step stands, by name."""

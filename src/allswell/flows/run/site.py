@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.fleet import AgentSpec
+from allswell.domain.run import Run, time_left
 from allswell.domain.step_receipt import StepReceipt
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
@@ -44,10 +45,8 @@ class Site:
     clock: Clock
     run_began: int
     """When the store's run was opened, on the monotonic clock."""
-    run_deadline: int | None
-    """Its deadline, on the store's clock."""
-    run_limit: int = 0
-    """How long it may take in all, in milliseconds."""
+    run: Run
+    """Its row, as it was last looked at."""
     aside: Callable[[Callable[[], Any]], Awaitable[Any]] = in_thread
     """How what blocks is done: in a thread, unless a test wants it here and now."""
     grace: int = GRACE
@@ -73,10 +72,20 @@ class Site:
 
     def cut(self, lease: Lease, job: Job) -> Cut:
         """Whose limit an attempt would reach: its own, or the flow's, where that is nearer."""
-        if self.run_deadline is not None and lease.deadline >= self.run_deadline:
+        if lease.by_run:
             return Cut(ScopeKind.FLOW, job.timeouts.flow, self.run_began)
         began = self.clock.monotonic() - (lease.limit - lease.until_limit)  # when it was given, by the store's clock
         return Cut(ScopeKind.STEP, lease.own_limit, began)
+
+    def time_left(self) -> int | None:
+        """How much of the run's time is left, in milliseconds; its clock stands while an answer is waited for."""
+        return time_left(self.run, self.run.created_at + self.clock.monotonic() - self.run_began)
+
+    async def look_at_run(self) -> bool:
+        """Look at the run's row again; whether its clock has stopped or gone on since."""
+        before, row = self.run, await self.watch.engine.store.view_run(self.run.id)
+        self.run = before if row is None else row
+        return self.run.moves != before.moves
 
     def tell(self, event: str, step: str = "", attempt: int = 0, **data: object) -> None:
         """Add a line to the run's log, together with others that come while the last ones are written."""

@@ -85,14 +85,12 @@ async def submit(watch: Watch, planned: Planned) -> None:
 async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None = None) -> Site:
     """Where this process runs the steps of a run."""
     clock = clock or SystemClock()
-    rows = [one for one in await watch.runs() if one.id == run]
-    if not rows:
+    row = await watch.engine.store.view_run(run)
+    if row is None:
         raise Refused("unknown_run", f"there is no run {run} in this store; is it another store's?", where="run")
-    (row,) = rows
     now = (await watch.engine.store.view_agenda()).now
     began = clock.monotonic() - (now - row.created_at)
-    limit = 0 if row.deadline is None else row.deadline - row.created_at
-    return Site(base, watch, this_runner(), clock, began, row.deadline, limit)
+    return Site(base, watch, this_runner(), clock, began, row)
 
 
 async def begin(

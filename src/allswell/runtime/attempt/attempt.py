@@ -284,9 +284,7 @@ class Attempt:
                 if verdict is not None and verdict.end is End.IDLE:
                     await self._gathering.look_now(handle.record.reaper, streams)
                     verdict = self._judge.verdict()
-                if verdict is not None and verdict.end is End.TIMEOUT and await self.lease.confirm():
-                    continue
-                if verdict is not None:
+                if verdict is not None and not (verdict.end is End.TIMEOUT and await self.lease.confirm()):
                     return await as_the_store_has_it(self.lease, verdict)
                 await either(news, self._judge.pause())
         finally:

@@ -49,7 +49,7 @@ class Errands:
             if not result.ok:
                 said = os.pread(err.fileno(), 4_000, 0).decode("utf-8", "backslashreplace").strip().splitlines()
                 why = "; ".join(said[-_LINES:]) or f"{result.ending.value}, exit code {result.exit_code}"
-                raise Unavailable(f"{' '.join(argv[:1])} {_verb(argv)} did not end well: {why}")
+                raise Unavailable(f"{argv[0]} {_verb(argv)} did not end well: {why}")
             if result.stdout.left_out:
                 raise Unavailable(f"{argv[0]} {_verb(argv)} printed more than {_OUTPUT >> 20} MB")
             return os.pread(out.fileno(), _OUTPUT, 0)

@@ -66,6 +66,9 @@ _SURROUNDINGS = {
 }
 _ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null"}
 """Nothing of the user's configuration; read once, for the rules of what is ignored, it is not read again."""
+_KNOWN: dict[tuple[object, ...], dict[str, str]] = {}
+"""What was taken over of a configuration, by its files as they were: each attempt asks for it as it begins."""
+_KNOWN_MOST = 256
 _AFTER_KILL = 2.0  # seconds; a process that even SIGKILL does not end (a dead network disk) is abandoned
 
 
@@ -122,6 +125,19 @@ class Git:
 
     def _kept(self) -> dict[str, str]:
         """The few values of the repository's configuration that are obeyed; to read them runs nothing."""
+        files = _configuration(self.common_dir, self._environment())
+        known = _KNOWN.get(files)
+        if known is not None:
+            return known
+        found = self._read_kept()
+        if found is None:  # a configuration that git cannot read is as good as none
+            return {}
+        if len(_KNOWN) >= _KNOWN_MOST:
+            _KNOWN.clear()
+        _KNOWN[files] = found
+        return found
+
+    def _read_kept(self) -> dict[str, str] | None:
         asked = "^(" + "|".join(key.replace(".", r"\.") for key in KEPT) + ")$"
         question: list[str | bytes] = [
             b"--git-dir=" + self.common_dir,
@@ -133,8 +149,8 @@ class Git:
         ]
         try:
             listed, _ = self._answer(question, b"", (0, 1), {})
-        except GitFailed:  # a configuration that git cannot read is as good as none
-            return {}
+        except GitFailed:
+            return None
         pairs = (os.fsdecode(line).partition("\n") for line in listed.split(b"\0") if line)
         return {key: value for key, _, value in pairs}
 
@@ -300,6 +316,21 @@ def _home_of(user: int) -> str:
 
 def _verb(arguments: Sequence[str | bytes]) -> str:
     return next(word for word in map(os.fsdecode, arguments) if not word.startswith("-"))
+
+
+def _configuration(common_dir: bytes, env: Mapping[str, str]) -> tuple[object, ...]:
+    """The files that a configuration is read from, as they are now."""
+    home = env.get("HOME", "/nonexistent")
+    own = env.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    found: list[object] = [common_dir, home, own]
+    for path in (os.path.join(common_dir, b"config"), f"{home}/.gitconfig", f"{own}/git/config"):
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns))
+    return tuple(found)
 
 
 def _absolute_path() -> str:

@@ -1,7 +1,7 @@
 """What lies beside a store: receipts, transcripts, attempts in flight and worktrees, all in one folder of ours.
 
 .allswell/
-  receipts/      one file for each attempt that did not end well
+  receipts/      one file for each attempt that did not end well, or left work on a branch
   transcripts/   what attempts printed
   attempts/      one file for each attempt in flight, locked by its supervisor
   baselines/     what was in their folders when attempts began

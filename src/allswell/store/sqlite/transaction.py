@@ -27,21 +27,15 @@ from allswell.store.own_clock import DISTANCE, SETTLING, Due, Reading, settling_
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows, settling
 from allswell.store.sqlite.cache import RowCache
+from allswell.store.sqlite.lanes import KnownLanes
 from allswell.store.sqlite.rows import Row
+from allswell.store.sqlite.runs import RunLooks
 from allswell.store.sqlite.schema import SQL
 
 _LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
 
 
-class KnownLanes:
-    """Lanes already read. They are never changed or removed, so each is read once per process."""
-
-    def __init__(self) -> None:
-        self.lanes: list[Lane] = []
-        self.last = 0
-
-
-class SqliteTransaction:
+class SqliteTransaction(RunLooks):
     """A unit of work between `BEGIN IMMEDIATE` and `COMMIT`."""
 
     def __init__(self, connection: sqlite3.Connection, clock: StoreClock, known: KnownLanes, cache: RowCache) -> None:
@@ -313,18 +307,6 @@ class SqliteTransaction:
     async def find_open(self, run: RunId, limit: int) -> Sequence[TaskId]:
         """Open tasks of a run."""
         return [TaskId(task) for task in self._column(SQL["find_open"], run, limit)]
-
-    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
-        """Runs as they are in this transaction."""
-        return {row[0]: Run(*row) for row in self._by_id("read_run", ids)}
-
-    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
-        """In which runs these tasks are."""
-        return dict(self._by_id("find_runs", tasks))
-
-    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
-        """Tasks of a run that somebody holds, by id."""
-        return [TaskId(task) for task in self._column(SQL["find_held"], run, after, limit)]
 
     async def find_questions(self, task: TaskId) -> Sequence[QuestionId]:
         """Open questions about a task."""

@@ -19,6 +19,7 @@ from allswell.testing.conformance import (
     living,
     picking,
     shortening,
+    standing,
     viewing,
 )
 from allswell.testing.conformance.place import Case, Place, Skip
@@ -34,6 +35,7 @@ CASES: tuple[Case, ...] = (
     *living.CASES,
     *calling.CASES,
     *shortening.CASES,
+    *standing.CASES,
 )
 
 __all__ = ["CASES", "Case", "Place", "Skip"]

@@ -34,6 +34,7 @@ class Clock:
         self.past: list[tuple[float, int | None]] = []
         """Its limit up to now, each with when it was over with it."""
         self.over = False
+        self.moved_at = 0
 
     @property
     def limit(self) -> int | None:
@@ -76,6 +77,10 @@ class RunClocks:
                 self._end(run, self._clocks[run.id])
         for id_ in touched:
             self._check_row(self._tables.runs[id_])
+        again = {spread.id for spread in changes.new_spreads}
+        for gone in changes.drop_spreads:
+            if "~" in gone and gone not in again:
+                self._check_leases(RunId(gone.rpartition("~")[0]))
 
     def _open(self, question: Question, touched: dict[RunId, None]) -> None:
         clock = None if question.run is None else self._clocks.get(question.run)
@@ -86,6 +91,7 @@ class RunClocks:
         if limit is not None:
             clock.past.append((self._time(), limit))
             clock.since = min(question.asked_at, limit)
+            clock.moved_at = question.asked_at
         clock.open[question.id] = None
 
     def _close(self, question: Question, touched: dict[RunId, None]) -> None:
@@ -96,7 +102,8 @@ class RunClocks:
         del clock.open[question.id]
         if not clock.open:
             clock.past.append((self._time(), None))
-            clock.stood += (question.closed_at or 0) - clock.since
+            clock.moved_at = question.closed_at or 0
+            clock.stood += clock.moved_at - clock.since
             self._chronicle.met("a question moved the limit of its run")
 
     def _end(self, run: Run, clock: Clock) -> None:
@@ -115,6 +122,19 @@ class RunClocks:
         timer = self._tables.timers.get(run.id)
         if clock.limit is not None and (timer is None or timer > clock.limit):
             self._breaks("an open run has a timer, or a question", f"{run}: its timer is {timer}")
+
+    def _check_leases(self, run: RunId) -> None:
+        """All of a run's leases have been told: those that were there before its clock moved have the limit of now."""
+        clock = self._clocks.get(run)
+        if clock is None or clock.over or self._shadow.jumped:
+            return
+        for id_ in self._tables.open_by_run.get(run, ()):
+            lease = self._tables.leases.get(id_)
+            if lease is not None and lease.granted_at < clock.moved_at - _SETTLED * 1_000:
+                truth = self.truth(lease)
+                if lease.deadline != truth.deadline:
+                    text = f"{id_} has the limit {lease.deadline}, and it should be {truth.deadline}"
+                    self._breaks("a run's leases move with its clock", text)
 
     def limit(self, task: Task) -> int | None:
         """When the time of a task's run is up, or its own as a request; None: never, or its clock stands."""
