@@ -25,7 +25,8 @@ from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
 from allswell.store.sqlite.schema import SQL
-from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction, last_of
+from allswell.store.sqlite.settling import last_of
+from allswell.store.sqlite.transaction import KnownLanes, SqliteTransaction
 from allswell.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
