@@ -146,7 +146,7 @@ def test_a_run_whose_clock_has_stood_has_the_time_left_that_it_had(by: int, *, s
             stage.clock.jump_wall(by)
             await asyncio.sleep(100)
         await watch.answer(question, "reply", "yes")
-        await asyncio.sleep(1)  # forward, a unit of work that is under way in that very moment may judge too early: ADR 33
+        await asyncio.sleep(1)  # what is under way when a clock is set forward may judge too early: ADR 33
         if not standing:
             stage.clock.jump_wall(by)
         await asyncio.sleep(597)
