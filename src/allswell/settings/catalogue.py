@@ -188,6 +188,13 @@ _ALL = (
         "Replaces the number of retries of every kind of failure that is retried at all.",
         none="by_class",
     ),
+    _policy(
+        "retry.timeouts",
+        Kind.COUNT,
+        "retry.timeouts",
+        "Where set, a task is tried again so often in all, timeouts and failures counted together; then a human is asked.",
+        none="off",
+    ),
     # When a service is left alone.
     _breaker("open_after", Kind.COUNT, "After so many failures of a service in a row nobody calls it for a pause."),
     _breaker("pause", Kind.DURATION, "How long it is left alone before one caller may probe it."),
