@@ -9,6 +9,7 @@ import allswell
 from allswell.domain import decide as deciding
 from allswell.domain.case import Case, Outcome
 from allswell.domain.names import Millis
+from allswell.domain.run import Run
 from allswell.engine import sweep
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Agenda
@@ -20,10 +21,10 @@ def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.Monk
     """The sick one is reported, tried again later, and handled once it is well."""
     sick = {"name": "sick"}
 
-    def decide(case: Case, command: deciding.Tick, now: Millis, draw: float) -> Outcome:
+    def decide(case: Case, command: deciding.Tick, now: Millis, draw: float, run: Run | None) -> Outcome:
         if case.task.name == sick["name"]:
             raise ZeroDivisionError("planted")
-        return deciding.decide(case, command, now, draw)
+        return deciding.decide(case, command, now, draw, run)
 
     async def scene() -> None:
         clock = VirtualClock()

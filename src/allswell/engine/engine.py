@@ -230,7 +230,8 @@ class Engine:
         """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
         sent = asyncio.get_running_loop().time()
         if self.sweeper.owes:
-            await self.sweeper.work_off()
+            with contextlib.suppress(Unavailable, CommitUnknown, SetBack):  # the sweeper tries again by itself
+                await self.sweeper.work_off()
         if (await self._held_back()).everything:
             return [[] for _ in claims], sent
         asked: asyncio.Future[Any] = self._decisions.ask_many(claims)
@@ -285,7 +286,7 @@ class Engine:
             if self.sweeper.jumped:
                 await self.sweeper.mind_the_clock()
             try:
-                return await commit(self.store, work, call=call, durable=durable, wait=wait)
+                return await commit(self.store, self.sweeper.minding(work), call=call, durable=durable, wait=wait)
             except SetBack:  # in this very moment, or before this process was there
                 await self.sweeper.settle()
 

@@ -180,7 +180,7 @@ class Sweeper:
             return True
 
     async def _commit(self, work: Work) -> bool:
-        performed = await commit(self._store, work, call=self._call)
+        performed = await commit(self._store, self.minding(work), call=self._call)
         self._tell(performed.news)
         return bool(performed.answers[0])
 
@@ -201,6 +201,17 @@ class Sweeper:
         if self._store.shared_clock:
             return False
         return self._far(self._wall_ahead(), self._set) or self._far(self._has_slept(), self._slept)
+
+    def minding(self, work: Work) -> Work:
+        """A unit of work that is not committed if the clock was set while it ran: it may go by the wrong time."""
+
+        async def perform(tx: Transaction) -> Performed:
+            performed = await work(tx)
+            if self.jumped:  # the clock that it was decided by was read before this
+                raise SetBack("the clock was set in this very moment")
+            return performed
+
+        return perform
 
     async def look_back(self) -> None:
         """Take up where the last process on this machine left: a jump since then is found like one of our own time."""

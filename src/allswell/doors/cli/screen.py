@@ -8,6 +8,7 @@ work is being kept is said there, once, where that takes long.
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ class Screen:
         keeping = None if attempt.keeping is None else attempt.keeping.busy
         self._seconds = 0 if keeping is None else self._seconds + 1
         if keeping is not None and self._seconds == _WORTH_A_LINE and not self.live:
-            _write(2, f"allswell: {_kept(keeping)}; the command stands still meanwhile\n".encode())
+            _write_if_taken(f"allswell: {_kept(keeping)}; the command stands still meanwhile\n".encode())
         if not self.live:
             return
         standing = attempt.standing
@@ -89,6 +90,12 @@ class Screen:
 def _kept(keeping: Progress) -> str:
     """How far the work of an attempt has been kept."""
     return f"keeping its work: {keeping.done / 1e6:,.0f} of {keeping.total / 1e6:,.0f} MB"
+
+
+def _write_if_taken(line: bytes) -> None:
+    """A short line on standard error, unless nobody takes it: then the end of the tree must not wait for that."""
+    if select.select([], [2], [], 0)[1]:
+        _write(2, line)
 
 
 def _write(stream: int, piece: bytes) -> None:

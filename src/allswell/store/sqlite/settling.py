@@ -5,13 +5,26 @@ from __future__ import annotations
 import sqlite3
 from operator import attrgetter
 
+from allswell.domain.set_back import Settling
 from allswell.errors import Bug
-from allswell.store.own_clock import DISTANCE, SETTLING, Moved
+from allswell.store.now import StoreClock
+from allswell.store.own_clock import DISTANCE, SETTLING, Moved, Reading, settling_of
 from allswell.store.port import Conflict
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL
 
 _moments = attrgetter("granted_at", "deadline", "stalled_at", "renewed_at", "checkin_at", "own", "task", "token")
+
+
+def last_of(connection: sqlite3.Connection) -> tuple[int, int, Settling]:
+    """The moment and the number of the newest event, and whether the clock is being settled."""
+    at, last, kept = connection.execute(SQL["read_last"]).fetchone()
+    return at, last, settling_of(kept)
+
+
+def clocks(connection: sqlite3.Connection, clock: StoreClock, newest: int) -> Reading:
+    """The clocks, whatever they say."""
+    return clock.read(newest, word(connection, SETTLING), word(connection, DISTANCE))
 
 
 def word(connection: sqlite3.Connection, key: str) -> str | None:

@@ -23,7 +23,7 @@ from allswell.errors import Bug
 from allswell.store.call import NOTHING, Call
 from allswell.store.kept import kept_with_task
 from allswell.store.now import StoreClock
-from allswell.store.own_clock import DISTANCE, SETTLING, Due, Reading, settling_of
+from allswell.store.own_clock import Due, Reading
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, rows, settling
 from allswell.store.sqlite.cache import RowCache
@@ -71,14 +71,12 @@ class SqliteTransaction(RunLooks):
 
     async def clocks(self) -> Reading:
         """The clocks, whatever they say."""
-        kept = settling.word
-        words = kept(self._connection, SETTLING), kept(self._connection, DISTANCE)
-        return self._clock.read(self._newest()[0], *words)
+        return settling.clocks(self._connection, self._clock, self._newest()[0])
 
     def _newest(self) -> tuple[int, int, Settling]:
         """The moment and the number of the newest event, and whether the clock is being settled."""
         if self._cache.last is None:
-            self._cache.last = last_of(self._connection)
+            self._cache.last = settling.last_of(self._connection)
         return self._cache.last
 
     async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
@@ -381,9 +379,3 @@ class SqliteTransaction(RunLooks):
             insert(self._connection, statement, given)
         except sqlite3.IntegrityError as error:
             raise Conflict(f"{statement}: one of these rows exists already") from error
-
-
-def last_of(connection: sqlite3.Connection) -> tuple[int, int, Settling]:
-    """The moment and the number of the newest event, and whether the clock is being settled."""
-    at, last, word = connection.execute(SQL["read_last"]).fetchone()
-    return at, last, settling_of(word)

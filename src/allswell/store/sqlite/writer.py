@@ -26,7 +26,8 @@ from allswell.store.sqlite.connection import connect_writer
 from allswell.store.sqlite.faults import translate, translated
 from allswell.store.sqlite.lanes import KnownLanes
 from allswell.store.sqlite.schema import SQL
-from allswell.store.sqlite.transaction import SqliteTransaction, last_of
+from allswell.store.sqlite.settling import last_of
+from allswell.store.sqlite.transaction import SqliteTransaction
 from allswell.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
