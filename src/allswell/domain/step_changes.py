@@ -74,12 +74,12 @@ def also_by(changes: StepChanges, left: LeftFile, others: Iterable[AtWork]) -> t
     """Steps that may have made a change as well as the attempt in whose time it was made."""
     found: dict[str, None] = {}
     for other in others:
-        if (other.step, other.number) == (changes.step, changes.number):
-            continue
+        if (other.step, other.number) == (changes.step, changes.number) or other.ended_at <= changes.began_at:
+            continue  # itself, or one that was over when this one began: what that did was there then
         if left.how == "D":  # nothing is left that would say when
             within = other.began_at <= changes.ended_at and other.ended_at >= changes.began_at
         else:
-            within = other.began_at - _RACY <= left.changed_at <= other.ended_at + _RACY
+            within = other.began_at - _RACY <= left.changed_at <= other.ended_at
         if within:
             found[other.step] = None
     found.pop(changes.step, None)
