@@ -6,7 +6,7 @@ and closed. So a mistake in how a run's clock stops, goes on, or reaches the lea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -81,6 +81,23 @@ class RunClocks:
         for gone in changes.drop_spreads:
             if "~" in gone and gone not in again:
                 self._check_leases(RunId(gone.rpartition("~")[0]))
+
+    def settle(self, changes: Changes) -> None:
+        """The wall was set: what moves with it has as much time left as before."""
+        if changes.moved is not None:
+            self._move(changes, changes.moved.leases)
+        self._shadow.settle(changes)
+
+    def _move(self, changes: Changes, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            known = self._shadow.leases.get(lease.task)
+            if known is not None and (lease.task, lease.token) in self._own:
+                self._own[(lease.task, lease.token)] += lease.granted_at - known.granted_at
+        for run in changes.runs:
+            if run.id in self._clocks and run.deadline is not None:
+                clock = self._clocks[run.id]
+                clock.past.append((self._time(), clock.limit))
+                clock.deadline = run.deadline
 
     def _open(self, question: Question, touched: dict[RunId, None]) -> None:
         clock = None if question.run is None else self._clocks.get(question.run)

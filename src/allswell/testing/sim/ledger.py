@@ -91,7 +91,7 @@ class Ledger:
             self._enter_task(task, result)
             touched[task.id] = None
         self._verdicts.enter(changes)
-        self.shadow.settle(changes)
+        self.clocks.settle(changes)
         for lease in changes.leases:
             self._renew(lease, changes)
         ended = {(attempt.task, attempt.token): attempt for attempt in changes.new_attempts}
