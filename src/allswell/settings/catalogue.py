@@ -192,7 +192,7 @@ _ALL = (
         "retry.timeouts",
         Kind.COUNT,
         "retry.timeouts",
-        "Where set, a task is tried again so often in all, timeouts and failures counted together; then a human is asked.",
+        "Where set, a task is tried again so often in all, timeouts and failures together; then a human is asked.",
         none="off",
     ),
     # When a service is left alone.

@@ -142,6 +142,8 @@ def _run_and_recover(allswell: Terminal) -> None:
     assert WIDE[:10] in allswell("show", receipt).out
     assert "--into DIR" in allswell("recover", receipt).out
     assert "1 file written" in allswell("recover", receipt, "--into", "back").out
+    assert "1 file changed" in allswell("diff", LONG, "--stat").out  # the diff itself is shown as git has it
+    allswell("diff", "nobody", code=2)
     allswell("run", "--", "no such command, however near one looks for it", code=2)
     _flows(allswell)
 
@@ -175,7 +177,7 @@ def _id(said: Ran) -> str:
 SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
     "fail cancel config check doctor drill",
-    _run_and_recover: "receipts recover run show graph resume",
+    _run_and_recover: "receipts recover diff run show graph resume",
     _watch_over_a_fleet: "up submit agents claim request tracking work",
 }
 """What is played at a terminal, and the commands that are typed in it."""

@@ -143,8 +143,8 @@ def _told(receipt: Receipt) -> str:
     )
     parts = [facts, sentence(plain(told(receipt)))]
     if receipt.evidence:
-        lines = [f"  {seen.sign.value}, after {seen.at / 1_000:.1f} s: {plain(seen.what)}" for seen in receipt.evidence]
-        parts.append(f"{paint('evidence', 'dim')}\n" + "\n".join(lines))
+        lines = [f"{seen.sign.value}, after {seen.at / 1_000:.1f} s: {plain(seen.what)}" for seen in receipt.evidence]
+        parts.append(f"{paint('evidence', 'dim')}\n" + block("\n".join(lines), "  "))
     if receipt.changed:
         lines = [f"  {change.how} {plain(change.path)}" for change in receipt.changed[:_FILES]]
         more = len(receipt.changed) + receipt.changed_more - _FILES

@@ -36,6 +36,7 @@ OVERRIDES = {
     "core.splitIndex": "false",  # or writing our copy of the index would leave a shared part in the repository
     "core.fileMode": "true",  # executable bits and links are kept as they are on disk
     "core.symlinks": "true",
+    "core.quotePath": "false",  # names are shown as they are written
     "core.ignoreCase": "false",  # or an untracked `A.TXT` would be taken for the tracked `a.txt`
     "core.trustctime": "true",
     "core.checkStat": "default",
