@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from allswell.domain.arithmetic.rules import RULES
-from allswell.flows.complaints import BAD_FLOW, INCOMPLETE
+from allswell.flows.complaints import BAD_FLOW, INCOMPLETE, LEADS_OUT
 from allswell.settings.arithmetic import BAD_SETTING
 from tests.doors.cli.upkeep import run
 
@@ -23,5 +23,5 @@ def test_the_example_says_what_the_page_shows(tmp_path: Path) -> None:
 def test_every_rule_is_on_the_page_with_its_severity_and_its_sentence() -> None:
     rows = re.findall(r"^\| `([a-z_]+)` \| ([a-z]+) \| (.*?)(?: \(.*\))? \|$", PAGE, re.MULTILINE)
     assert sorted(rows) == sorted(
-        (rule.id, rule.severity.value, rule.holds) for rule in (*RULES, BAD_FLOW, INCOMPLETE, BAD_SETTING)
+        (rule.id, rule.severity.value, rule.holds) for rule in (*RULES, BAD_FLOW, INCOMPLETE, LEADS_OUT, BAD_SETTING)
     )

@@ -131,15 +131,16 @@ class Book:
         return self.rows.attempts.get((task, token)) or self._ended.get((task, token))
 
     def _keep_late(self, out: Outcome) -> None:
-        """An attempt that ends and is late in the same decision is written once, with both."""
+        """An attempt that ends and is late in one batch, or late again and again, is written once, with all of it."""
         late = out.late
         if late is None:
             return
         self.rows.attempts[(late.task, late.token)] = late
-        for place, ended in enumerate(self.changes.new_attempts):
-            if ended.task == late.task and ended.token == late.token:
-                self.changes.new_attempts[place] = late
-                return
+        for attempts in (self.changes.new_attempts, self.changes.late_attempts):
+            for place, known in enumerate(attempts):
+                if known.task == late.task and known.token == late.token:
+                    attempts[place] = late
+                    return
         self.changes.late_attempts.append(late)
 
     def park(self, failure: Failure, until: Millis) -> None:

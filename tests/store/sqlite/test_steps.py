@@ -35,10 +35,10 @@ _FILL = """
            NULL FROM n;
     INSERT INTO ready SELECT 1, 9000000000000000000 + n, id FROM n WHERE n % 10 = 0;
     INSERT INTO lease
-    SELECT id, 1, 'agent', {now}, {far}, NULL, NULL, 300000, 30000, 10000, '', 0, NULL, {now}, NULL, NULL, '', {far}
-    FROM n WHERE n % 10 = 1;
+    SELECT id, 1, 'agent', {now}, {far}, NULL, NULL, 300000, 30000, 10000, '', 0, NULL, {now}, NULL, NULL, '', {far},
+           NULL FROM n WHERE n % 10 = 1;
     INSERT INTO timer SELECT id, {far} FROM n WHERE n % 10 = 2;
-    INSERT INTO attempt SELECT id, 1, 'agent', {now}, {now}, 'done', '', '', NULL FROM n WHERE n % 10 > 2;
+    INSERT INTO attempt SELECT id, 1, 'agent', {now}, {now}, 'done', '', '', NULL, NULL FROM n WHERE n % 10 > 2;
     INSERT INTO journal (at, events)
     SELECT {now}, json_array(json_object('kind', 'task_submitted', 'task', id)) FROM n;
 """

@@ -285,7 +285,7 @@ SELECT id, run FROM allswell.task WHERE id = ANY($1::text[]) AND run IS NOT NULL
 
 -- name: find_held
 -- Tasks of a run that somebody holds.
-SELECT t.id FROM allswell.task AS t JOIN allswell.lease AS l ON l.task = t.id
+SELECT t.id FROM allswell.task AS t CROSS JOIN LATERAL (SELECT FROM allswell.lease WHERE task = t.id LIMIT 1) AS held
 WHERE t.run = $1::text AND t.ended_at IS NULL AND t.id > $2::text ORDER BY t.id LIMIT $3::integer
 
 -- name: find_questions
