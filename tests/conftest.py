@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -71,6 +72,10 @@ def nothing_from_outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.chdir(here)
+        # A shell has what it starts in the background ignore these, and all that is started from there too.
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, usual)
         yield
 
 
