@@ -186,8 +186,8 @@ def stall_counts_as_a_timeout() -> Iterator[None]:
 def human_is_asked_one_time_too_late() -> Iterator[None]:
     right = tick._pool_or_ask
 
-    def patient(out: Any, what: str, count: int, now: Any) -> None:
-        right(out, what, count - 1, now)
+    def patient(out: Any, what: str, count: int, *rest: Any) -> None:
+        right(out, what, count - 1, *rest)
 
     with everywhere("_pool_or_ask", patient, tick):
         yield

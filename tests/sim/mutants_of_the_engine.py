@@ -188,8 +188,8 @@ def bars_are_ignored() -> Iterator[None]:
 
     pick = transaction.MemoryTransaction.pick
 
-    async def pick_any(self: Any, lanes: Any, count: int, agent: Any) -> Any:
-        return await pick(self, lanes, count, None)
+    async def pick_any(self: Any, lanes: Any, count: int, agent: Any, outside: Any = ()) -> Any:
+        return await pick(self, lanes, count, None, outside)
 
     with (
         patch.object(transaction.MemoryTransaction, "_read", read),
@@ -317,9 +317,9 @@ def cursor_moves_before_the_handler_has_returned() -> Iterator[None]:
 def need_that_ended_before_is_overlooked() -> Iterator[None]:
     right = submit.accept
 
-    def accept(new: Any, lane: Any, limit: Any, needed: Any, fresh: Any, now: Any) -> Any:
+    def accept(new: Any, lane: Any, run: Any, needed: Any, *rest: Any) -> Any:
         ended = {id_: replace(task, state="done") for id_, task in needed.items() if task.state == "failed"}
-        return right(new, lane, limit, {**needed, **ended}, fresh, now)
+        return right(new, lane, run, {**needed, **ended}, *rest)
 
     with everywhere("accept", accept, batch):
         yield

@@ -6,7 +6,7 @@ import pytest
 
 from allswell.testing.sim import simulate
 from tests.sim.mutants import MUTANTS
-from tests.sim.repin import HOURS, PINS, find
+from tests.sim.repin import HOURS, PINS, find, fits
 
 SEEDS_WITHOUT_A_PIN = 60
 
@@ -28,6 +28,7 @@ def test_the_planted_bug_is_found(name: str) -> None:
     with MUTANTS[name]():
         report = simulate(seed, hours=HOURS)
     if report.broken:
+        fits(name, report.broken[0].seen)
         assert report.broken[0].promise == pin["breaks"], "if the engine has changed: python -m tests.sim.repin"
     else:
         assert find(name, most=SEEDS_WITHOUT_A_PIN) is not None, "not even near: python -m tests.sim.repin"

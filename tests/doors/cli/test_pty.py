@@ -73,7 +73,7 @@ def _flows(allswell: Terminal) -> None:
 
 def _tasks_and_questions(allswell: Terminal) -> None:
     assert "no watch here yet" in allswell().out
-    assert "allswell submit NAME" in allswell("tasks", code=75).out
+    assert "allswell submit NAME" in " ".join(allswell("tasks", code=75).out.split())  # wherever the folder's name ends
     run = ("--run", "the long night in which everything is done", "--run-timeout", "8h")
     first = _id(allswell("submit", LONG, "--role", "reader", *run, "--payload", f'{{"url": "https://x/{"a" * 120}"}}'))
     second = _id(allswell("submit", WIDE, "--critical"))

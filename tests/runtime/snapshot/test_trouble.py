@@ -371,6 +371,21 @@ def test_a_second_snapshot_keeps_the_first(tmp_path: Path) -> None:
     assert (tmp_path / "back" / "work").read_text() == "hours of it"
 
 
+def test_what_a_snapshot_reads_in_this_moment_is_no_file_that_we_use_ourselves(tmp_path: Path) -> None:
+    (tmp_path / "read").write_bytes(bytes(reading.WHOLE + 1))
+    (tmp_path / "ours").write_bytes(b"")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    read = reading.open_file(b"read", folder)
+    assert isinstance(read, reading.Read)
+    next(read.chunks)
+    with (tmp_path / "ours").open("rb"):
+        inodes = {inode for _, inode in reading.open_here()}
+    assert (tmp_path / "ours").stat().st_ino in inodes
+    assert (tmp_path / "read").stat().st_ino not in inodes
+    assert sum(map(len, read.chunks)) > 0
+    os.close(folder)
+
+
 def test_two_at_once_lose_neither(tmp_path: Path) -> None:
     repo = make(tmp_path / "repo", a="a")
     write(repo, "new", "n")

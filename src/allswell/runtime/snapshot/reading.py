@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +23,9 @@ REGULAR, EXECUTABLE, LINK = "100644", "100755", "120000"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNKNOWN = 1 << 30
 _OPENED_MEANWHILE = 64
+_guard = threading.Lock()
+_being_read: set[int] = set()
+"""Descriptors by which snapshots read in this moment: what one thread keeps, another may keep as well."""
 
 Outcome = Literal["same", "torn", "lost"]
 
@@ -53,25 +57,40 @@ def open_file(path: bytes, folder: int) -> Read | LeftOut:
             return Read(LINK, len(target), iter((target,)), lambda: "same")
         if not stat.S_ISREG(status.st_mode):
             return LeftOut(spell(path), Why.SPECIAL, "neither a file nor a link")
-        opened = os.open(path, _FLAGS, dir_fd=folder)
+        opened = _open(path, folder)
     except OSError as error:
         return refused(path, error)
     try:
         status = os.fstat(opened)
         if not stat.S_ISREG(status.st_mode):
-            os.close(opened)
+            _close(opened)
             return LeftOut(spell(path), Why.SPECIAL, "neither a file nor a link")
         if status.st_size <= WHOLE:
             return _whole(opened)
     except OSError as error:
-        os.close(opened)
+        _close(opened)
         return refused(path, error)
     stream = _Stream(opened, status)
     return Read(kind(status.st_mode), status.st_size, stream.chunks(), stream.outcome)
 
 
+def _open(path: bytes, folder: int) -> int:
+    with _guard:
+        opened = os.open(path, _FLAGS, dir_fd=folder)
+        _being_read.add(opened)
+        return opened
+
+
+def _close(opened: int) -> None:
+    with _guard:
+        _being_read.discard(opened)
+        os.close(opened)
+
+
 def open_here() -> frozenset[tuple[int, int]]:
     """Every file that this very process has open, as device and inode: a snapshot opens none of them.
+
+    But for those that another snapshot reads (`test_two_at_once_lose_neither`).
 
     To open and close one of them would drop the locks that SQLite holds on a store, wherever that lies, and the next
     visitor would take its journal for left over (tests/runtime/snapshot/test_trouble.py).
@@ -79,15 +98,17 @@ def open_here() -> frozenset[tuple[int, int]]:
     found = set()
     there = os.stat("/proc/self/fd").st_size or _UNKNOWN  # how many are open; older kernels do not tell
     seen, last = 0, 0
-    for number in range(_highest()):
-        if seen >= there and number > last + _OPENED_MEANWHILE:
-            break
-        try:
-            status = os.fstat(number)
-        except OSError:
-            continue  # nobody has it
-        found.add((status.st_dev, status.st_ino))
-        seen, last = seen + 1, number
+    with _guard:
+        for number in range(_highest()):
+            if seen >= there and number > last + _OPENED_MEANWHILE:
+                break
+            try:
+                status = os.fstat(number)
+            except OSError:
+                continue  # nobody has it
+            seen, last = seen + 1, number
+            if number not in _being_read:
+                found.add((status.st_dev, status.st_ino))
     return frozenset(found)
 
 
@@ -116,7 +137,7 @@ def _whole(opened: int) -> Read:
     read = _once(opened)
     if read.outcome() == "torn":
         read = _once(opened)
-    os.close(opened)
+    _close(opened)
     return read
 
 
@@ -153,7 +174,7 @@ class _Stream:
             if whole:
                 self._outcome = "same" if _mark(os.fstat(self._opened)) == _mark(self._before) else "torn"
         finally:
-            os.close(self._opened)
+            _close(self._opened)
 
     def _read(self, size: int) -> bytes:
         try:
