@@ -52,7 +52,9 @@ class Neighbours:
     def of(self, place: Place, since: float) -> str | None:
         """One of this process who works in the same folder now, or has since then."""
         others = [*self._here.values(), *(gone for at, gone in self._gone if at >= since)]
-        return next((one.note for one in others if one.note != place.note and _meet(one.folder, place.folder)), None)
+        return next(
+            (one.note for one in others if one.note != place.note and in_one_folder(one.folder, place.folder)), None
+        )
 
     def elsewhere(self, notes: Path) -> dict[str, Flight]:
         """Attempts of other processes that are under way; it reads files."""
@@ -63,13 +65,9 @@ def beside(place: Place, others: Mapping[str, Flight], tree: Container[int]) -> 
     """One of other processes who works in the same folder, and is not of this attempt's own tree."""
     for name, flight in others.items():
         reaper = 0 if flight.record is None else flight.record.reaper
-        if name != place.note and reaper not in tree and _meet(flight.cwd, place.folder):
+        if name != place.note and reaper not in tree and in_one_folder(flight.cwd, place.folder):
             return name
     return None
-
-
-def _meet(one: str, other: str) -> bool:
-    return in_one_folder(one, other)
 
 
 def _lives(flight: Flight) -> bool:
