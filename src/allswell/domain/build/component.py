@@ -1,0 +1,118 @@
+"""The parts of a build and what each of them needs.
+
+A component is offered only when everything it needs is merged, so a cycle would be offered never: it is looked for
+before anything is (C4). What a spec says is checked by the same rules wherever it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+
+from allswell.domain.arithmetic.figure import Place
+from allswell.domain.build.wording import is_component_name
+from allswell.domain.graph import describe_cycle, find_cycle
+from allswell.domain.meant import nearest
+
+MOST_COMPONENTS = 20_000
+MOST_NEEDS = 1_000
+
+
+class Component(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a build; `text` says what is to be built."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    text: str = ""
+
+
+class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is to be built. Its components may still need each other in a circle; see `cycle_in`."""
+
+    name: str
+    components: tuple[Component, ...]
+    url: str = ""
+    """Where builders can read it."""
+
+
+class WrittenNeed(msgspec.Struct, frozen=True):
+    """A need as it stands in a file."""
+
+    name: str
+    place: Place
+
+
+class WrittenComponent(msgspec.Struct, frozen=True):
+    """A component as it stands in a file."""
+
+    name: str
+    place: Place
+    needs: tuple[WrittenNeed, ...] = ()
+    text: str = ""
+
+
+class SpecMistake(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a spec: where, which field, what, and what to do."""
+
+    place: Place
+    field: str
+    says: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.field}: {self.says} {self.fix}"
+
+
+def mistakes_in(written: Sequence[WrittenComponent]) -> Iterator[SpecMistake]:
+    """What is wrong with components, beside cycles."""
+    known = {one.name for one in written}
+    if len(written) > MOST_COMPONENTS:
+        says = f"There are {len(written):,} components; at most {MOST_COMPONENTS:,} are taken."
+        yield SpecMistake(written[MOST_COMPONENTS].place, "components", says, "Split the build.")
+    first: dict[str, WrittenComponent] = {}
+    for one in written:
+        if not is_component_name(one.name):
+            fix = "Use at most 64 letters, digits, '_', '-' and '.': it names a branch and a folder."
+            yield SpecMistake(one.place, "name", f"{one.name[:80]!r} cannot be the name of a component.", fix)
+        other = first.setdefault(one.name.lower(), one)
+        if other is not one:
+            says = f"There are two components {one.name!r}; the first is at {other.place}."
+            if other.name != one.name:
+                says = f"{one.name!r} and {other.name!r} ({other.place}) are the same name in many folders."
+            yield SpecMistake(one.place, "name", says, "Rename one.")
+        yield from _mistakes_in_needs(one, known)
+
+
+def _mistakes_in_needs(one: WrittenComponent, known: Collection[str]) -> Iterator[SpecMistake]:
+    if len(one.needs) > MOST_NEEDS:
+        says = f"{one.name} depends on {len(one.needs):,} components; at most {MOST_NEEDS:,} are taken."
+        yield SpecMistake(one.place, "depends on", says, "Group them.")
+    seen: set[str] = set()
+    for need in one.needs:
+        if need.name not in known:
+            near = nearest(need.name, known)
+            fix = f"Did you mean {near!r}?" if near else "Add it, or take the line out."
+            says = f"{one.name} depends on {need.name[:80]!r}, and there is no such component."
+            yield SpecMistake(need.place, "depends on", says, fix)
+        elif need.name in seen:
+            says = f"{one.name} depends on {need.name} twice."
+            yield SpecMistake(need.place, "depends on", says, "Take one out.")
+        seen.add(need.name)
+
+
+def cycle_in(spec: BuildSpec) -> str | None:
+    """A dependency cycle in words, `A <-> B` or `A -> B -> C -> A`; None if there is none (C4)."""
+    cycle = find_cycle({component.name: component.needs for component in spec.components})
+    return None if cycle is None else describe_cycle(cycle)
+
+
+def free_components(spec: BuildSpec, merged: Collection[str], taken: Collection[str]) -> list[str]:
+    """What can be claimed now, in the order of the spec: all that it needs is merged, and nobody has it."""
+    return [
+        component.name
+        for component in spec.components
+        if component.name not in merged
+        and component.name not in taken
+        and all(need in merged for need in component.needs)
+    ]
