@@ -1,0 +1,122 @@
+"""A store and a run folder that an earlier Allswell left in the middle of a night: this one opens them and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import allswell
+from allswell.app import store_for
+from allswell.engine.explaining.standing import state_of
+from allswell.store.port import TaskFilter
+from tests.doors.cli.upkeep import run
+from tests.patience import SECONDS
+from tests.store.kept.restore import restore_postgres, restore_sqlite
+from tests.store.kept.scene import RAN_BEFORE, STATES, program
+
+OF_FLOWS = {"digest": "held", "fetch": "done", "first": "done", "slow": "done", "cut": "held", "last": "waiting"}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return restore_sqlite(tmp_path)
+    return restore_postgres(request.getfixturevalue("pg_url"))
+
+
+async def by_name(watch: allswell.Watch) -> dict[str, str]:
+    return {row.task.name: str(state_of(row)) for row in await watch.tasks(TaskFilter(limit=100))}
+
+
+async def claim(watch: allswell.Watch, name: str, agent: str) -> allswell.Lease | None:
+    (task,) = [row.task.id for row in await watch.tasks(TaskFilter(limit=100)) if row.task.name == name]
+    return await watch.claim(agent=agent, task=task)
+
+
+def test_everything_stands_as_it_was_left(url: str) -> None:
+    async def main() -> None:
+        async with allswell.make_watch(store_for(url), sweeping=False) as watch:
+            assert await watch.unaccounted() == []
+            stands = await by_name(watch)
+            assert {name: stands[name] for name in STATES} == STATES
+            assert {name: state for name, state in stands.items() if name not in STATES}.items() <= OF_FLOWS.items()
+            runs = {row.name: row for row in await watch.runs()}
+            assert runs["stands"].stands_since is not None
+            assert runs["night"].limit is not None
+            assert runs["over"].reason == "enough"
+            asked = {question.text: question for question in await watch.questions(open_only=False)}
+            assert {text for text, question in asked.items() if question.closed_at is None} >= {
+                "Which table?",
+                "By the way?",
+            }
+            assert (asked["And this one?"].choice, asked["And this one?"].answered_by) == ("retry", "cleo")
+            services = {row.id: row for row in await watch.services()}
+            assert services["parked"].state.parked_until is not None
+            assert services["broken"].state.failures == 3
+            assert services["locked"].causes == {"auth": 1}
+            assert [(agent.id, agent.stalled) for agent in await watch.agents()] == [("eve", True)]
+            (done,) = [row for row in await watch.tasks(TaskFilter(limit=100)) if row.task.name == "done"]
+            assert await watch.result(done.task.id) == {"pages": [1, 2, 3]}
+            assert [attempt.outcome for attempt in await watch.attempts(done.task.id)] == ["done"]
+            kinds = [entry.event.kind async for entry in watch.events()]
+            assert kinds[:3] == ["task_submitted", "task_claimed", "task_completed"]
+            assert "run_ended" in kinds
+
+    asyncio.run(main())
+
+
+def test_work_goes_on(url: str) -> None:
+    """What was due happens; a claim, an answer and a completion do what they always did; fences stand."""
+
+    async def main() -> None:
+        async with allswell.open(url) as watch:
+            heard = [entry.event async for entry in watch.events()]
+            awaited = {("leased", "ready"), ("of a run that ends", "cancelled")}
+            async with asyncio.timeout(SECONDS):
+                while not awaited <= (await by_name(watch)).items():
+                    await asyncio.sleep(0.01)
+            writing = await watch.claim(agent="dora", roles=["writer"])
+            assert writing is not None
+            assert (writing.name, writing.payload, writing.attempt) == ("ready", {"file": "notes.md"}, 1)
+            await writing.complete("written")
+            again = await watch.submit(
+                "ready", role="writer", priority=3, barred=["cato"], payload={"file": "notes.md"}, key="kept"
+            )
+            assert again == writing.task, "it is known by its key"
+            leased = await claim(watch, "leased", "dora")
+            assert leased is not None
+            assert leased.attempt == 2
+            await leased.complete()
+            assert await claim(watch, "needs the parked", "dora") is None
+            (question,) = [one.id for one in await watch.questions() if one.text == "Which table?"]
+            await watch.answer(question, "retry", "the first", by="cleo")
+            asks = await claim(watch, "asks", "dora")
+            assert asks is not None
+            assert [note.rpartition(": ")[2] for note in asks.notes] == ["the first"]
+            await asks.complete()
+            assert await watch.unaccounted() == []
+            now = await by_name(watch)
+            assert [now[name] for name in ("ready", "leased", "asks", "waiting")] == ["done", "done", "done", "waiting"]
+            assert len([entry async for entry in watch.events()]) > len(heard)
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("F11")
+def test_a_python_flow_goes_on_and_repeats_no_finished_step(url: str, tmp_path: Path) -> None:
+    assert program(tmp_path, url) == (0, ["publish ['A', 'B']", "2"])
+
+
+@pytest.mark.row("F11")
+def test_a_run_goes_on_from_its_folder(tmp_path: Path) -> None:
+    restore_sqlite(tmp_path)
+    (name,) = [path.name for path in (tmp_path / ".allswell" / "runs").iterdir()]
+    shown = run("show", name, cwd=tmp_path)
+    assert shown.code == 0, shown.err
+    went_on = run("resume", name, "--choose", "retry_step", cwd=tmp_path)
+    assert went_on.code == 0, went_on.out + went_on.err
+    assert (tmp_path / "ran.txt").read_text().splitlines() == [*RAN_BEFORE, "cut first", "last"]
+    receipts = {path.name for path in (tmp_path / ".allswell" / "runs" / name / "chain" / "receipts").glob("*-run-*")}
+    assert receipts >= {"first-run-1.json", "slow-run-1.json", "slow-run-2.json", "last-run-1.json"}
