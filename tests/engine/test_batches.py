@@ -293,7 +293,7 @@ def test_nothing_but_rows_that_changed_is_written() -> None:
         assert changes == Changes(leases=changes.leases, at=changes.at)
         assert [row.task for row in changes.leases] == [task]
         assert replace(changes.leases[0], renewed_at=0, checkin_at=None) == replace(
-            lease._granted.lease, renewed_at=0, checkin_at=None
+            lease.granted.lease, renewed_at=0, checkin_at=None
         )
 
     play(scene)

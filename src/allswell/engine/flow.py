@@ -1,24 +1,22 @@
 """A hold on a Python flow, for whoever runs its program: taken up, renewed, and ended; steps are recorded under it.
 
-The rules are in `domain/flow.py`. This translates, as `Watch` does, and decides nothing.
+`Watch.take_up` gives one. The rules are in `domain/flow.py`; this translates, as `Watch` does, and decides nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from allswell.domain.claim import STEP_ROLE
-from allswell.domain.command import NewTask, RecordStep, TakeUp
+from allswell.domain.command import NewTask, RecordStep
 from allswell.domain.flow import FLOW_ROLE
-from allswell.domain.names import AgentId, CommandId, RunId, TaskId, Token
+from allswell.domain.names import CommandId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
-from allswell.engine.claims import Granted
+from allswell.engine.engine import Engine
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
-from allswell.engine.watch import Watch
 from allswell.errors import Refused
 
 PAGE = 1_000
@@ -40,32 +38,18 @@ def task_of_flow(run: RunId) -> TaskId:
     return task_for_key(f"flow of {run}")
 
 
+def new_flow(run: RunId, name: str, limit: int) -> NewTask:
+    """The task that is the flow itself; `limit` bounds an attempt at it, in ms."""
+    return NewTask(task_of_flow(run), name, run, FLOW_ROLE, policy=_policy(limit), flow=True)
+
+
 class FlowHold:
     """The right to run one flow. `lease` is None where the flow is done: then there is nothing left to run."""
 
-    def __init__(self, watch: Watch, run: RunId, lease: Lease | None) -> None:
-        self._watch = watch
+    def __init__(self, engine: Engine, run: RunId, lease: Lease | None) -> None:
+        self._engine = engine
         self.run = run
         self.lease = lease
-
-    @classmethod
-    async def take(
-        cls, watch: Watch, run: RunId, name: str, *, limit: int, length: int, agent: str, is_dead: Callable[[str], bool]
-    ) -> FlowHold:
-        """Take a flow up, made if it is new; `Refused` while somebody else runs it.
-
-        `limit` bounds this attempt, `length` is how often the hold is renewed, both in ms. `is_dead` says of a holder
-        whether it is certain that its process is gone; then its time is not waited out.
-        """
-        flow = task_of_flow(run)
-        row = await watch.task(flow)
-        dead: Token | None = None
-        if row is not None and row.lease is not None and is_dead(row.lease.agent):
-            dead = row.lease.token
-        new = NewTask(flow, name, run, FLOW_ROLE, policy=_policy(limit), flow=True)
-        sent = asyncio.get_running_loop().time()
-        granted = await watch.engine.do(TakeUp(watch.new_command(), new, AgentId(agent), length, dead))
-        return cls(watch, run, watch.hold(granted, sent) if isinstance(granted, Granted) else None)
 
     @property
     def new(self) -> bool:
@@ -76,7 +60,7 @@ class FlowHold:
         """What was recorded so far: each step's id, and its result as JSON text."""
         after = ""
         while True:
-            page = await self._watch.engine.store.view_results(self.run, STEP_ROLE, after, PAGE)
+            page = await self._engine.store.view_results(self.run, STEP_ROLE, after, PAGE)
             for found in page:
                 yield found
             if len(page) < PAGE:
@@ -102,11 +86,11 @@ class FlowHold:
 
     def record(self, said: RecordStep) -> Coroutine[Any, Any, None]:
         """Record a step; it is durable when this was awaited, in the watch's loop."""
-        return self._watch.engine.record(said)
+        return self._engine.record(said)
 
     def record_here(self, said: RecordStep) -> bool:
         """Record a step from a thread, if there is a short way; otherwise it must be said in the watch's loop."""
-        return self._watch.engine.record_here(said)
+        return self._engine.record_here(said)
 
 
 def _policy(limit: int) -> Policy:

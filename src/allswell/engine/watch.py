@@ -1,153 +1,85 @@
 """The Python face of the watch: what programs and all other front doors call.
 
-It translates (names to ids, durations to milliseconds, objects to JSON) and decides nothing.
+It translates (names to ids, durations to milliseconds, objects to JSON) and decides nothing. Whatever goes in and comes
+out is plain values: the engine behind it, its store and its transactions are nobody else's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import msgspec
 
-from allswell.domain.checkin import Agent
-from allswell.domain.command import Answer, Cancel, Claim, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
+from allswell.domain.command import (
+    Admit,
+    Answer,
+    AskForHelp,
+    Cancel,
+    Claim,
+    EndRun,
+    NewTask,
+    Notice,
+    OpenRun,
+    Park,
+    Report,
+    Submit,
+    TakeUp,
+)
 from allswell.domain.duration import parse
+from allswell.domain.event import Event
 from allswell.domain.hold import Orders
-from allswell.domain.meant import nearest
-from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId
-from allswell.domain.plain_data import to_json
-from allswell.domain.policy import DEFAULT, Policy
-from allswell.domain.question import Question
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.policy import Policy
+from allswell.domain.retry import ErrorClass
+from allswell.domain.serving import Told
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
-from allswell.engine.follow import events, follow
+from allswell.engine.flow import FlowHold, new_flow
+from allswell.engine.form import TaskMaker
 from allswell.engine.handle import Lease
-from allswell.engine.ids import Ids, run_for_key, task_for_key
+from allswell.engine.held import Held
+from allswell.engine.ids import Ids, run_for_key
+from allswell.engine.looking import Looking
+from allswell.engine.pace import Pace
 from allswell.engine.renewing import Renewing, say_many
 from allswell.errors import AllswellError, Refused
-from allswell.store.port import Entry, Position, TaskFilter, TaskRow
+from allswell.timing.clock import Clock
+from allswell.timing.own_loop import OwnLoop
 
 
-class Form(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """What a caller may say of a new task; what is `Any` here is looked at by name."""
-
-    name: str
-    payload: Any = None
-    role: str = ""
-    priority: int = 0
-    services: Any = ()
-    needs: Any = ()
-    barred: Any = ()
-    run: RunId | None = None
-    not_before: Millis | None = None
-    critical: bool = False
-    if_need_fails: Literal["skip", "run"] = "skip"
-    policy: Any = None
-    timeout: Any = None
-    idle: Any = None
-    retries: Any = None
-    key: Any = None
-
-
-def _listed(value: object, where: str) -> tuple[Any, ...]:
-    """A list of names without repetitions, in order; a string is not a list of its letters."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise Refused("bad_field", f"{where} must be a list", where=where)
-    names = []
-    for name in value:
-        if not isinstance(name, str):
-            raise Refused("bad_field", f"{where} must be a list of names, and {name!r} is none", where=where)
-        names.append(name)
-    return tuple(dict.fromkeys(names))
-
-
-def _what_is_wrong(given: Mapping[str, Any], place: int, error: msgspec.ValidationError) -> Refused:
-    """The error for a task that could not be read, in words of the caller's."""
-    name = given.get("name")
-    if not isinstance(name, str):
-        return Refused("bad_name", f"task number {place + 1} has no name", where="name")
-    for field in given:
-        if field not in Form.__struct_fields__:
-            near = nearest(str(field), Form.__struct_fields__)
-            hint = f"; did you mean {near!r}?" if near else ""
-            return Refused("unknown_field", f"a task has no field {field!r}{hint}", where=str(field))
-    return Refused("bad_field", f"task {name!r}: {error}", where=name)
-
-
-class Watch:
+class Watch(Looking):
     """An open watch: submit work, hold it, answer questions, look."""
 
     def __init__(self, engine: Engine, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
+        super().__init__(engine)
         self.engine = engine
         self._ids = ids
+        self._policies = policies or {}
+        self._maker = TaskMaker(ids, self._policies)
+        self._renewing = Renewing(engine)
+        self._own_loop: OwnLoop | None = None
         self.new_command: Callable[[], CommandId] = ids.command
         """Gives an id for a command of one's own."""
-        self.new_run: Callable[[], RunId] = ids.run
-        """Gives an id for a run that is to be opened by a command of one's own."""
         self.new_task: Callable[[], TaskId] = ids.task
         """Gives an id for a task of one's own."""
-        self._policies = policies or {}
-        self._default = self._policies.get("", DEFAULT)
-        self._renewing = Renewing(engine)
 
     async def __aenter__(self) -> Self:
-        await self.engine.__aenter__()
-        self.engine.start(self._renewing.work(), name="renewals")
+        await self._engine.__aenter__()
+        self._own_loop = OwnLoop()
+        self._engine.start(self._renewing.work(), name="renewals")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.engine.__aexit__(kind, error, trace)
+        self._own_loop = None
+        await self._engine.__aexit__(kind, error, trace)
 
     # --- work -------------------------------------------------------------------------------------------------------
-
-    def _new_task(self, form: Form) -> NewTask:
-        name, key = form.name, form.key
-        return NewTask(
-            self._ids.task() if key is None else task_for_key(str(key)),
-            name,
-            form.run,
-            form.role,
-            # Sorted: one lane, however they were listed.
-            tuple(sorted(_listed(form.services, f"services of {name!r}"))) if form.services != () else (),
-            form.priority,
-            _listed(form.needs, f"needs of {name!r}") if form.needs != () else (),
-            _listed(form.barred, f"barred of {name!r}") if form.barred != () else (),
-            "null" if form.payload is None else to_json(form.payload, f"payload of {name!r}"),
-            form.not_before,
-            form.critical,
-            form.if_need_fails,
-            self._policy(form),
-            key is not None,
-        )
-
-    def _policy(self, form: Form) -> Policy:
-        """The task's own policy, or its role's, or the default; with what the task sets by itself."""
-        if form.policy is None:
-            policy = self._policies.get(form.role, self._default)
-        else:
-            policy = msgspec.convert(msgspec.to_builtins(form.policy), Policy)
-        if form.timeout is form.idle is form.retries is None:
-            return policy
-        changed: dict[str, Any] = {}
-        if form.timeout is not None:
-            changed["timeout"] = parse(form.timeout, where="timeout")
-        if form.idle is not None:
-            changed["idle"] = parse(form.idle, where="idle")
-        if form.retries is not None:
-            retries = msgspec.convert(form.retries, int)
-            changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)
-        return msgspec.structs.replace(policy, **changed)
-
-    def policy_for(self, role: str) -> Policy:
-        """The policy of a role's tasks that set nothing by themselves."""
-        return self._policies.get(role, self._default)
 
     async def submit(  # noqa: PLR0913 - all keywords, each a field of the task
         self,
@@ -189,33 +121,24 @@ class Watch:
         }
         return (await self.submit_many([{"name": name, **fields}]))[0]
 
-    def new_tasks(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
-        """Tasks from plain mappings; a need is an id, or the name of another one of them."""
-        made = []
-        names: dict[str, TaskId] = {}
-        needy = False
-        for place, given in enumerate(tasks):
-            try:
-                form = msgspec.convert(given if isinstance(given, dict) else dict(given), Form)
-                new = self._new_task(form)
-            except msgspec.ValidationError as error:
-                raise _what_is_wrong(given, place, error) from None
-            made.append(new)
-            names.setdefault(form.name, new.id)
-            needy = needy or bool(new.needs)
-        if not needy:
-            return tuple(made)
-        return tuple(
-            msgspec.structs.replace(new, needs=tuple(names.get(need, need) for need in new.needs)) if new.needs else new
-            for new in made
-        )
-
     async def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[TaskId]:
         """Hand over many tasks at once, all or none."""
         made = self.new_tasks(tasks)
-        if made:
-            await self.engine.do(Submit(self._ids.command(), made))
+        await self.submit_prepared(made)
         return [new.id for new in made]
+
+    def new_tasks(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
+        """Tasks from plain mappings; a need is an id, or the name of another one of them."""
+        return self._maker.new_tasks(tasks)
+
+    async def submit_prepared(self, tasks: Sequence[NewTask]) -> None:
+        """Hand over tasks that have their ids already, all or none; those that are there already stay as they are."""
+        if tasks:
+            await self._engine.do(Submit(self._ids.command(), tuple(tasks)))
+
+    def policy_for(self, role: str) -> Policy:
+        """The policy of a role's tasks that set nothing by themselves."""
+        return self._maker.policy_for(role)
 
     async def claim(
         self,
@@ -262,7 +185,7 @@ class Watch:
             claim = msgspec.convert(wanted, Claim)
         except msgspec.ValidationError as error:
             raise Refused("bad_field", f"this cannot be claimed: {error}", where="claim") from None
-        granted = await self.engine.claim(claim, wait=seconds)
+        granted = await self._engine.claim(claim, wait=seconds)
         return [self.hold(one, granted.sent) for one in granted.granted]
 
     async def claim_each(
@@ -270,7 +193,7 @@ class Watch:
     ) -> list[Lease | AllswellError | None]:
         """Take these tasks, each if it can be had; a lease, None, or what is wrong, for each."""
         claims = [Claim(NO_COMMAND, AgentId(agent), length=lease, task=task) for task in tasks]
-        answers, sent = await self.engine.claim_each(claims)
+        answers, sent = await self._engine.claim_each(claims)
         got: list[Lease | AllswellError | None] = []
         for answer in answers:
             if isinstance(answer, AllswellError):
@@ -281,41 +204,53 @@ class Watch:
 
     def hold(self, granted: Granted, sent: float) -> Lease:
         """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""
-        held = Lease(self.engine, self._ids, granted, sent, self._policies)
+        held = Lease(self._engine, self._ids, granted, sent, self._policies)
         if held.length is not None:
             self._renewing.hold(held)
         return held
 
     async def checkin_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
         """Prove progress on many leases at once; orders, or what went wrong, for each."""
-        return await say_many(self.engine, leases, proof=True)
+        return await say_many(self._engine, leases, proof=True)
 
     async def renew_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
         """Renew many leases at once, without proof of progress; orders, or what went wrong, for each."""
-        return await say_many(self.engine, leases, proof=False)
+        return await say_many(self._engine, leases, proof=False)
 
     async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
         # One word about many tasks: each knows it again by its own lease. Of the same task twice it would be two words.
         one = self._ids.command() if len({lease.task for lease, _ in done}) == len(done) else None
         commands = [lease.completion(result, one or self._ids.command()) for lease, result in done]
-        answers = await self.engine.do_many(commands)
+        answers = await self._engine.do_many(commands)
         return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
 
     async def cancel(self, task: str, reason: str = "cancelled") -> None:
         """Call a task off, whoever holds it."""
-        await self.engine.do(Cancel(self._ids.command(), TaskId(task), reason))
+        await self._engine.do(Cancel(self._ids.command(), TaskId(task), reason))
 
-    async def open_run(self, name: str, *, timeout: int | str | None = None, key: str | None = None) -> RunId:
-        """Open a run; nothing in it outlives its timeout. Under the same `key` it is opened once."""
+    async def open_run(
+        self,
+        name: str,
+        *,
+        timeout: int | str | None = None,
+        key: str | None = None,
+        run: str | None = None,
+        after: str | None = None,
+    ) -> RunId:
+        """Open a run; nothing in it outlives its timeout. Under the same `key` or `run` it is opened once.
+
+        It goes on with the work of a run that has ended, if `after` names one.
+        """
         limit = None if timeout is None else parse(timeout, where="timeout")
-        run = self._ids.run() if key is None else run_for_key(key)
-        command = self._ids.command() if key is None else CommandId(f"open.{run}")
-        return RunId(str(await self.engine.do(OpenRun(command, run, name, limit))))
+        id_ = RunId(run) if run is not None else self._ids.run() if key is None else run_for_key(key)
+        command = self._ids.command() if run is key is None else CommandId(f"open.{id_}")
+        before = None if after is None else RunId(after)
+        return RunId(str(await self._engine.do(OpenRun(command, id_, name, limit, before))))
 
     async def end_run(self, run: str, reason: str = "ended") -> None:
         """End a run and everything in it that is still open."""
-        await self.engine.do(EndRun(self._ids.command(), RunId(run), reason))
+        await self._engine.do(EndRun(self._ids.command(), RunId(run), reason))
 
     async def answer(
         self,
@@ -328,60 +263,96 @@ class Watch:
         by: str = "",
     ) -> None:
         """Decide a question; the option acts."""
-        row = await self.engine.store.view_question(QuestionId(question))
+        row = await self.question(question)
         run = row.run if row is not None else None
         made = self.new_tasks([{"run": run, **fields} for fields in subtasks])
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
         id_ = self._ids.command()
-        await self.engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
+        await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- for those who speak for others: supervisors, flows, the command line -----------------------------------------
 
-    async def task(self, task: str) -> TaskRow | None:
-        """One task as it stands."""
-        return await self.engine.store.view_task(TaskId(task))
+    def held(self, task: str, token: int, agent: str) -> Held:
+        """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
+        return Held(self._engine, self._ids, TaskId(task), Token(token), AgentId(agent), self._policies)
 
-    async def result(self, task: str) -> Any:  # noqa: ANN401 - whatever the holder gave
-        """What a finished task's holder gave as its result."""
-        _, result = await self.engine.store.view_payload(TaskId(task))
-        return None if result is None else msgspec.json.decode(result)
+    def new_run(self) -> RunId:
+        """An id for a run that is to be opened later, by `open_run(…, run=…)`."""
+        return self._ids.run()
 
-    async def tasks(self, which: TaskFilter | None = None) -> list[TaskRow]:
-        """Tasks by id, a page at a time."""
-        return await self.engine.store.view_tasks(which or TaskFilter())
+    async def take_up(
+        self, run: RunId, name: str, *, limit: int, length: int, agent: str, is_dead: Callable[[str], bool]
+    ) -> FlowHold:
+        """Take a Python flow up, made if it is new; `Refused` while somebody else runs it.
 
-    async def attempts(self, task: str) -> list[Attempt]:
-        """How each attempt at a task ended."""
-        return await self.engine.store.view_attempts(TaskId(task))
+        `limit` bounds this attempt, `length` is how often the hold is renewed, both in ms. `is_dead` says of a holder
+        whether it is certain that its process is gone; then its time is not waited out.
+        """
+        new = new_flow(run, name, limit)
+        row = await self.task(new.id)
+        dead: Token | None = None
+        if row is not None and row.lease is not None and is_dead(row.lease.agent):
+            dead = row.lease.token
+        sent = asyncio.get_running_loop().time()
+        granted = await self._engine.do(TakeUp(self._ids.command(), new, AgentId(agent), length, dead))
+        return FlowHold(self._engine, run, self.hold(granted, sent) if isinstance(granted, Granted) else None)
 
-    async def counts(self) -> dict[str, int]:
-        """How many tasks stand where."""
-        return await self.engine.store.view_counts()
+    async def notice(self, event: Event) -> None:
+        """Write into the journal what was seen or done; it changes nothing else."""
+        await self._engine.do(Notice(self._ids.command(), event))
 
-    async def questions(self, *, open_only: bool = True) -> list[Question]:
-        """What waits for a human, the oldest first."""
-        return await self.engine.store.view_questions(open_only=open_only)
+    async def recall(self, key: str) -> str | None:
+        """What the watch keeps about itself under a key."""
+        return await self._engine.store.recall(key)
 
-    async def runs(self) -> list[Run]:
-        """Runs, the newest first."""
-        return await self.engine.store.view_runs()
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept under a key; False if that is not there any more."""
+        return await self._engine.store.swap(key, before, after)
 
-    async def agents(self) -> list[Agent]:
-        """Agents that have missed check-ins."""
-        return await self.engine.store.view_agents()
+    async def sweep_once(self) -> bool:
+        """Do now what is due: lapsed leases, reached limits, consequences. Whether nothing is left to do."""
+        return await self._engine.sweeper.sweep() > 0
 
-    async def services(self) -> list[ServiceRow]:
-        """Services that something is, or was, held against."""
-        return list((await self.engine.store.view_services()).values())
+    # --- for guards: the breakers of services -------------------------------------------------------------------------
 
-    async def unaccounted(self) -> list[TaskId]:
-        """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""
-        return await self.engine.store.view_unaccounted()
+    async def admit(self, service: str, policy: BreakerPolicy) -> Told:
+        """May this service be called now? Whoever finds its breaker half-open is the probe."""
+        return _told(await self._engine.do(Admit(self._ids.command(), service, policy)))
 
-    def events(self, *, after: Position | None = None, follow: bool = False) -> AsyncIterator[Entry]:
-        """The journal, from the start or after a position; with `follow`, it goes on as things happen."""
-        return events(self.engine, after or Position(), follow=follow)
+    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Told:
+        """What came of a call that was let through."""
+        return _told(await self._engine.do(Report(self._ids.command(), permit, outcome, policy)))
 
-    def follow(self, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
-        """Hand the journal to `handler` from where it last was, for as long as this watch is open."""
-        self.engine.start(follow(self.engine, name, handler), name=f"follower {name}")
+    async def park(self, service: str, delay: int) -> Told:
+        """Nobody calls this service for so many milliseconds."""
+        return _told(await self._engine.do(Park(self._ids.command(), service, delay)))
+
+    async def ask_for_help(self, service: str, cause: ErrorClass, reason: str, message: str = "") -> None:
+        """Calls to a service are given up for something that only a human can mend: ask, once per cause."""
+        await self._engine.do(AskForHelp(self._ids.command(), service, cause, reason, message))
+
+    # --- how it was opened --------------------------------------------------------------------------------------------
+
+    @property
+    def own_loop(self) -> OwnLoop | None:
+        """Where it lives; None while it is not open."""
+        return self._own_loop
+
+    @property
+    def pace(self) -> Pace:
+        """How patient it is."""
+        return self._engine.pace
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this process that it goes by."""
+        return self._engine.clock
+
+    def draw(self) -> float:
+        """A number by chance, from 0 to 1: repeatable where the watch is."""
+        return self._engine.draw()
+
+
+def _told(answer: object) -> Told:
+    assert isinstance(answer, Told)  # noqa: S101 - for the type checker
+    return answer

@@ -94,7 +94,7 @@ def test_a_forked_child_asks_no_loop_that_stayed_with_its_parent(
     with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}") as watch:
         guard = allswell.guard("api", ONCE, watch=watch)
         with monkeypatch.context() as patch:
-            patch.setattr("allswell.runtime.guard.reaching.os.getpid", lambda: -1)
+            patch.setattr("allswell.timing.own_loop.os.getpid", lambda: -1)
             fails(guard)
         assert watch.wait_for(watch.inner.services()) == []
 

@@ -35,9 +35,8 @@ async def join(watch: Watch, run: RunId, home: Path, folder: Path, wall: int) ->
 
 async def _a_job(watch: Watch, run: RunId) -> Job:
     for row in await watch.tasks(TaskFilter(run=run, limit=100)):
-        payload, _ = await watch.engine.store.view_payload(row.task.id)
         try:
-            return msgspec.json.decode(payload or "null", type=Job)
+            return msgspec.convert(await watch.payload(row.task.id), Job)
         except msgspec.ValidationError:
             continue
     raise Refused("not_a_flow", f"the run {run} has no steps of a flow", where="--run")

@@ -21,7 +21,6 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.capture import ContextForResume, Phase
-from allswell.domain.command import EndRun, Release
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.question import ESCALATION_OPTIONS
@@ -172,8 +171,7 @@ async def free_dead(watch: Watch, standing: Standing) -> list[str]:
         lease = row.lease
         if lease is not None and lease.agent.startswith(ours):
             try:
-                said = Release(watch.new_command(), lease.task, lease.token, lease.agent, "its runner died")
-                await watch.engine.do(said)
+                await watch.held(lease.task, lease.token, lease.agent).release("its runner died")
                 freed.append(name)
             except LeaseLost:
                 pass  # it has lapsed in this very moment
@@ -200,13 +198,13 @@ async def go_on(watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: 
     if await as_it_is(watch, base, standing, source):
         return base, run  # all its tasks are there: they came together
     if standing.open:
-        await watch.engine.do(EndRun(watch.new_command(), run, "it goes on in another run"))
+        await watch.end_run(run, "it goes on in another run")
     return await _another(watch, base, flow, source, policy, standing)
 
 
 async def _is_used_up(watch: Watch, row: Run | None) -> bool:
     """Whether a run has no time left, and nobody has ended it yet."""
-    return row is not None and row.limit is not None and row.limit <= (await watch.engine.store.view_agenda()).now
+    return row is not None and row.limit is not None and row.limit <= await watch.now()
 
 
 async def _another(

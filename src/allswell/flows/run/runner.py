@@ -112,7 +112,7 @@ class Runner:
         """Run until everything has ended, a human is needed, the time is up, or somebody stops it."""
         try:
             while self._interrupted is None and self._trouble is None:
-                news = self.site.watch.engine.ready.listen()
+                news = self.site.watch.on_ready()
                 self._ended.clear()
                 await self._claim()
                 self._give_sign()

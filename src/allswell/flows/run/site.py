@@ -83,7 +83,7 @@ class Site:
 
     async def look_at_run(self) -> bool:
         """Look at the run's row again; whether its clock has stopped or gone on since."""
-        before, row = self.run, await self.watch.engine.store.view_run(self.run.id)
+        before, row = self.run, await self.watch.run(self.run.id)
         self.run = before if row is None else row
         return self.run.moves != before.moves
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.domain.command import OpenRun, Submit
-from allswell.domain.names import CommandId, Millis, RunId
+from allswell.domain.names import RunId
 from allswell.domain.policy import Policy
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
@@ -66,30 +65,22 @@ def new_base(beginning: Beginning, run: RunId, clock: Clock, files: Files | None
 async def open_run(watch: Watch, base: RunBase, flow: Flow, run: RunId) -> None:
     """Open a run of the store for this folder, after the one before if there is one; once, however often it is said."""
     runs = base.record.runs
-    after = RunId(runs[runs.index(run) - 1]) if run in runs[1:] else None
-    command = OpenRun(opening(run), run, base.record.flow, Millis(flow.timeouts.flow), after)
-    await watch.engine.do(command)
-
-
-def opening(run: RunId) -> CommandId:
-    """The id of the command that opens a run: the same for the same run, so that it is opened once."""
-    return CommandId(f"open.{run}")
+    after = runs[runs.index(run) - 1] if run in runs[1:] else None
+    await watch.open_run(base.record.flow, timeout=flow.timeouts.flow, run=run, after=after)
 
 
 async def submit(watch: Watch, planned: Planned) -> None:
     """Hand the tasks to the store, all or none; those that are there already stay as they are."""
-    if planned.tasks:
-        await watch.engine.do(Submit(watch.new_command(), planned.tasks))
+    await watch.submit_prepared(planned.tasks)
 
 
 async def make_site(watch: Watch, base: RunBase, run: RunId, clock: Clock | None = None) -> Site:
     """Where this process runs the steps of a run."""
     clock = clock or SystemClock()
-    row = await watch.engine.store.view_run(run)
+    row = await watch.run(run)
     if row is None:
         raise Refused("unknown_run", f"there is no run {run} in this store; is it another store's?", where="run")
-    now = (await watch.engine.store.view_agenda()).now
-    began = clock.monotonic() - (now - row.created_at)
+    began = clock.monotonic() - (await watch.now() - row.created_at)
     return Site(base, watch, this_runner(), clock, began, row)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.domain.command import Keep, Release
 from allswell.domain.receipt import End, Receipt, receipt_id
 from allswell.domain.snapshot import Limits
 from allswell.engine.watch import Watch
@@ -63,7 +62,7 @@ async def settle_left(
     """
     believed: Left = []
     for note, flight in await asyncio.to_thread(left_behind, home):
-        doubt = disagreement(note.path.name, flight, await known_of(watch.engine.store, flight.task), home, places)
+        doubt = disagreement(note.path.name, flight, await known_of(watch.views, flight.task), home, places)
         if doubt is None:
             believed.append((note, flight))
         else:
@@ -130,15 +129,14 @@ async def give_back(watch: Watch, left: Settled) -> bool:
     Whether there was an attempt at all: who was killed before it had the lease has left a note and nothing else.
     """
     flight, receipt = left.flight, left.receipt
-    held = (flight.task, flight.token, flight.agent)
+    held = watch.held(flight.task, flight.token, flight.agent)
     try:
-        await watch.engine.do(Release(watch.new_command(), *held, receipt.reason))
+        await held.release(receipt.reason)
     except LeaseLost:
         if all(past.token != flight.token for past in await watch.attempts(flight.task)):
             return False
     except Refused:
         return False  # the task itself was never there
-    told = (receipt.id, receipt.status.value, str(left.path or ""))
     with suppress(LeaseLost, Refused):
-        await watch.engine.do(Keep(watch.new_command(), *held, *told))
+        await held.keep(receipt.id, receipt.status.value, str(left.path or ""))
     return True

@@ -121,5 +121,5 @@ class Tries:
             row = await self._watch.task(lease.task)
             if row is None or row.lease is None or row.lease.token != lease.token:
                 return
-            await self._watch.engine.sweeper.sweep()
+            await self._watch.sweep_once()
             await asyncio.sleep(0.02)

@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from math import ceil
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from allswell.domain.deadline import ScopeKind
-from allswell.engine.flow import FlowHold, run_named
+from allswell.engine.flow import run_named
 from allswell.engine.sync import SyncWatch
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
@@ -29,7 +29,7 @@ from allswell.runtime.durable.inside import in_flow
 from allswell.runtime.durable.process import is_dead, this_process
 from allswell.runtime.durable.steps import Steps
 from allswell.runtime.scoped import F, LimitedScope
-from allswell.timing.running_loop import running_loop
+from allswell.timing.own_loop import OwnLoop
 
 if TYPE_CHECKING:
     from allswell.app import Opening
@@ -126,9 +126,9 @@ class DurableFlow(LimitedScope):
 
     async def _carried(self, work: Coroutine[Any, Any, T]) -> T:
         home = self._home(work)
-        if home is asyncio.get_running_loop():
+        if home.is_here():
             return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, home))
+        return await asyncio.wrap_future(_begun(home, work))
 
     # --- sync ---------------------------------------------------------------------------------------------------------
 
@@ -170,13 +170,12 @@ class DurableFlow(LimitedScope):
 
     def _waited_for(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
         home = self._home(work)
-        if running_loop() is home:
+        if home.is_here():
             work.close()
             text = "`with allswell.flow(…, run_id=…)` would block the event loop of its watch; write `async with`"
             raise Refused("blocks_loop", text, where="flow")
-        waiting = asyncio.run_coroutine_threadsafe(work, home)
         try:
-            return waiting.result(seconds)
+            return _begun(home, work).result(seconds)
         except CancelledError:
             raise Unavailable("the flow's watch was closed") from None
 
@@ -188,8 +187,8 @@ class DurableFlow(LimitedScope):
         self._opening = open_watch(self._store)
         return self._opening
 
-    def _home(self, work: Coroutine[Any, Any, object]) -> asyncio.AbstractEventLoop:
-        home = None if self._watch is None else self._watch.engine.loop
+    def _home(self, work: Coroutine[Any, Any, object]) -> OwnLoop:
+        home = None if self._watch is None else self._watch.own_loop
         if home is None:
             work.close()
             raise Unavailable("the flow's watch is not open")
@@ -197,8 +196,7 @@ class DurableFlow(LimitedScope):
 
     async def _take_up(self, watch: Watch) -> Steps:
         """Hold the run, and read what was recorded in it: in this order, so that nobody can add to it meanwhile."""
-        hold = await FlowHold.take(
-            watch,
+        hold = await watch.take_up(
             self.run_id,
             self.name,
             limit=ceil(self.timeout_ms or 0) + self.grace_ms,
@@ -232,3 +230,10 @@ class DurableFlow(LimitedScope):
         in_flow.set(self._before)
         if self._steps is not None:
             self._steps.close(finished=error is None)
+
+
+def _begun(home: OwnLoop, work: Coroutine[Any, Any, T]) -> Future[T]:
+    begun = home.carry(work)
+    if begun is None:
+        raise Unavailable("the flow's watch was closed, or stayed behind in the process that this one was forked from")
+    return begun

@@ -337,5 +337,5 @@ def _around(watch: Watch | SyncWatch, service: str) -> Surroundings:
     check_name(service, "service")
     from allswell.runtime.guard.reaching import breakers_of, inner_of
 
-    engine = inner_of(watch).engine
-    return Surroundings(*breakers_of(watch), clock=engine.clock, draw=engine.draw)
+    inner = inner_of(watch)
+    return Surroundings(*breakers_of(watch), clock=inner.clock, draw=inner.draw)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -24,6 +23,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.runtime.guard.breakers import Admission, AsyncBreakers, Breakers
 from allswell.runtime.guard.stored import StoredBreakers
+from allswell.timing.own_loop import OwnLoop
 
 T = TypeVar("T")
 log = logging.getLogger("allswell.guard")
@@ -32,17 +32,16 @@ log = logging.getLogger("allswell.guard")
 class FromLoops:
     """Stored breakers for async code."""
 
-    def __init__(self, stored: StoredBreakers, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+    def __init__(self, stored: StoredBreakers, home: OwnLoop, patience: float) -> None:
         self._stored = stored
-        self._loop = loop
+        self._home = home
         self._patience = patience
-        self._home = os.getpid()
         self.clean = stored.clean
 
     async def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> T:
-        if asyncio.get_running_loop() is self._loop:
+        if self._home.is_here():
             return await work
-        carried = _carried(work, self._loop, self._home)
+        carried = self._home.carry(work)
         if carried is None:
             return alone()
         try:
@@ -80,22 +79,21 @@ class FromLoops:
 class FromThreads:
     """Stored breakers for code that blocks."""
 
-    def __init__(self, stored: StoredBreakers, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+    def __init__(self, stored: StoredBreakers, home: OwnLoop, patience: float) -> None:
         self._stored = stored
-        self._loop = loop
+        self._home = home
         self._patience = patience
-        self._home = os.getpid()
         self._warned = False
         self.clean = stored.clean
 
     def _ask(self, work: Coroutine[Any, Any, T], alone: Callable[[], T]) -> T:
-        if _running() is self._loop:
+        if self._home.is_here():
             work.close()
             if not self._warned:
                 self._warned = True
                 log.warning("a guarded call blocks the loop of its own watch, so its breaker is this process's own")
             return alone()
-        carried = _carried(work, self._loop, self._home)
+        carried = self._home.carry(work)
         if carried is None:
             return alone()
         try:
@@ -131,24 +129,6 @@ class FromThreads:
         self._ask(self._stored.note(incident), lambda: own.note(incident))
 
 
-def _carried(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, home: int) -> Future[T] | None:
-    """What was begun in another loop; None if that is closed, or runs in the process that this one was forked from."""
-    if os.getpid() == home:
-        try:
-            return asyncio.run_coroutine_threadsafe(work, loop)
-        except RuntimeError:  # it is closed
-            pass
-    work.close()
-    return None
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 _OF: WeakKeyDictionary[Watch, tuple[Breakers, AsyncBreakers]] = WeakKeyDictionary()
 """One set for each watch, whatever the number of its guards."""
 
@@ -164,8 +144,8 @@ def inner_of(watch: Watch | SyncWatch) -> Watch:
 def breakers_of(watch: Watch | SyncWatch) -> tuple[Breakers, AsyncBreakers]:
     """The breakers of a watch that is open."""
     inner = inner_of(watch)
-    loop = inner.engine.loop
-    if loop is None:
+    home = inner.own_loop
+    if home is None:
         raise Refused(
             "not_open", "a guard needs a watch that is open: use it inside `with allswell.open(…)`", where="watch"
         )
@@ -173,6 +153,6 @@ def breakers_of(watch: Watch | SyncWatch) -> tuple[Breakers, AsyncBreakers]:
     if found is None:
         stored = StoredBreakers(inner)
         # An answer takes a look and a command at most, each within its own patience.
-        patience = 3 * inner.engine.pace.service_patience
-        found = _OF.setdefault(inner, (FromThreads(stored, loop, patience), FromLoops(stored, loop, patience)))
+        patience = 3 * inner.pace.service_patience
+        found = _OF.setdefault(inner, (FromThreads(stored, home, patience), FromLoops(stored, home, patience)))
     return found

@@ -26,8 +26,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeVar
+from weakref import ref
 
-from allswell.domain import breaker, command
+from allswell.domain import breaker
 from allswell.domain.breaker import CLEAN, BreakerPolicy, Outcome, Permit, Service
 from allswell.domain.course import NOTHING, Report
 from allswell.domain.event import Event
@@ -62,17 +63,22 @@ class StoredBreakers:
     """The breakers of one watch; used in its loop only, but for `clean` and what goes without the store."""
 
     def __init__(self, watch: Watch) -> None:
-        # Not the watch itself: whoever holds these breakers must not keep it alive.
-        self._new_command = watch.new_command
-        engine = self._engine = watch.engine
-        self._clock = engine.clock
-        self._trust = round(engine.pace.service_trust * 1_000)
-        self._patience = engine.pace.service_patience
+        self._open = ref(watch)  # whoever holds these breakers must not keep it alive
+        self._clock = watch.clock
+        self._trust = round(watch.pace.service_trust * 1_000)
+        self._patience = watch.pace.service_patience
         self._known: dict[str, _Known] = {}
         self._looking: asyncio.Task[dict[str, ServiceRow]] | None = None
         self._sent: set[asyncio.Task[Any]] = set()
         self._away_until: int | None = None
         self.own = MemoryBreakers(self._clock)
+
+    @property
+    def _watch(self) -> Watch:
+        watch = self._open()
+        if watch is None:
+            raise Unavailable("the watch is gone")
+        return watch
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
@@ -99,7 +105,7 @@ class StoredBreakers:
         if known is None or self._clock.monotonic() - known.heard >= self._trust:
             heard = self._clock.monotonic()
             if self._looking is None:
-                self._looking = self._start(self._engine.store.view_services())
+                self._looking = self._start(self._watch.views.view_services())
                 self._looking.add_done_callback(self._looked)
             rows = await self._bounded(self._looking)
             for name in dict.fromkeys((*rows, *self._known, service)):
@@ -140,28 +146,28 @@ class StoredBreakers:
             log.info("the store is back: breakers are shared again")
         return result
 
-    async def _do(self, said: command.ServiceCommand) -> Told:
-        task = self._start(self._engine.do(said))
-        try:
-            told = await self._bounded(task)
-        except BaseException:
-            if isinstance(said, command.Admit):
-                policy = said.policy
-                task.add_done_callback(lambda late: self._give_back(late, policy))
-            raise
-        assert isinstance(told, Told)  # noqa: S101 - for the type checker
-        service = said.permit.service if isinstance(said, command.Report) else said.service
+    async def _told(self, service: str, task: asyncio.Task[Told]) -> Told:
+        """What the store says of a service, once it does; that is what is known of it then."""
+        told = await self._bounded(task)
         self._learn(service, told.state, self._clock.monotonic())
         return told
 
-    def _give_back(self, task: asyncio.Task[object], policy: BreakerPolicy) -> None:
+    async def _admitted(self, service: str, policy: BreakerPolicy) -> Told:
+        task = self._start(self._watch.admit(service, policy))
+        try:
+            return await self._told(service, task)
+        except BaseException:
+            task.add_done_callback(lambda late: self._give_back(late, policy))
+            raise
+
+    def _give_back(self, task: asyncio.Task[Told], policy: BreakerPolicy) -> None:
         """A probe that was given to somebody who has gone would keep the service shut until its lease ends."""
-        if task.cancelled() or task.exception() is not None:
+        watch = self._open()
+        if watch is None or task.cancelled() or task.exception() is not None:
             return
-        told = task.result()
-        if isinstance(told, Told) and isinstance(told.given, Permit) and told.given.probe:
-            gone = command.Report(self._new_command(), told.given, Outcome.UNTOLD, policy)
-            self._start(self._engine.do(gone))
+        given = task.result().given
+        if isinstance(given, Permit) and given.probe:
+            self._start(watch.report(given, Outcome.UNTOLD, policy))
 
     # --- the store is away --------------------------------------------------------------------------------------------
 
@@ -212,7 +218,7 @@ class StoredBreakers:
             permit = await self._look(service)
             if permit is not None:
                 return Admission(permit)
-            told = await self._do(command.Admit(self._new_command(), service, policy))
+            told = await self._admitted(service, policy)
         except (Unavailable, Bug) as error:
             self._gone(error)
             return self.admit_alone(service, policy)
@@ -231,7 +237,8 @@ class StoredBreakers:
         try:
             if outcome is Outcome.HEALTHY and not permit.probe and await self._look(permit.service) is not None:
                 return NOTHING
-            told = await self._do(command.Report(self._new_command(), permit, outcome, policy))
+            reporting = self._start(self._watch.report(permit, outcome, policy))
+            told = await self._told(permit.service, reporting)
         except (Unavailable, Bug) as error:
             self._gone(error)
             return self.report_alone(permit, outcome, policy)
@@ -242,7 +249,7 @@ class StoredBreakers:
         """Nobody calls this service for so many milliseconds."""
         if not self._away():
             try:
-                await self._do(command.Park(self._new_command(), service, delay))
+                await self._told(service, self._start(self._watch.park(service, delay)))
             except (Unavailable, Bug) as error:
                 self._gone(error)
             else:
@@ -251,26 +258,14 @@ class StoredBreakers:
 
     async def note(self, incident: RateLimited | GaveUp) -> None:
         """Write a rate limit into the journal; ask a human about what only a human can mend."""
-        said: command.Notice | command.AskForHelp
-        if isinstance(incident, RateLimited):
-            about = {
-                "service": incident.service,
-                "count": incident.attempt,
-                "retry_after_ms": incident.retry_after,
-            }
-            said = command.Notice(self._new_command(), Event("rate_limited", data=about))
-        elif incident.error is not None:
-            why = (incident.error, incident.reason, incident.message)
-            said = command.AskForHelp(self._new_command(), incident.service, *why)
-        else:
+        if (isinstance(incident, GaveUp) and incident.error is None) or self._away():
             return
-        if not self._away():
-            try:
-                await self._bounded(self._start(self._engine.do(said)))
-            except (Unavailable, Bug) as error:
-                self._gone(error)
-            except AllswellError as error:  # the call's own error is what matters
-                log.warning("the store does not take what happened to %s: %s", incident.service, error)
+        try:
+            await self._bounded(self._start(_said(self._watch, incident)))
+        except (Unavailable, Bug) as error:
+            self._gone(error)
+        except AllswellError as error:  # the call's own error is what matters
+            log.warning("the store does not take what happened to %s: %s", incident.service, error)
 
     async def parked(self, service: str) -> Millis:
         """How long the service is still parked."""
@@ -281,8 +276,16 @@ class StoredBreakers:
                 until = self._known[service].state.parked_until
                 if until is None:
                     return Millis(0)
-                agenda = await self._bounded(self._start(self._engine.store.view_agenda()))
-                return Millis(max(until - agenda.now, 0))
+                now = await self._bounded(self._start(self._watch.now()))
+                return Millis(max(until - now, 0))
             except (Unavailable, Bug) as error:
                 self._gone(error)
         return self.own.parked(service)
+
+
+async def _said(watch: Watch, incident: RateLimited | GaveUp) -> None:
+    if isinstance(incident, RateLimited):
+        about = {"service": incident.service, "count": incident.attempt, "retry_after_ms": incident.retry_after}
+        await watch.notice(Event("rate_limited", data=about))
+    elif incident.error is not None:
+        await watch.ask_for_help(incident.service, incident.error, incident.reason, incident.message)

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allswell.domain.command import Notice, Park
 from allswell.domain.condition import Condition, Known, Verdict, judge
 from allswell.domain.event import Event
 from allswell.domain.names import Millis
@@ -241,9 +240,8 @@ class Attendance:
         """A limit is weather: its account is parked, and the task goes back with no attempt spent."""
         account = self.slot.spec.limit_of()
         delay = wait_for(limit, self._clock.wall(), self._plan.limit_pause)
-        now = (await self._watch.engine.store.view_agenda()).now
-        told = {"account": account, "said": limit.said, "until": now + delay}
-        await self._watch.engine.do(Park(self._watch.new_command(), account, delay))
+        told = {"account": account, "said": limit.said, "until": await self._watch.now() + delay}
+        await self._watch.park(account, delay)
         await self._notice("usage_limit", **told)
         await self.lease.release("usage_limit")
 
@@ -376,8 +374,7 @@ class Attendance:
 
     async def _notice(self, kind: str, **data: object) -> None:
         lease = self.lease
-        event = Event(kind, lease.task, lease.run, lease.agent, lease.token, data)
-        await self._watch.engine.do(Notice(self._watch.new_command(), event))
+        await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
 
     def _tell(self, saying: Coroutine[Any, Any, None]) -> None:
         """Say something to the store beside everything else; that it cannot be said stops nobody."""

@@ -11,9 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from allswell.domain.command import Release
 from allswell.domain.fleet import AgentSpec
-from allswell.domain.names import NO_COMMAND
 from allswell.domain.service import lets_in, shut
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
@@ -81,11 +79,10 @@ class Dispatch:
             return []
         if not idle:
             return []
-        store = self._watch.engine.store
-        account = (await store.view_services()).get(self.spec.limit_of())
+        account = (await self._watch.views.view_services()).get(self.spec.limit_of())
         if account is None:
             return idle
-        moment = (await store.view_agenda()).now
+        moment = await self._watch.now()
         closed = shut(account, moment)
         let_in = [slot for slot in idle if lets_in(account, slot.holder, moment)]
         if not let_in:
@@ -116,8 +113,7 @@ async def give_back(watch: Watch, holders: Sequence[str]) -> int:
             lease = row.lease
             if lease is not None and lease.agent in mine:
                 with contextlib.suppress(AllswellError):
-                    gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "supervisor_died")
-                    await watch.engine.do(gone)
+                    await watch.held(lease.task, lease.token, lease.agent).release("supervisor_died")
                     count += 1
         if len(page) < _PAGE:
             return count

@@ -9,11 +9,11 @@ import msgspec
 
 from allswell.domain.presence import PREFIX, Post, Presence, check_free
 from allswell.domain.usage import Level
+from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused, Unavailable
 from allswell.runtime.boot import boot_id
 from allswell.runtime.warden.apart.tree import look
 from allswell.runtime.warden.record import pid_namespace
-from allswell.store.port import Store
 
 _TRIES = 5
 
@@ -21,21 +21,21 @@ _TRIES = 5
 class Registered:
     """A name that is ours for as long as we renew it."""
 
-    def __init__(self, store: Store, presence: Presence, kept: str) -> None:
-        self._store = store
+    def __init__(self, watch: Watch, presence: Presence, kept: str) -> None:
+        self._watch = watch
         self._kept = kept
         self.presence = presence
 
     async def beat(self, level: Level, posts: tuple[Post, ...], *, stopping: bool = False, gone: bool = False) -> None:
         """Say how things stand; `LeaseLost` if the name is somebody else's by now."""
-        now = (await self._store.view_agenda()).now
+        now = await self._watch.now()
         said = msgspec.structs.replace(
             self.presence, beaten_at=now, level=level, posts=posts, stopping=stopping, gone=gone
         )
         kept = msgspec.json.encode(said).decode()
         key = PREFIX + said.name
-        if not await self._store.swap(key, self._kept, kept):
-            there = await self._store.recall(key)
+        if not await self._watch.swap(key, self._kept, kept):
+            there = await self._watch.recall(key)
             if there != kept:  # the answer to an earlier beat may have been lost
                 found = None if there is None else _read(there)
                 if found is None or found.marker != said.marker:
@@ -45,11 +45,11 @@ class Registered:
         self._kept, self.presence = kept, said
 
 
-async def register(store: Store, name: str, host: str, pace: int) -> tuple[Registered, Presence | None]:
+async def register(watch: Watch, name: str, host: str, pace: int) -> tuple[Registered, Presence | None]:
     """Take a name, or `Refused`; with what its last owner left, if there was one."""
     for _ in range(_TRIES):
-        now = (await store.view_agenda()).now
-        there = await store.recall(PREFIX + name)
+        now = await watch.now()
+        there = await watch.recall(PREFIX + name)
         before = None if there is None else _read(there)
         check_free(before, now, dead=before is not None and _is_dead(before, host))
         made = Presence(
@@ -57,11 +57,11 @@ async def register(store: Store, name: str, host: str, pace: int) -> tuple[Regis
         )
         kept = msgspec.json.encode(made).decode()
         try:
-            taken = await store.swap(PREFIX + name, there, kept)
+            taken = await watch.swap(PREFIX + name, there, kept)
         except Unavailable:
-            taken = await store.recall(PREFIX + name) == kept
+            taken = await watch.recall(PREFIX + name) == kept
         if taken:
-            return Registered(store, made, kept), before
+            return Registered(watch, made, kept), before
     raise Refused("name_taken", f"others are taking the name {name!r} at the same moment", where="name")
 
 

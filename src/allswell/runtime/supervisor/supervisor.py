@@ -20,7 +20,7 @@ from pathlib import Path
 
 from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.claim import fits
-from allswell.domain.command import Claim, Keep, Notice, Release
+from allswell.domain.command import Claim
 from allswell.domain.condition import Condition
 from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, holders
@@ -113,8 +113,8 @@ class Supervisor:
     async def run(self) -> None:
         """From taking the name to giving it back."""
         self.check()
-        plan, store = self._plan, self._watch.engine.store
-        self._registered, before = await register(store, plan.name, plan.host, PACE)
+        plan = self._plan
+        self._registered, before = await register(self._watch, plan.name, plan.host, PACE)
         if before is not None:
             self._level = before.level
         left = await self._settle()
@@ -129,7 +129,7 @@ class Supervisor:
             fleet.compaction,
             plan.thresholds,
             level=self._level,
-            now=self._now,
+            now=self._watch.now,
             act=self._act,
             tell=plan.tell,
         )
@@ -174,15 +174,11 @@ class Supervisor:
 
     async def _file(self, one: Settled) -> None:
         """Let the journal know of a receipt, and give its lease back, if that is still there."""
-        flight, watch = one.flight, self._watch
-        about = flight.task, flight.token, flight.agent
-        path = str(one.path or "")
-        for said in (
-            Keep(watch.new_command(), *about, one.receipt.id, one.receipt.status.value, path),
-            Release(watch.new_command(), *about, "supervisor_died"),
-        ):
-            with contextlib.suppress(AllswellError):
-                await watch.engine.do(said)
+        held = self._watch.held(one.flight.task, one.flight.token, one.flight.agent)
+        with contextlib.suppress(AllswellError):
+            await held.keep(one.receipt.id, one.receipt.status.value, str(one.path or ""))
+        with contextlib.suppress(AllswellError):
+            await held.release("supervisor_died")
 
     async def _until_stopped(self, working: Sequence[asyncio.Future[None]]) -> None:
         """Until an order comes, nothing is left to do, or one of our own duties fails, which must not happen."""
@@ -261,7 +257,7 @@ class Supervisor:
     async def _look_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            news = self._watch.engine.journal.listen()
+            news = self._watch.on_event()
             try:
                 await self._look()
             except LeaseLost:
@@ -299,7 +295,7 @@ class Supervisor:
         since = loop.time() - self._told_at
         if since < max(self._least() * _WORD, _LOOK) and not urgent:
             return
-        now = await self._now()
+        now = await self._watch.now()
         posts = self._posts(now)
         level = self._gauge.level
         plain = (level, tuple((post.holder, post.task, post.condition, post.waits) for post in posts))
@@ -381,11 +377,8 @@ class Supervisor:
                     await self._notice("questions_open", **told)
             await asyncio.sleep(self._plan.reminder / 1_000)
 
-    async def _now(self) -> Millis:
-        return (await self._watch.engine.store.view_agenda()).now
-
     async def _notice(self, kind: str, **data: object) -> None:
-        await self._watch.engine.do(Notice(self._watch.new_command(), Event(kind, data=data)))
+        await self._watch.notice(Event(kind, data=data))
 
 
 async def _cancelled(working: Sequence[asyncio.Future[None]]) -> None:

@@ -1,0 +1,170 @@
+"""An attempt that somebody holds, known by its task, its token and its holder: all that can be said about it.
+
+Whoever knows these three may speak for the attempt, also from another process than the one that claimed it: a command
+typed by an agent, or a supervisor that settles what a dead one left. Every word carries them, and the store refuses it
+when they no longer fit. A word may have the id of a command, which is the same when it is said again: then it counts
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from allswell.domain.classify import failure_of, named_class
+from allswell.domain.command import (
+    Ask,
+    CheckIn,
+    Complete,
+    Delegate,
+    EndIdle,
+    Fail,
+    HolderCommand,
+    Keep,
+    NewTask,
+    Recover,
+    Release,
+)
+from allswell.domain.duration import parse
+from allswell.domain.hold import Orders
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.plain_data import to_json
+from allswell.domain.policy import DEFAULT, Policy
+from allswell.domain.question import Option, Question
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.task import OPEN, Attempt
+from allswell.engine.engine import Engine
+from allswell.engine.ids import Ids
+from allswell.errors import Refused
+
+
+class Held:
+    """One attempt at one task, held by somebody."""
+
+    __slots__ = ("_engine", "_ids", "_policies", "agent", "task", "token")
+
+    def __init__(
+        self, engine: Engine, ids: Ids, task: TaskId, token: Token, agent: AgentId, policies: Mapping[str, Policy] = {}
+    ) -> None:
+        self._engine = engine
+        self._ids = ids
+        self._policies = policies
+        self.task = task
+        self.token = token
+        self.agent = agent
+
+    # --- how words are said: a lease takes note of the answers --------------------------------------------------------
+
+    async def _check_in(self, said: CheckIn) -> Orders:
+        return await self._engine.check_in(said)
+
+    async def _say(self, said: HolderCommand) -> object:
+        """Say something after which the attempt goes on."""
+        return await self._engine.do(said)
+
+    async def _end(self, said: HolderCommand) -> object:
+        """Say something that ends the attempt."""
+        return await self._engine.do(said)
+
+    def _command(self, given: str | None = None) -> CommandId:
+        return self._ids.command() if given is None else CommandId(given)
+
+    # --- what can be said ---------------------------------------------------------------------------------------------
+
+    async def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
+        """Prove progress; the answer says how much time is left and whether a check-in is owed."""
+        return await self._check_in(CheckIn(self.task, self.token, self.agent, True, note, progress))
+
+    async def renew(self) -> Orders:
+        """Prove life, not progress."""
+        return await self._check_in(CheckIn(self.task, self.token, self.agent, proof=False))
+
+    async def complete(self, result: object = None, *, command: str | None = None) -> None:
+        """The task is done."""
+        await self._end(self.completion(result, self._command(command)))
+
+    def completion(self, result: object, command: CommandId) -> Complete:
+        """The command that says the task is done."""
+        said = "null" if result is None else to_json(result, "result")
+        return Complete(command, self.task, self.token, self.agent, said)
+
+    async def fail(
+        self,
+        error: BaseException | str | Failure,
+        *,
+        error_class: ErrorClass | str | None = None,
+        retry_after: int | str | None = None,
+        services: Sequence[str] = (),
+        command: str | None = None,
+    ) -> None:
+        """This attempt failed; the error's class decides what follows."""
+        failure = failure_of(error)
+        if error_class is not None:
+            failure = msgspec.structs.replace(failure, error=named_class(error_class, "error_class"))
+        if retry_after is not None:
+            after = parse(retry_after, where="retry_after")
+            failure = msgspec.structs.replace(failure, retry_after=after)
+        if services:
+            failure = msgspec.structs.replace(failure, services=tuple(services))
+        await self._end(Fail(self._command(command), self.task, self.token, self.agent, failure))
+
+    async def release(self, reason: str = "released", *, delay: int | str = 0, command: str | None = None) -> None:
+        """Give the task back: neither a failure nor a timeout."""
+        after = parse(delay, where="delay")
+        await self._end(Release(self._command(command), self.task, self.token, self.agent, reason, after))
+
+    async def recover(self) -> None:
+        """The agent was marked as stalled and has been ended for real: take its task back (O8)."""
+        await self._end(Recover(self._command(), self.task, self.token, self.agent))
+
+    async def end_idle(self, idle: int | None = None, said: str = "") -> None:
+        """This attempt showed no progress for so long and has been ended: back to the pool, and counted (O4).
+
+        `said` is what it printed last, for whoever is asked about it.
+        """
+        limit = None if idle is None else Millis(idle)
+        await self._end(EndIdle(self._command(), self.task, self.token, self.agent, limit, said))
+
+    async def keep(self, receipt: str, status: str, path: str = "") -> None:
+        """Have the journal know of a receipt; also after the lease has ended."""
+        await self._engine.do(Keep(self._command(), self.task, self.token, self.agent, receipt, status, path))
+
+    async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
+        """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
+        said = Ask(self._command(), self.task, self.token, self.agent, text, tuple(options), hold)
+        return QuestionId(str(await (self._say(said) if hold else self._end(said))))
+
+    async def delegate(
+        self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None
+    ) -> TaskId:
+        """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
+
+        It is tried once, and has `delegation_timeout` if nothing else is said, but at most what this attempt has left.
+        """
+        policy = self._policies.get(role) or self._policies.get("", DEFAULT)
+        limit = Millis(policy.delegation_timeout) if timeout is None else parse(timeout, where="timeout")
+        said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
+        new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
+        await self._say(Delegate(self._command(), self.task, self.token, self.agent, new, limit))
+        return new.id
+
+    # --- what became of it --------------------------------------------------------------------------------------------
+
+    async def request(self, request: TaskId) -> tuple[str, str | None]:
+        """How a request of this task's stands: `open` or its end, and its result or the reason, as JSON."""
+        row = await self._engine.store.view_task(request)
+        if row is None or row.task.spec.origin is None or row.task.spec.origin.task != self.task:
+            raise Refused("unknown_request", f"{request} is no request of this task", where="request")
+        if row.task.state == "done":
+            return "done", (await self._engine.store.view_payload(request))[1]
+        return row.task.state, None if row.task.state == OPEN else to_json(row.task.record.reason, "reason")
+
+    async def question(self, question: QuestionId) -> Question | None:
+        """A question as it stands: what became of one that was asked while the task was kept."""
+        return await self._engine.store.view_question(question)
+
+    async def past(self) -> Attempt | None:
+        """How the store has ended this attempt; None while it has not."""
+        ended = await self._engine.store.view_attempts(self.task)
+        return next((one for one in ended if one.token == self.token), None)
