@@ -3,7 +3,8 @@
 `states.md` is drawn from the tables of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
 from the error classes and from every `Refused(...)` in the source, `reference/settings.md` from the catalogue of
 settings, `reference/commands.md` from the signatures of the commands, `flow.schema.json` from what the loader
-of flows takes. A test fails when a page is out of date.
+of flows takes, `reference/output.md` and `output.schema.json` from the shapes that `--json` prints. A test fails when a
+page is out of date.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ from allswell import errors, settings
 from allswell.domain import breaker, task
 from allswell.domain.event import KINDS
 from allswell.domain.task import ENDS, MOVES, State
+from allswell.doors import shapes
 from allswell.doors.cli import app, frame, swift
+from allswell.doors.cli.answers import ANSWERS
 from allswell.doors.cli.options import GROUPS, Command
+from allswell.doors.shapes import error as error_shape
+from allswell.doors.shapes.fields import name_outside
+from allswell.doors.shapes.schema import name_of, schema_of
 from allswell.flows.schema import schema as flow_schema
 from allswell.settings import SETTINGS
 from allswell.settings.catalogue import ROLES
@@ -41,9 +47,12 @@ def pages() -> dict[Path, str]:
         "reference/errors.md": all_errors(),
         "reference/settings.md": all_settings(),
         "reference/commands.md": all_commands(),
+        "reference/output.md": output(),
     }
     flow = json.dumps(flow_schema(), indent=2, ensure_ascii=False) + "\n"
     schemas = {SOURCE / "flows" / "flow.schema.json": flow, DOCS / "reference" / "flow.schema.json": flow}
+    printed = schema_of({name: answer.shapes for name, answer in ANSWERS.items()})
+    schemas[DOCS / "reference" / "output.schema.json"] = json.dumps(printed, indent=2, ensure_ascii=False) + "\n"
     return {DOCS / name: NOTE + text for name, text in made.items()} | schemas
 
 
@@ -101,17 +110,25 @@ def events() -> str:
     """The catalogue of events."""
     lines = ["# Events", ""]
     lines += [
-        "Every event carries its `kind`, the moment it was committed, and, where they apply, the `task`, the `run`,",
-        "the `agent` and the `token` of the lease. The fields below are what its `data` holds besides. The names are",
-        "those of the documents Allswell comes from: their `task_id` and `agent_id` are `task` and `agent` here.",
+        "Every event carries its `kind`, the moment it was committed (`occurred_at`), its `position`, and, where they",
+        "apply, `task_id`, `run_id`, `agent_id` and the `token` of the lease. The fields below are what its `data`",
+        "holds besides. The names are those of the documents Allswell comes from. In Python an `Event` has `task`,",
+        "`run` and `agent`, and its `data` is as it is stored: moments are milliseconds there, and a name in brackets",
+        "is the stored one.",
         "",
         "| kind | fields | what it means |",
         "|---|---|---|",
     ]
     for name, kind in KINDS.items():
-        fields = ", ".join(f"`{field}`" for field in kind.fields)
+        fields = ", ".join(map(event_field, kind.fields))
         lines.append(f"| `{name}` | {fields} | {kind.meaning} |")
     return "\n".join(lines) + "\n"
+
+
+def event_field(stored: str) -> str:
+    """A field of an event as it is told outside, and as it is stored where that is another name."""
+    name = name_outside(stored)
+    return f"`{name}`" if name == stored else f"`{name}` (`{stored}`)"
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -122,7 +139,7 @@ def all_errors() -> str:
     lines = ["# Errors", "", *paragraphs(errors.__doc__), ""]
     for name, error in vars(errors).items():
         if inspect.isclass(error) and error.__module__ == errors.__name__:
-            lines += [f"## `{name}`", "", *paragraphs(error.__doc__), ""]
+            lines += [f"## `{name}`", "", *paragraphs(error_shape.__doc__), ""]
     lines += ["## Codes of `Refused`", ""]
     lines += ["`code` is stable. In the messages, `{…}` stands for what the caller gave or what was found.", ""]
     lines += ["| code | message | `where` |", "|---|---|---|"]
@@ -246,8 +263,7 @@ def all_commands() -> str:
     lines += [
         "`allswell COMMAND --help` shows the same in a terminal; `allswell --install-completion` lets shells",
         "complete it. Wherever an id is asked for, a name does if only one has it. Lengths of time are text such as",
-        "`15m`, `1h 30m`, `400ms`. With `--json`, moments are milliseconds since 1970, and an error is a JSON",
-        "document too.",
+        "`15m`, `1h 30m`, `400ms`. What `--json` prints is in [output.md](output.md).",
         "",
         "| exit code | meaning |",
         "|---|---|",
@@ -321,6 +337,37 @@ def bounds(one: swift.Parameter) -> str:
     if most is None:
         return f" At least {least:,}."
     return f" At most {most:,}." if least is None else f" From {least:,} to {most:,}."
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def output() -> str:
+    """The rules of every `--json`, and which command answers with which shape."""
+    lines = ["# What `--json` prints", "", *paragraphs((shapes.__doc__ or "").partition("\n\nEach noun")[0]), ""]
+    lines += ["## Errors", "", *paragraphs(error_shape.__doc__), ""]
+    lines += [
+        "| `kind` | `code` | what happened |",
+        "|---|---|---|",
+        "| `refused` | see [errors.md](errors.md) | the caller is wrong; nothing was changed |",
+        "| `lease_lost` | `lease_lost` | somebody else owns the work now, or nobody: stop |",
+        "| `unavailable` | `unavailable` | the store cannot be reached, or cannot write: try later |",
+        "| `service_parked` | `service_parked` | a service asked everybody to wait |",
+        "| `breaker_open` | `breaker_open` | a service keeps failing and is left alone |",
+        "| `bug` | `bug` | Allswell is wrong |",
+        "",
+        "## Answers",
+        "",
+        "The shapes are in [output.schema.json](output.schema.json) (JSON Schema 2020-12), under `$defs`; what a",
+        "command can answer with stands there under `properties`, by its name. Instead of each an `Error` may come.",
+        "",
+        "| command | answers with |",
+        "|---|---|",
+    ]
+    for name, answer in ANSWERS.items():
+        said = " or ".join(f"`{name_of(shape)}`" for shape in answer.shapes)
+        lines.append(f"| `{name}` | {said}{', one a line' if answer.lines else ''} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -18,21 +18,23 @@ class AllswellError(Exception):
 class Refused(AllswellError):
     """The caller asked for something that cannot be; nothing was changed.
 
-    `code` is stable and meant for programs, the message for people, `where` names the field or id at fault.
+    `code` is stable and meant for programs, the message for people, `where` names the field or id at fault; `hint` says
+    what to do, where the message does not.
     """
 
-    def __init__(self, code: str, message: str, *, where: str | None = None) -> None:
+    def __init__(self, code: str, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.where = where
+        self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_refused, (self.code, self.message, self.where))
+        return (_refused, (self.code, self.message, self.where, self.hint))
 
 
-def _refused(code: str, message: str, where: str | None) -> Refused:
-    return Refused(code, message, where=where)
+def _refused(code: str, message: str, where: str | None, hint: str | None) -> Refused:
+    return Refused(code, message, where=where, hint=hint)
 
 
 class LeaseLost(AllswellError):

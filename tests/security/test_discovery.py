@@ -54,7 +54,7 @@ def test_a_store_that_somebody_else_put_above_is_refused_and_named(
     below.mkdir()
     monkeypatch.chdir(below)
     refused = cli("tasks", "--json")
-    said = refused.json
+    said = refused.json["error"]
     assert (refused.code, said["code"], said["where"]) == (2, "untrusted", str(tmp_path / ".allswell"))
     assert "--store" in said["message"]
     assert list((tmp_path / ".allswell").iterdir()) == []

@@ -65,16 +65,14 @@ def play(keep: str | None = None, *, plain: bool = False, json: bool = False) ->
     except OSError as error:
         raise allswell.Refused("bad_folder", f"{folder} cannot be used: {error.strerror}", where="--keep") from None
     store = folder / f"demo-{time.strftime('%Y%m%d-%H%M%S')}.db"
-    outcome, page = asyncio.run(_play(f"sqlite:///{store}", plain=plain, json=json))
+    url = f"sqlite:///{store}"
+    outcome, page = asyncio.run(_play(url, plain=plain, json=json))
     file = store.with_suffix(".html")
     file.write_text(page, encoding="utf-8")
     if json:
-        told = {
-            **msgspec.to_builtins(outcome),
-            "well": outcome.well,
-            "timeline": str(file),
-            "store": f"sqlite:///{store}",
-        }
+        from allswell.doors.shapes.night import NightShape
+
+        told = NightShape(**msgspec.structs.asdict(outcome), well=outcome.well, timeline=str(file), store=url)
         print(msgspec.json.encode(told).decode())
         return outcome.well
     from allswell.doors.cli.ink import prose

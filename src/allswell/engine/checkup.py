@@ -141,7 +141,7 @@ async def _accounted(store: Store) -> Finding:
     if not lost:
         return Finding("tasks", "ok", "every open task is accounted for")
     says = f"{many(len(lost), 'open task')} would wait for ever: {_some(lost)}; please report this"
-    return Finding("tasks", "bad", says, typed("why", lost[0]), {"tasks": lost})
+    return Finding("tasks", "bad", says, typed("why", lost[0]), {"task_ids": lost})
 
 
 async def _sweeper(patient: Patient, agenda: Agenda) -> Finding:
@@ -253,7 +253,7 @@ async def _pool(patient: Patient, held: Sequence[TaskRow], count: int, now: Mill
     them = "it" if len(long) == 1 else "them"
     says = f"{many(len(long), 'task')}{more}{said} ready for {rough(now - first)}, and no agent takes {them}"
     command = ["claim", "--agent", "NAME", *(["--role", roles[0]] if roles[0] else [])]
-    data = {"ready": count, "unclaimed": [row.task.id for _, row in long], "since": first, "roles": roles}
+    data = {"ready": count, "unclaimed": [row.task.id for _, row in long], "since_at": first, "roles": roles}
     return Finding("pool", "warn", says, typed(*command), data)
 
 
@@ -278,7 +278,7 @@ async def _services(patient: Patient, now: Millis) -> Finding:
         says += f"; so are {_some([row.id for row in long[1:]])}"
     asked = open_question(first)
     command = None if asked is None else typed("why", asked)
-    return Finding("services", "warn", says, command, {"shut": [row.id for row in long], "since": first.since})
+    return Finding("services", "warn", says, command, {"shut": [row.id for row in long], "since_at": first.since})
 
 
 async def _ready_since(store: Store, row: TaskRow) -> int:
@@ -304,7 +304,7 @@ async def _questions(store: Store, now: Millis) -> Finding:
     oldest = waiting[0]
     count = many(len(waiting), "question") if len(waiting) < _PAGE else f"{_PAGE:,} questions or more"
     says = f"{count} for a human, the oldest asked {ago(oldest.asked_at, now)}: “{clean(oldest.text, 60)}”"
-    data = {"open": len(waiting), "oldest": oldest.id, "asked_at": oldest.asked_at}
+    data = {"open": len(waiting), "question_id": oldest.id, "asked_at": oldest.asked_at}
     return Finding("questions", "warn", says, typed("questions"), data)
 
 
@@ -322,7 +322,7 @@ async def _followers(patient: Patient, now: Millis) -> Finding:
     unread = await patient.store.journal(cursors[first[1]], _PAGE)
     count = many(len(unread), "event") if len(unread) < _PAGE else f"{_PAGE:,} events or more"
     says = f"{_some([name for _, name in sorted(late)])} behind by {rough(now - first[0])} ({count}); start it again"
-    data = {"behind": {name: moment for moment, name in late}}
+    data = {"behind": [{"follower": name, "since_at": moment} for moment, name in late]}
     return Finding("followers", "warn", says, typed("events", "--follow"), data)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ import msgspec
 import pytest
 
 from allswell.doors.cli.app import run
+
+
+def millis(moment: str) -> int:
+    """A moment as it is told outside, in milliseconds since 1970."""
+    return round(datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 class Said(msgspec.Struct):
@@ -59,7 +65,7 @@ class Console:
     def claim(self, agent: str = "ada", *args: str) -> Any:  # noqa: ANN401 - as the command gives it
         """What an agent gets, with its lease in the environment as a supervisor would put it."""
         claim = self.ok("claim", "--agent", agent, "--json", *args).json
-        self.patch.setenv("ALLSWELL_TASK", claim["task"]["id"])
+        self.patch.setenv("ALLSWELL_TASK", claim["task"]["task_id"])
         self.patch.setenv("ALLSWELL_TOKEN", str(claim["token"]))
         self.patch.setenv("ALLSWELL_AGENT", agent)
         return claim

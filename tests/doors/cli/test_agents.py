@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests import patience
-from tests.doors.cli.console import Console
+from tests.doors.cli.console import Console, millis
 
 
 def state(cli: Console, task: str) -> str:
@@ -21,7 +21,7 @@ def test_a_task_from_submit_to_done(cli: Console) -> None:
     id_ = cli.submit("fetch", "--payload", '{"url": "x"}', "--role", "reader", "--priority", "5", "--timeout", "10m")
     claim = cli.claim("ada", "--role", "reader", "--lease", "1m")
     task = claim["task"]
-    assert (task["id"], task["name"], task["role"], task["priority"]) == (id_, "fetch", "reader", 5)
+    assert (task["task_id"], task["name"], task["role"], task["priority"]) == (id_, "fetch", "reader", 5)
     assert (task["payload"], task["attempt"], claim["token"], claim["handover"]) == ({"url": "x"}, 1, 1, None)
     assert claim["renew_every_ms"] == 60_000
     assert 590_000 < claim["remaining_ms"] <= 600_000
@@ -29,8 +29,13 @@ def test_a_task_from_submit_to_done(cli: Console) -> None:
     assert 590_000 < orders["remaining_ms"] <= 600_000
     assert not orders["asked"]
     shown = cli.ok("show", id_, "--json").json["task"]
-    assert (shown["state"], shown["note"], shown["progress"], shown["agent"]) == ("held", "half", 0.5, "ada")
-    assert cli.ok("done", '{"pages": 12}', "--json").json == {"task": id_, "state": "done"}
+    assert (shown["state"], shown["note"], shown["progress"], shown["agent_id"]) == ("held", "half", 0.5, "ada")
+    assert cli.ok("done", '{"pages": 12}', "--json").json == {
+        "task_id": id_,
+        "said": "done",
+        "state": "done",
+        "orders": None,
+    }
     assert cli.ok("show", "fetch", "--json").json["result"] == {"pages": 12}
 
 
@@ -50,7 +55,9 @@ def test_a_wrong_token_is_refused_with_its_own_code(cli: Console) -> None:
     cli.claim()
     for words in (("checkin",), ("done",), ("fail", "no"), ("release",), ("ask", "what?")):
         said = cli(*words, "--token", "7", "--json")
-        assert (said.code, said.json["error"], said.json["exit"]) == (4, "LeaseLost", 4), words
+        error = said.json["error"]
+        assert (said.code, error["kind"], error["token"]) == (4, "lease_lost", 7), words
+        assert (error["code"], error["where"], error["hint"][:20]) == ("lease_lost", "token", "stop working on it; ")
     assert "the current token is 1" in cli("done", "--token", "7").err
     assert state(cli, "fenced") == "held"
 
@@ -69,14 +76,14 @@ def test_nothing_to_claim_has_its_own_code(cli: Console) -> None:
     said = cli("claim", "--agent", "ada", "--role", "reader")
     assert (said.code, said.out, said.err) == (5, "", "allswell: nothing to claim\n")
     said = cli("claim", "--agent", "ada", "--role", "reader", "--json")
-    assert (said.code, said.out, said.err) == (5, "null\n", "")
-    assert cli("claim", "--agent", "ada", "--role", "reader", "--count", "3", "--json").json == []
+    assert (said.code, said.out, said.err) == (5, '{"task":null}\n', "")
+    assert cli("claim", "--agent", "ada", "--role", "reader", "--count", "3", "--json").json == {"claims": []}
 
 
 def test_several_at_once(cli: Console) -> None:
     for name in ("a", "b", "c"):
         cli.submit(name)
-    claims = cli.ok("claim", "--agent", "ada", "--count", "2", "--json").json
+    claims = cli.ok("claim", "--agent", "ada", "--count", "2", "--json").json["claims"]
     assert [claim["task"]["name"] for claim in claims] == ["a", "b"]
 
 
@@ -155,7 +162,7 @@ def test_waiting_for_an_answer(cli: Console) -> None:
         until = time.monotonic() + patience.SECONDS
         while not (asked := cli.ok("questions", "--json").json["questions"]) and time.monotonic() < until:
             time.sleep(0.05)
-        cli.ok("answer", asked[0]["id"], "yes", "with care")
+        cli.ok("answer", asked[0]["question_id"], "yes", "with care")
         out, _ = asking.communicate(timeout=patience.SECONDS)
     assert (asking.returncode, out) == (0, "yes\nwith care\n")
 
@@ -236,8 +243,10 @@ def test_not_before_counts_from_now_or_names_a_day(cli: Console) -> None:
     soon = cli.ok("show", "later", "--json").json["task"]
     late = cli.ok("show", "much later", "--json").json["task"]
     assert soon["state"] == late["state"] == "delayed"
-    assert 590_000 <= soon["due_at"] - soon["created_at"] <= 600_000
-    assert late["due_at"] == 2_842_761_600_000
+    assert 590_000 <= millis(soon["due_at"]) - millis(soon["created_at"]) <= 600_000
+    assert late["due_at"] == "2060-01-31T08:00:00.000Z"
+    cli.submit("the same day", "--not-before", late["due_at"])
+    assert cli.ok("show", "the same day", "--json").json["task"]["due_at"] == late["due_at"]
 
 
 def test_the_same_key_makes_one_task(cli: Console) -> None:
@@ -257,7 +266,7 @@ def test_many_as_json_lines(cli: Console) -> None:
     given = lines({"name": "a"}, {"name": "b", "needs": ["a", "before"], "role": "own"})
     said = cli.ok("submit", "-", "--role", "given", "--json", stdin=given + "\n").json
     assert said["submitted"] == 2
-    one, two = (cli.ok("show", id_, "--json").json["task"] for id_ in said["ids"])
+    one, two = (cli.ok("show", id_, "--json").json["task"] for id_ in said["task_ids"])
     assert (one["role"], two["role"]) == ("given", "own")
     assert len(two["needs"]) == 2
     (cli.folder / "more.jsonl").write_text(lines({"name": "c"}))
@@ -296,6 +305,6 @@ def test_more_than_one_parcel_in_any_order(cli: Console) -> None:
     tasks += [{"name": f"t{number}"} for number in range(1_500)]
     said = cli.ok("submit", "-", "--json", stdin=lines(*tasks)).json
     assert said["submitted"] == 1_501
-    assert cli.ok("show", said["ids"][0], "--json").json["task"]["name"] == "last"
+    assert cli.ok("show", said["task_ids"][0], "--json").json["task"]["name"] == "last"
     with closing(sqlite3.connect(cli.database)) as connection, connection:
         assert connection.execute("SELECT count(*) FROM task").fetchone() == (1_501,)

@@ -50,6 +50,7 @@ def test_a_table_and_a_role_are_listed_alone(tmp_path: Path) -> None:
 
 def test_what_a_role_does_not_set_is_inherited(tmp_path: Path) -> None:
     found = json.loads(run("config", "roles.critic.checkpoint_interval", "--json", cwd=tmp_path).out)
+    (found,) = found["settings"]
     assert (found["value"], found["env"]) == (300_000, "ALLSWELL_ROLES_CRITIC_CHECKPOINT_INTERVAL")
 
 
@@ -67,7 +68,7 @@ def test_a_wrong_file_is_told_with_its_line_and_no_traceback(tmp_path: Path) -> 
     assert f"{tmp_path}/allswell.toml:2: idle (3600000 ms) must be positive and at most agent_timeout" in ran.err
     assert "Traceback" not in ran.err
     said = json.loads(run("config", "--json", cwd=tmp_path).out)
-    assert (said["error"], said["code"], said["exit"]) == ("Refused", "bad_setting", 2)
+    assert (said["error"]["kind"], said["error"]["code"]) == ("refused", "bad_setting")
 
 
 def test_every_command_minds_the_settings(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_a_follower_that_stopped_is_behind(tmp_path: Path) -> None:
     report = Report(tmp_path, ALLSWELL_DOCTOR_UNCLAIMED="2h")
     assert (report.code, report.amiss()) == (3, {"followers"})
     assert report.says("followers").startswith("chat behind by 1h (3 events)")
-    assert list(report.findings["followers"]["data"]["behind"]) == ["chat"]
+    assert [one["follower"] for one in report.findings["followers"]["data"]["behind"]] == ["chat"]
 
 
 @pytest.mark.parametrize("times, code, verdict", [(2, 3, "warn"), (100, 1, "bad")])

@@ -9,9 +9,8 @@ import pytest
 
 from allswell import Policy, make_watch
 from allswell.errors import LeaseLost
-from allswell.flows.run.base import stamp
 from allswell.store.sqlite import SqliteStore
-from tests.doors.cli.console import Console
+from tests.doors.cli.console import Console, millis
 from tests.doors.cli.scene import SetClock
 from tests.doors.cli.upkeep import at_terminal, run
 
@@ -46,8 +45,8 @@ def test_up_for_a_role_that_nobody_has(cli: Console) -> None:
     (cli.folder / "allswell.toml").write_text(f'[agents.a]\n{DO}\nrole = "builder"\n')
     said = cli("up", "--role", "bulider", "--json")
     assert said.code == 2
-    assert said.json["code"] == "unknown_role"
-    assert "did you mean 'builder'?" in said.json["message"]
+    assert said.json["error"]["code"] == "unknown_role"
+    assert "did you mean 'builder'?" in said.json["error"]["message"]
 
 
 def test_a_mistake_in_the_agents_is_told_with_its_line(cli: Console) -> None:
@@ -80,7 +79,7 @@ def test_agents_shows_who_does_what(cli: Console) -> None:
     assert "0/3" in said
     assert "paint it" in said
     assert "50%" in said
-    told = {member["agent"]: member for member in cli.ok("agents", "--json").json["agents"]}
+    told = {member["agent_id"]: member for member in cli.ok("agents", "--json").json["agents"]}
     assert told["ada"]["health"] == "working"
     assert told["ada"]["remaining_ms"] > 800_000
     assert told["far"]["health"] == "not running"
@@ -119,7 +118,7 @@ def test_tracking_has_the_original_shape_and_is_what_decisions_use(cli: Console)
         "pending_divine_questions": [],
     }
     assert "stalled" in cli.ok("tracking").out
-    told = {member["agent"]: member for member in cli.ok("agents", "--json").json["agents"]}
+    told = {member["agent_id"]: member for member in cli.ok("agents", "--json").json["agents"]}
     assert (told["bob"]["health"], told["bob"]["misses"]) == ("stalled", 3)
 
 
@@ -154,11 +153,11 @@ def test_open_questions_have_the_original_shape_too(cli: Console) -> None:
                 "Increase timeout for this task",
                 "Skip task and continue",
             ],
-            "asked_at": stamp(asked["asked_at"]),
+            "asked_at": asked["asked_at"],
         }
     ]
     assert "asks you" in cli.ok("tracking").out
-    cli.ok("answer", asked["id"], "skip")
+    cli.ok("answer", asked["question_id"], "skip")
     assert cli.ok("tracking", "--json").json["pending_divine_questions"] == []
 
 
@@ -231,7 +230,7 @@ def test_work_done_in_a_worktree_is_found_by_whoever_looks_for_it(
     assert cli("recover", task, "--apply").code == 2
     (kept,) = cli.ok("receipts", "--json").json["receipts"]
     assert (kept["status"], kept["branch"]["name"]) == ("done", branch)
-    assert branch in cli.ok("show", kept["id"]).out
+    assert branch in cli.ok("show", kept["receipt_id"]).out
     assert "receipt_written" in kinds_of(cli)
     assert cli("doctor").code == 0
     git("merge", "-q", branch)
@@ -297,7 +296,7 @@ def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
     assert "its clock stands" in cli.ok("runs").out
     (told,) = cli.ok("runs", "--json").json["runs"]
     assert (told["stood_ms"], told["ended_at"]) == (0, None)
-    assert told["stands_since"] == told["created_at"] + 600_000
+    assert millis(told["stands_since_at"]) == millis(told["created_at"]) + 600_000
     assert f"Its clock stands while {question} is open; 20m are left of its time." in cli.ok("why", run).out
     assert '"kind":"run_stands"' in cli.ok("events", "--json").out
 
@@ -312,5 +311,5 @@ def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
     assert first["late_checkin"]["note"] == "half of it"
     cli.ok("answer", question, "reply", "go on")
     (told,) = cli.ok("runs", "--json").json["runs"]
-    assert told["stands_since"] is None
+    assert told["stands_since_at"] is None
     assert told["stood_ms"] > 0

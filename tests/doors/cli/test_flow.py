@@ -185,7 +185,7 @@ def test_a_commands_timeout_ends_its_tree_and_keeps_its_work_its_words_and_the_w
     again = run("resume", base_of(tmp_path).name, "--json", cwd=tmp_path)
     told = json.loads(again.out)
     assert (again.code, told["verdict"]) == (3, "needs_human"), "a human was asked already, and is not asked twice"
-    assert len(told["questions"]) == 1
+    assert len(told["question_ids"]) == 1
 
 
 @pytest.mark.realtime

@@ -37,7 +37,7 @@ def test_words_tell_the_waves_the_needs_and_the_longest_way(cli: Console) -> Non
 def test_data_has_every_step_with_its_place(cli: Console) -> None:
     made = cli.ok("graph", flow(cli.folder), "--json").json
     assert (made["flow"], made["limit_ms"]) == ("build", 1_800_000)
-    assert {one["id"]: (one["wave"], one["needs"], one["members"]) for one in made["steps"]} == {
+    assert {one["step_id"]: (one["wave"], one["needs"], one["members"]) for one in made["steps"]} == {
         "plan": (0, [], 1),
         "lint": (0, [], 1),
         "build": (1, ["plan"], 1),

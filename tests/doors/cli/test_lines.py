@@ -55,6 +55,6 @@ def test_very_many_lines_are_looked_at_first_and_never_held_at_once(
         "--json",
         stdin=lines(*({"name": f"m{n}", "needs": [f"m{n + 1}"]} for n in range(50)), {"name": "m50"}),
     ).json
-    assert again["submitted"] == len(again["ids"]) == 51
+    assert again["submitted"] == len(again["task_ids"]) == 51
     streamed = cli.ok("submit", "-", "--json", stdin=lines(*({"name": f"o{n}"} for n in range(60)))).json
-    assert streamed["submitted"] == len(streamed["ids"]) == 60
+    assert streamed["submitted"] == len(streamed["task_ids"]) == 60

@@ -31,7 +31,7 @@ def test_a_bad_agent_stops_those_who_start_agents_and_is_told_by_those_who_look_
     task = set_up(cli, BAD_AGENT)
     cli.ok("submit", "another")
     cli.ok("agents")
-    assert cli.ok("claim", "--role", "critic", "--agent", "ada", "--json").json["task"]["id"] == task
+    assert cli.ok("claim", "--role", "critic", "--agent", "ada", "--json").json["task"]["task_id"] == task
     (cli.folder / "f.yaml").write_text(FLOW)
     cli.ok("run", "f.yaml")
     (cli.folder / "g.yaml").write_text(ASKS)

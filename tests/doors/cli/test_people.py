@@ -61,7 +61,7 @@ def test_tasks_by_what_they_are(cli: Console) -> None:
 def test_tasks_in_pages(cli: Console) -> None:
     four(cli)
     page = cli.ok("tasks", "--all", "--limit", "3", "--json").json
-    assert (len(page["tasks"]), page["next"]) == (3, page["tasks"][-1]["id"])
+    assert (len(page["tasks"]), page["next"]) == (3, page["tasks"][-1]["task_id"])
     rest = cli.ok("tasks", "--all", "--after", page["next"], "--json").json
     assert ([task["name"] for task in rest["tasks"]], rest["next"]) == (["fourth"], None)
     assert f"--after {page['next']}" in cli.ok("tasks", "--all", "--limit", "3").out
@@ -92,8 +92,9 @@ def test_tasks_of_a_run(cli: Console) -> None:
 def test_a_state_that_is_none(cli: Console) -> None:
     cli.submit("x")
     said = cli("tasks", "--state", "helt", "--json")
-    assert (said.code, said.json["code"], said.json["where"]) == (2, "bad_state", "--state")
-    assert "did you mean 'held'" in said.json["message"]
+    error = said.json["error"]
+    assert (said.code, error["code"], error["where"]) == (2, "bad_state", "--state")
+    assert "did you mean 'held'" in error["message"]
     every = cli("tasks", "--state", "zzz").err
     assert all(state.value in every for state in State)
 
@@ -121,7 +122,7 @@ def test_show_takes_any_id(cli: Console) -> None:
     cli.claim()
     question = cli.ok("ask", "Really?").out.strip()
     assert cli.ok("show", run, "--json").json["tasks"] == {"waiting": 1}
-    assert cli.ok("show", "nightly", "--json").json["run"]["id"] == run
+    assert cli.ok("show", "nightly", "--json").json["run"]["run_id"] == run
     assert "1 waiting" in cli.ok("show", run).out
     assert cli.ok("show", question, "--json").json["question"]["text"] == "Really?"
     assert "Really?" in cli.ok("show", question).out
@@ -137,7 +138,7 @@ def test_what_is_not_there_is_answered_with_what_is_near(cli: Console) -> None:
     assert cli("show", "q_nothing").code == 2
     assert cli("show", "r_nothing").code == 2
     assert cli("show", "").code == 2
-    assert cli("show", "\x1b[31m", "--json").json["code"] == "unknown_task"
+    assert cli("show", "\x1b[31m", "--json").json["error"]["code"] == "unknown_task"
 
 
 def test_a_name_that_several_have(cli: Console) -> None:
@@ -199,10 +200,10 @@ def test_calling_off(cli: Console) -> None:
     shown = cli.ok("show", id_, "--json").json["task"]
     assert (shown["state"], shown["reason"]) == ("cancelled", "changed my mind")
     assert cli("cancel", id_).code == 2
-    assert cli.ok("cancel", run, "--json").json == {"id": run, "cancelled": True}
+    assert cli.ok("cancel", run, "--json").json == {"task_id": None, "run_id": run, "cancelled": True}
     assert cli.ok("show", "of the run", "--json").json["task"]["state"] == "cancelled"
     assert "cancelled, now" in cli.ok("runs").out
-    assert cli.ok("runs", "--json").json["runs"][0]["id"] == run
+    assert cli.ok("runs", "--json").json["runs"][0]["run_id"] == run
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -258,7 +259,10 @@ def test_a_store_that_is_not_there(cli: Console, command: tuple[str, ...]) -> No
     assert "there is no store at" in said.err
     assert not cli.database.exists()
     said = cli(*command, "--json")
-    assert (said.code, said.json["error"], said.json["exit"]) == (75, "Unavailable", 75)
+    error = said.json["error"]
+    assert (said.code, error["kind"], error["code"]) == (75, "unavailable", "unavailable")
+    assert error["message"].startswith("there is no store at ")
+    assert error["hint"].startswith("`allswell submit NAME` makes one; ")
 
 
 def test_a_store_that_is_none(cli: Console) -> None:
@@ -284,7 +288,8 @@ def test_usage_errors_are_told_our_way(cli: Console) -> None:
     assert "`allswell tasks --help`" in said.err
     assert "did you mean 'tasks'?" in cli("taks").err.lower()
     said = cli("show", "--json")
-    assert (said.code, said.json["code"], said.json["exit"], said.err) == (2, "usage", 2, "")
+    assert (said.code, said.json["error"]["code"], said.err) == (2, "usage", "")
+    assert said.json["error"]["hint"] == "`allswell show --help` shows what there is"
     assert "--json goes behind the command" in cli("--json", "tasks").err + cli("--json", "tasks").out
     assert cli("tasks", "--limit", "0").code == 2
 

@@ -50,7 +50,7 @@ def test_what_stands_where_an_attempt_writes_is_not_written_through(shell: Shell
     assert Path(ran["stdout"]).read_text() == "said\n"
     assert Path(ran["stderr"]).read_text() == "more\n"
     assert not Path(ran["stdout"]).is_symlink()
-    assert {one["attempt"] for one in shell.json("receipts", "--task", ran["task"])["receipts"]} == {1, 2}
+    assert {one["attempt"] for one in shell.json("receipts", "--task", ran["task_id"])["receipts"]} == {1, 2}
     shell("run", "--", "true")
     assert not (shell.folder.parent / "made").exists()
 
@@ -113,7 +113,7 @@ def forger(shell: Shell) -> Forger:
     shell("run", "--name", "night", "--", "sh", "-c", "exit 7", code=7)
     (receipt,) = shell.json("receipts")["receipts"]
     Path(receipt["path"]).unlink()
-    return Forger(shell, receipt["task"], receipt["agent"])
+    return Forger(shell, receipt["task_id"], receipt["agent_id"])
 
 
 def test_a_made_up_note_does_not_have_us_act_elsewhere(shell: Shell, forger: Forger) -> None:

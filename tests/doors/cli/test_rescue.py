@@ -53,7 +53,7 @@ def test_outside_git_the_store_stays_in_sight_and_so_does_the_work(plain: Shell)
     assert "--store" not in done.stderr, "the folder gives this store"
     (receipt,) = plain.json("receipts")["receipts"]
     assert receipt["snapshot"]["folder"] == str(plain.folder)
-    assert plain.json("show", "night")["receipts"] == [receipt["id"]]
+    assert plain.json("show", "night")["receipt_ids"] == [receipt["receipt_id"]]
     assert {task["name"] for task in plain.json("tasks", "--all")["tasks"]} == {"first", "night"}
     assert "1 file was not touched since the attempt began, and not copied" in plain("recover", "night").stdout
     assert "1 was not touched by the attempt" in plain("recover", "night", "--apply").stdout
@@ -135,7 +135,7 @@ def test_a_store_that_was_named_is_named_in_every_command_that_is_printed(shell:
     (receipt,) = shell.json("receipts", *given)["receipts"]
     told = [
         done.stderr,
-        shell("show", receipt["id"], *given).stdout,
+        shell("show", receipt["receipt_id"], *given).stdout,
         shell("show", "late night", *given).stdout,
         shell("why", "held up", *given).stdout,
         shell("questions", *given).stdout,
@@ -146,7 +146,7 @@ def test_a_store_that_was_named_is_named_in_every_command_that_is_printed(shell:
         shell(*given, code=3).stdout,
         "\n".join(receipt["advice"]["look"] + receipt["advice"]["recover"] + receipt["advice"]["resume"]),
         "\n".join(need["command"] for need in shell.json(*given, code=3)["needs"]),
-        shell.json("show", "rc_nothing", *given, code=2)["message"],
+        shell.json("show", "rc_nothing", *given, code=2)["error"]["message"],
     ]
     found = [commands_in(text) for text in told]
     assert all(found), [text for text, commands in zip(told, found, strict=True) if not commands]

@@ -93,8 +93,8 @@ def test_uncommitted_changes_are_offered_in_the_seeds_words(tmp_path: Path) -> N
         "recommendation": "retry_step",
         "reason": "Partial work exists that may be salvageable",
     }
-    assert (told["step"], told["changes"], told["shared"]) == ("slow", CHANGED, {})
-    assert [one["step"] for one in told["steps"]] == ["slow"]
+    (step,) = told["steps"]
+    assert (step["step_id"], step["changes"], step["shared"]) == ("slow", CHANGED, {})
     assert (tmp_path / "kept.txt").read_text() == "changed\n", "nothing was done before somebody chose"
     in_words = run("resume", name, cwd=tmp_path)
     assert (in_words.code, "2 discard_and_retry" in in_words.err) == (3, True)
@@ -157,7 +157,7 @@ def test_discarding_touches_only_what_the_step_changed(
     name = base_of(tmp_path).name
     changed = ["begun", "gone.txt", "kept.txt", "link", "new.txt", "notes.txt", "x.sh"]
     asked = run("resume", name, "--json", cwd=tmp_path)
-    assert (asked.code, json.loads(asked.out)["changes"]) == (3, changed), asked.err
+    assert (asked.code, json.loads(asked.out)["steps"][0]["changes"]) == (3, changed), asked.err
     (tmp_path / "again").touch()
     (tmp_path / "later.txt").write_text("written after the cut\n")
     (tmp_path / "new.txt").write_text("taken over by hand\n")
@@ -209,7 +209,7 @@ def test_what_a_function_had_changed_when_its_process_was_killed_is_offered_too(
     flow.wait(30)
     name = base_of(folder).name
     asked = json.loads(run("resume", name, "--json", cwd=folder).out)
-    assert {"begun", "notes.txt"} <= set(asked["changes"])
+    assert {"begun", "notes.txt"} <= set(asked["steps"][0]["changes"])
     (tmp_path / "go").touch()
     ran = run("resume", name, "--choose", "discard_and_retry", cwd=folder)
     assert (ran.code, (folder / "notes.txt").read_text()) == (0, "a note\n"), ran.err
@@ -243,7 +243,7 @@ def test_of_two_steps_cut_off_together_each_is_offered_with_its_own(tmp_path: Pa
     assert flow.wait(30) == 130
     name = base_of(tmp_path).name
     asked = run("resume", name, "--json", "--choose", "a=discard_and_retry", cwd=tmp_path)
-    told = {one["step"]: one for one in json.loads(asked.out)["steps"]}
+    told = {one["step_id"]: one for one in json.loads(asked.out)["steps"]}
     assert (asked.code, set(told)) == (3, {"a", "b"}), "b is not decided"
     for one, other in (("a", "b"), ("b", "a")):
         assert f"{one}.txt" in told[one]["changes"]
@@ -276,7 +276,7 @@ def test_a_question_that_ends_with_its_run_gives_way_to_the_offer(tmp_path: Path
     else:
         write(tmp_path, text.replace("1s", "2s"))
     offered = run("resume", name, "--json", cwd=tmp_path)
-    assert (offered.code, json.loads(offered.out)["changes"]) == (3, ["tries"]), offered.out
+    assert (offered.code, json.loads(offered.out)["steps"][0]["changes"]) == (3, ["tries"]), offered.out
     assert (tmp_path / "tries").read_text() == "x\n", "nothing was run before somebody chose"
 
 
@@ -289,7 +289,7 @@ async def _end_run(folder: Path, run_id: str) -> None:
 def test_escalating_asks_a_human_and_the_answer_goes_on(tmp_path: Path) -> None:
     name = _cut_off(tmp_path)
     ran = run("resume", name, "--choose", "escalate", "--json", cwd=tmp_path)
-    (question,) = json.loads(ran.out)["questions"]
+    (question,) = json.loads(ran.out)["question_ids"]
     assert ran.code == 3
     assert run("answer", question, "retry", cwd=tmp_path).code == 0
     went_on = run("resume", name, "--choose", "retry_step", cwd=tmp_path)

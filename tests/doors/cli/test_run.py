@@ -48,17 +48,17 @@ def test_a_bad_end_is_told_in_one_paragraph_and_its_work_can_be_recovered(shell:
     assert "2 files changed" in paragraph
     assert [line.split(":")[0].strip() for line in nexts] == ["look", "look", "recover", "recover", "resume"]
     (receipt,) = shell.json("receipts")["receipts"]
-    assert shell.json("show", receipt["id"])["receipt"]["exit_code"] == 7
-    assert shell.json("show", receipt["path"])["receipt"]["id"] == receipt["id"]
-    assert "night failed after" in shell("show", receipt["id"]).stdout
-    assert f"allswell show {receipt['id']}" in shell("show", "night").stdout
-    assert shell.json("show", "night")["receipts"] == [receipt["id"]]
+    assert shell.json("show", receipt["receipt_id"])["receipt"]["exit_code"] == 7
+    assert shell.json("show", receipt["path"])["receipt"]["receipt_id"] == receipt["receipt_id"]
+    assert "night failed after" in shell("show", receipt["receipt_id"]).stdout
+    assert f"allswell show {receipt['receipt_id']}" in shell("show", "night").stdout
+    assert shell.json("show", "night")["receipt_ids"] == [receipt["receipt_id"]]
     assert "receipt_written" in shell.kinds()
     shell("recover", "night", "--into", "../back")
     assert (shell.folder.parent / "back" / "kept").read_text() == "as it was\nchanged\n"
     git("checkout", "-q", "kept", cwd=shell.folder)
     (shell.folder / "new").write_text("somebody else's")
-    told = shell.json("recover", receipt["task"], "--apply")["recovery"]
+    told = shell.json("recover", receipt["task_id"], "--apply")["recovery"]
     assert told["replaced"] == ["kept"]
     assert told["conflicts"] == [{"path": "new", "recovered": "new.recovered"}]
     assert (shell.folder / "new").read_text() == "somebody else's"
@@ -87,8 +87,8 @@ def test_a_limit_is_124_and_the_task_goes_back_to_the_pool(shell: Shell) -> None
     assert kinds.index("agent_timeout") < kinds.index("receipt_written")
     shell("claim", "--agent", "ada", code=5)  # it runs where it was started: not for whoever takes anything
     (need,) = shell.json(code=3)["needs"]
-    assert (need["kind"], need["command"]) == ("stopped", f"allswell run --resume {ran['task']}")
-    again = shell("run", "--resume", ran["task"], code=124)
+    assert (need["kind"], need["command"]) == ("stopped", f"allswell run --resume {ran['task_id']}")
+    again = shell("run", "--resume", ran["task_id"], code=124)
     assert "was stopped after" in again.stderr
     assert [one["attempt"] for one in shell.json("receipts")["receipts"]] == [1, 2]
 
@@ -157,7 +157,7 @@ def test_a_store_in_the_folder_is_neither_work_nor_kept(shell: Shell) -> None:
     script = "while :; do allswell checkin >/dev/null 2>&1; sleep 600; done"
     ran = shell.run_json(*beside, "--idle", "1s", "--timeout", "1m", "--", "sh", "-c", script, code=124)
     assert ran["end"] == "idle"
-    told = shell.json("show", ran["receipt"], *beside)["receipt"]
+    told = shell.json("show", ran["receipt_id"], *beside)["receipt"]
     assert told["changed"] == []
     assert told["snapshot"]["left_out"][0]["detail"] == "Allswell itself has it open"
     assert (shell.folder / ".allswell" / "receipts").is_dir()
@@ -287,11 +287,11 @@ def test_a_worktree_of_its_own(shell: Shell) -> None:
     tree = Path(ran["worktree"])
     assert (tree / "kept").read_text() == "as it was\nchanged\n"
     assert (shell.folder / "kept").read_text() == "as it was\n"
-    assert f"allswell/{ran['task']}" in git("branch", cwd=shell.folder)
+    assert f"allswell/{ran['task_id']}" in git("branch", cwd=shell.folder)
     assert git("status", "--porcelain", cwd=shell.folder) == ""
     unused = shell.run_json("--worktree", "--", "true")
     assert unused["worktree"] is None
-    assert unused["task"] not in git("branch", cwd=shell.folder)
+    assert unused["task_id"] not in git("branch", cwd=shell.folder)
 
 
 def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(shell: Shell) -> None:
@@ -303,14 +303,14 @@ def test_a_worktree_where_there_is_no_repository_is_refused_and_leaves_no_task(s
 
 def test_a_resumed_task_takes_what_is_asked_for_now(shell: Shell) -> None:
     ran = shell.run_json("--timeout", "700ms", "--grace", "100ms", "--", "sh", "-c", "exec sleep 600", code=124)
-    refused = shell("run", "--resume", ran["task"], "--timeout", "1s", code=2)
+    refused = shell("run", "--resume", ran["task_id"], "--timeout", "1s", code=2)
     assert "keeps its limit of 700ms as long as it is open" in refused.stderr
-    again = shell.run_json("--resume", ran["task"], "--retries", "1", code=124)
+    again = shell.run_json("--resume", ran["task_id"], "--retries", "1", code=124)
     assert again["attempts"] == 2
-    shell("answer", ran["task"], "skip")
+    shell("answer", ran["task_id"], "skip")
     (shell.folder / "sleep").write_text("#!/bin/sh\n")
-    anew = shell.run_json("--resume", ran["task"], "--timeout", "800ms", code=124)
-    assert anew["task"] != ran["task"]
+    anew = shell.run_json("--resume", ran["task_id"], "--timeout", "800ms", code=124)
+    assert anew["task_id"] != ran["task_id"]
     assert "its limit of 800ms" in anew["reason"]
 
 
@@ -369,11 +369,11 @@ def test_kill_9_at_any_moment_ends_the_tree_and_the_next_start_settles_it(shell:
         (shell.folder / "new").unlink(missing_ok=True)
     shell("run", "--", "true")
     kept = shell.json("receipts")["receipts"]
-    tasks = {task["id"]: task["state"] for task in shell.json("tasks", "--all")["tasks"]}
+    tasks = {task["task_id"]: task["state"] for task in shell.json("tasks", "--all")["tasks"]}
     begun = [one for one in kept if one["status"] == "orphaned"]
     assert len(begun) >= 3
     assert not list((shell.folder / ".allswell" / "attempts").iterdir())
-    assert {tasks[one["task"]] for one in begun} == {"ready"}
+    assert {tasks[one["task_id"]] for one in begun} == {"ready"}
     held = [state for state in tasks.values() if state == "held"]
     assert held == []
 
@@ -392,7 +392,7 @@ def test_a_start_that_is_killed_while_it_settles_leaves_the_rest_to_the_next(she
     assert killed.returncode == -signal.SIGKILL
     shell("run", "--", "true")
     (receipt,) = shell.json("receipts")["receipts"]
-    assert shell.json("show", receipt["task"])["task"]["state"] == "ready"
+    assert shell.json("show", receipt["task_id"])["task"]["state"] == "ready"
     assert not list((shell.folder / ".allswell" / "attempts").iterdir())
 
 
@@ -421,7 +421,7 @@ def test_diff_shows_what_an_attempt_changed_whatever_its_end(shell: Shell) -> No
     for end, code in (("exit 0", 0), ("exit 3", 3), ("exec sleep 600", 124)):
         script = f"echo {code} >>kept; echo new >new{code}; rm -f rid; {end}"
         flags = ("--timeout", "1500ms", "--grace", "100ms") if code == 124 else ()
-        task = shell.run_json(*flags, "--", "sh", "-c", script, code=code)["task"]
+        task = shell.run_json(*flags, "--", "sh", "-c", script, code=code)["task_id"]
         (shell.folder / "kept").write_text((shell.folder / "kept").read_text() + "by somebody later\n")
         told = shell.json("diff", task)
         expected = [("M", "kept"), ("A", f"new{code}"), *([("D", "rid")] if code == 0 else [])]

@@ -7,35 +7,38 @@ import pytest
 
 from allswell import make_watch
 from allswell.store.sqlite import SqliteStore
-from tests.doors.cli.console import Console
+from tests.doors.cli.console import Console, millis
 from tests.doors.cli.upkeep import HOUR, watch_at
 
 
 def test_a_new_name_opens_a_run_and_the_next_task_joins_it(cli: Console) -> None:
     first = cli.ok("submit", "fetch", "--run", "night", "--run-timeout", "8h", "--json").json
     second = cli.ok("submit", "build", "--run", "night", "--run-timeout", "1m", "--json").json
-    assert (first["opened"], second["opened"]) == (["night"], [])
-    assert first["runs"] == second["runs"]
+    (opened,), (joined,) = first["runs"], second["runs"]
+    assert (opened["opened"], joined["opened"]) == (True, False)
+    assert opened["run_id"] == joined["run_id"]
     (run,) = cli.ok("runs", "--json").json["runs"]
-    assert (run["id"], run["name"], run["deadline"] - run["created_at"]) == (first["runs"]["night"], "night", 8 * HOUR)
+    assert (run["run_id"], run["name"], opened["name"]) == (opened["run_id"], "night", "night")
+    assert millis(run["deadline"]) - millis(run["created_at"]) == 8 * HOUR
     assert len(cli.ok("tasks", "--run", "night", "--json").json["tasks"]) == 2
-    assert cli.ok("submit", "alone", "--json").json.keys() == {"id", "name"}
+    assert cli.ok("submit", "alone", "--json").json["runs"] == []
 
 
 def test_a_run_is_joined_by_its_id_too(cli: Console) -> None:
-    run = cli.ok("submit", "fetch", "--run", "night", "--json").json["runs"]["night"]
-    assert cli.ok("submit", "build", "--run", run, "--json").json["opened"] == []
+    run = cli.ok("submit", "fetch", "--run", "night", "--json").json["runs"][0]["run_id"]
+    assert cli.ok("submit", "build", "--run", run, "--json").json["runs"][0]["opened"] is False
     said = cli("submit", "build", "--run", "r_" + "0" * 16)
     assert (said.code, "there is no run" in said.err) == (2, True)
 
 
 def test_the_name_of_a_run_that_has_ended_opens_another(cli: Console) -> None:
-    first = cli.ok("submit", "fetch", "--run", "night", "--json").json["runs"]["night"]
+    first = cli.ok("submit", "fetch", "--run", "night", "--json").json["runs"][0]["run_id"]
     assert "the run night is called off" in cli.ok("cancel", "night").out
     second = cli.ok("submit", "fetch", "--run", "night", "--json").json
-    assert second["opened"] == ["night"]
-    assert second["runs"]["night"] != first
-    assert second["runs"]["night"] in cli.ok("show", "night").out, "the one that is open is meant"
+    (joined,) = second["runs"]
+    assert (joined["name"], joined["opened"]) == ("night", True)
+    assert joined["run_id"] != first
+    assert joined["run_id"] in cli.ok("show", "night").out, "the one that is open is meant"
     assert first in cli.ok("show", first).out
 
 
@@ -56,7 +59,7 @@ def test_a_run_s_limit_ends_what_is_in_it(cli: Console) -> None:
 def test_lines_name_runs_of_their_own(cli: Console) -> None:
     lines = '{"name": "a"}\n{"name": "b", "run": "other"}\n'
     said = cli.ok("submit", "-", "--run", "night", "--run-timeout", "8h", "--json", stdin=lines).json
-    assert said["opened"] == ["night", "other"]
+    assert [(run["name"], run["opened"]) for run in said["runs"]] == [("night", True), ("other", True)]
     assert {run["name"] for run in cli.ok("runs", "--json").json["runs"]} == {"night", "other"}
 
 

@@ -40,7 +40,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     for part in ("q_@anthropic.1", "service anthropic", "has failed 5 times in a row", "probe", "wait"):
         assert part in first
     (question,) = cli.ok("questions", "--json").json["questions"]
-    assert (question["task"], question["service"], question["kind"]) == (None, "anthropic", "service_failing")
+    assert (question["task_id"], question["service"], question["kind"]) == (None, "anthropic", "service_failing")
     status = cli().out
     assert "You were asked" in status
     assert "allswell why q_@anthropic.1" in status
@@ -59,7 +59,7 @@ def test_a_question_about_a_service_comes_first_and_is_answered_by_its_name(cli:
     assert "answered: probe; service anthropic has failed 5 times in a row" in said
     assert "the next call tries it" in said
     assert cli.ok("questions").out == "Nothing waits for you.\n"
-    assert cli.ok("claim", "--agent", "ada", "--wait", "6s", "--json").json["task"]["id"] == task
+    assert cli.ok("claim", "--agent", "ada", "--wait", "6s", "--json").json["task"]["task_id"] == task
     events = cli.ok("events").out
     assert "service=anthropic, failures=3, pause 2h" in events
     for kind in ("breaker_opened", "breaker_probe", "breaker_escalated", "question_asked", "question_answered"):

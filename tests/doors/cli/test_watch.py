@@ -48,8 +48,8 @@ def test_one_frame_as_json(story: str, capsys: Capture) -> None:
     code, said, _ = typed(capsys, "watch", "--once", "--json", "--store", story)
     data = json.loads(said)
     assert code == 0
-    assert [line["who"] for line in data["lines"][:3]] == ["you", "you", "hal"]
-    assert data["overview"]["well"] is False
+    assert [line["who"] for line in data["tasks"][:3]] == ["you", "you", "hal"]
+    assert data["status"]["well"] is False
 
 
 def _copied(story: str, folder: Path) -> str:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.doors.cli.console import millis
 from tests.doors.cli.scene import has_all, told, typed
 
 Capture = pytest.CaptureFixture[str]
@@ -94,7 +95,7 @@ def test_the_chain_is_told_in_words(story: str, capsys: Capture, subject: str, s
 
 def test_a_question_is_explained_with_every_way_to_answer_it(story: str, capsys: Capture) -> None:
     _, chain, _ = typed(capsys, "why", "part 0", "--json", "--store", story)
-    id_ = json.loads(chain)["chain"][-1]["id"]
+    id_ = json.loads(chain)["chain"][-1]["question_id"]
     code, said, _ = typed(capsys, "why", id_, "--store", story)
     assert code == 0
     has_all(
@@ -111,15 +112,15 @@ def test_json_is_the_same_chain_as_data(story: str, capsys: Capture) -> None:
         ("task", "compile", "held"),
     ]
     assert data["todo"][0]["command"] == f"allswell watch --store {story}"
-    assert data["now"] > data["chain"][1]["since"] > 0
+    assert data["seen_at"] > data["chain"][1]["since_at"] > "2"
 
 
 def test_the_time_of_a_finished_task_adds_up(story: str, capsys: Capture) -> None:
     _, said, _ = typed(capsys, "why", "flaky call", "--json", "--store", story)
     spans = json.loads(said)["spent"]
     assert [span["kind"] for span in spans] == ["held", "paused", "held"]
-    assert sum(span["end"] - span["start"] for span in spans) == 16_000
-    assert all(one["end"] == two["start"] for one, two in pairwise(spans))
+    assert sum(millis(span["ended_at"]) - millis(span["began_at"]) for span in spans) == 16_000
+    assert all(one["ended_at"] == two["began_at"] for one, two in pairwise(spans))
 
 
 def test_what_is_not_there_is_answered_with_what_is_near(story: str, capsys: Capture) -> None:

@@ -91,7 +91,7 @@ def claim(
     from allswell.domain.command import Claim
     from allswell.domain.duration import parse
     from allswell.domain.names import NO_COMMAND, AgentId
-    from allswell.doors.cli import shapes
+    from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
 
     frame = Frame(store, json=json)
     if not agent:
@@ -105,10 +105,10 @@ def claim(
 
     granted = frame.run(work)
     if not granted:
-        frame.say([] if count is not None else None)
+        frame.say(NoClaimShape(None) if count is None else ClaimsShape([]))
         frame.leave(Exit.NOTHING, None if json else "nothing to claim")
-    claims = [shapes.claim(one) for one in granted]
-    frame.say(claims if count is not None else claims[0], "\n\n".join(map(_told_claim, granted)))
+    claims = [ClaimShape.of(one) for one in granted]
+    frame.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(_told_claim, granted)))
 
 
 def _told_claim(granted: Granted) -> str:
@@ -180,6 +180,7 @@ def checkin(
     """Prove progress; the answer says how much time is left."""
     from allswell.domain.command import CheckIn
     from allswell.domain.hold import Orders
+    from allswell.doors.shapes.orders import OrdersShape
 
     frame = Frame(store, json=json)
     path = supervised.socket_of(store)
@@ -195,10 +196,10 @@ def checkin(
         return await watch.engine.check_in(CheckIn(*held, True, note, progress))
 
     orders = frame.run(work)
-    frame.say(orders, f"noted; your time is up {when(orders.remaining_ms, 0)}")
+    frame.say(OrdersShape.of(orders), f"noted; your time is up {when(orders.remaining_ms, 0)}")
 
 
-def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, said: Said) -> None:
+def _end(frame: Frame, verb: str, task: str | None, token: int | None, agent: str | None, said: Said) -> None:
     """Say a word that ends the attempt, and tell where the task stands then."""
 
     async def work(watch: Watch) -> tuple[TaskRow, int]:
@@ -208,10 +209,11 @@ def _end(frame: Frame, task: str | None, token: int | None, agent: str | None, s
         assert row is not None  # noqa: S101 - tasks are never deleted
         return row, (await watch.engine.store.view_agenda()).now
 
-    from allswell.doors.cli.shapes import stands
+    from allswell.doors.shapes.orders import LastWordShape
+    from allswell.doors.shapes.task import stands
 
     row, now = frame.run(work)
-    frame.say({"task": row.task.id, "state": stands(row)}, sentence(_told_end(row, stands(row), now)))
+    frame.say(LastWordShape(row.task.id, verb, stands(row), None), sentence(_told_end(row, stands(row), now)))
 
 
 def _told_end(row: TaskRow, state: str, now: int) -> str:
@@ -252,7 +254,7 @@ def done(
     def said(held: Held) -> Complete:
         return Complete(_made_of("done", held, text), *held, text)
 
-    _end(frame, task, token, agent, said)
+    _end(frame, "done", task, token, agent, said)
 
 
 def fail(
@@ -298,7 +300,7 @@ def fail(
     def said(held: Held) -> Fail:
         return Fail(_made_of("fail", held, failure), *held, failure)
 
-    _end(frame, task, token, agent, said)
+    _end(frame, "fail", task, token, agent, said)
 
 
 def release(
@@ -326,4 +328,4 @@ def release(
     def said(held: Held) -> Release:
         return Release(_made_of("release", held, reason, pause), *held, reason, pause)
 
-    _end(frame, task, token, agent, said)
+    _end(frame, "release", task, token, agent, said)

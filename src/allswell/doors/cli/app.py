@@ -7,6 +7,7 @@ stands in front of other people's commands, so what it costs is theirs: a line t
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -15,10 +16,9 @@ from typing import Annotated
 
 from allswell.doors.cli import swift
 from allswell.doors.cli.advice import use_store
-from allswell.doors.cli.frame import Exit, Left, flush, hush, remark, told, write
+from allswell.doors.cli.frame import Exit, Left, encoded, flush, hush, told, write
 from allswell.doors.cli.options import Commands, Json, Option, Store
-from allswell.doors.cli.render import plain
-from allswell.errors import AllswellError
+from allswell.errors import AllswellError, Refused
 
 _COMPLETING = "_ALLSWELL_COMPLETE"
 
@@ -63,7 +63,10 @@ def bare(
     if version:
         from importlib.metadata import version as installed
 
-        write(f"allswell {installed('allswell')}\n")
+        from allswell.doors.shapes.said import VersionShape
+
+        number = installed("allswell")
+        write(f"{encoded(VersionShape(number)) if json else f'allswell {number}'}\n")
     else:
         from allswell.doors.cli import story
 
@@ -81,7 +84,7 @@ def run(args: Sequence[str] | None = None) -> int:
         try:
             return _run(given)
         except AllswellError as error:
-            return int(told(error, json="--json" in (given[: given.index("--")] if "--" in given else given)))
+            return int(told(error, json=_wants_json(given)))
         except KeyboardInterrupt:
             return int(Exit.INTERRUPTED)
         finally:
@@ -92,7 +95,7 @@ def run(args: Sequence[str] | None = None) -> int:
         hush()
         return int(Exit.FINE)
     except Exception as error:  # noqa: BLE001 - the last door: a bug is reported as one, and the whole story on request
-        return _told_bug(error)
+        return _told_bug(error, json=_wants_json(given))
 
 
 def _run(given: list[str]) -> int:
@@ -116,14 +119,19 @@ def _run(given: list[str]) -> int:
     return pages.run(every, bare, given)
 
 
-def _told_bug(error: Exception) -> int:
+def _wants_json(given: Sequence[str]) -> bool:
+    """Whether an answer in JSON was asked for; what stands behind `--` is another command's."""
+    return "--json" in (given[: given.index("--")] if "--" in given else given)
+
+
+def _told_bug(error: Exception, *, json: bool) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of a name that was typed, wherever it led
-        remark("allswell: a name that was given is too long for a file")
-        return int(Exit.USAGE)
-    if os.environ.get("ALLSWELL_DEBUG"):
+        error = Refused("name_too_long", "a name that was given is too long for a file")
+    elif os.environ.get("ALLSWELL_DEBUG"):
         import traceback
 
         traceback.print_exception(error)
-    text = f"this is a bug of Allswell's: {type(error).__name__}: {plain(str(error))}"
-    remark(f"allswell: {text} (ALLSWELL_DEBUG=1 shows the whole story)")
-    return int(Exit.FAILED)
+    code = int(told(error, json=json))
+    with contextlib.suppress(Left):
+        flush()
+    return code

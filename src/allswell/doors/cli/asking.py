@@ -58,7 +58,7 @@ def ask(
     one lets the task go on.
     """
     from allswell.domain.duration import parse
-    from allswell.doors.cli import shapes
+    from allswell.doors.shapes.question import QuestionShape
 
     frame = Frame(store, json=json)
     asked = text_of(text, "TEXT")
@@ -79,9 +79,9 @@ def ask(
         question = _asked_through(path, Ask(task=task, token=token, text=asked, options=options, hold=hold), patience)
     if question.closed_at is not None:
         words = "\n".join(part for part in (question.choice or "", block(question.answer)) if part)
-        frame.say(shapes.question(question), words)
+        frame.say(QuestionShape.of(question), words)
         return
-    frame.say(shapes.question(question), str(question.id))
+    frame.say(QuestionShape.of(question), str(question.id))
     over = "" if hold else " This attempt is over: the task waits for the answer."
     if wait is not None:
         frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")

@@ -9,6 +9,7 @@ from allswell.doors.cli.render import block, paint, plain, sentence
 
 if TYPE_CHECKING:
     from allswell.domain.receipt import Receipt
+    from allswell.doors.shapes.work import WorkShape
 
 _FILES = 20
 _MERGED = {True: "merged", False: "not merged", None: "whether it is merged cannot be told"}
@@ -25,25 +26,13 @@ def brought_home(frame: Frame, task: str) -> Receipt | None:
     return found[-1] if found else None
 
 
-def shape(receipt: Receipt | None) -> dict[str, object] | None:
+def shape(receipt: Receipt | None) -> WorkShape | None:
     """It as data; None if there is nothing to tell."""
     if receipt is None or receipt.branch is None:
         return None
-    branch = receipt.branch
-    return {
-        "branch": branch.name or None,
-        "repository": branch.repository,
-        "base": branch.base,
-        "commit": branch.commit,
-        "files": len(receipt.changed) + receipt.changed_more,
-        "changed": [{"how": one.how, "path": one.path} for one in receipt.changed],
-        "merged": _merged(receipt),
-        "worktree": branch.worktree,
-        "uncommitted": branch.uncommitted,
-        "receipt": receipt.id,
-        "look": list(receipt.advice.look),
-        "merge": list(receipt.advice.merge),
-    }
+    from allswell.doors.shapes.work import WorkShape
+
+    return WorkShape.of(receipt, receipt.branch, merged=_merged(receipt))
 
 
 def words(receipt: Receipt) -> str:

@@ -55,8 +55,9 @@ def check(
     found, texts = _checked(file, config=config)
     code = _code(found, strict=strict)
     if json:
-        answer = {"exit": int(code), **_counts(found), "findings": [_shape(finding) for finding in found]}
-        Frame(None, json=True).say(answer)
+        from allswell.doors.shapes.finding import CheckedShape
+
+        Frame(None, json=True).say(CheckedShape.of(int(code), found))
     else:
         write(_report(found, texts))
     raise Left(code)
@@ -131,21 +132,6 @@ def _counts(found: list[Finding]) -> dict[str, int]:
 def _code(found: list[Finding], *, strict: bool) -> Exit:
     counts = _counts(found)
     return Exit.FAILED if counts["errors"] or (strict and counts["warnings"]) else Exit.FINE
-
-
-def _shape(finding: Finding) -> dict[str, object]:
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity,
-        "says": finding.says,
-        "sum": None if finding.sum is None else str(finding.sum),
-        "total_ms": None if finding.sum is None else finding.sum.total,
-        "limit_ms": None if finding.sum is None else finding.sum.limit,
-        "fix": finding.fix,
-        "key": finding.key,
-        "place": finding.place,
-        "numbers": {figure.name: figure.value for figure in finding.figures},
-    }
 
 
 def _report(found: list[Finding], texts: _Texts) -> str:

@@ -12,7 +12,7 @@ import gc
 import os
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -356,7 +356,10 @@ class Course:
         """What happened, if it is worth a paragraph; with --json, all of it as a document."""
         outcome = ran.outcome
         if self._frame.json:
-            self._frame.say(_document(ran))
+            from allswell.doors.shapes.ran import RanShape
+
+            place = None if ran.worktree is None else str(ran.worktree.path)
+            self._frame.say(RanShape.of(outcome, ran.task, ran.state, ran.attempts, int(ran.code), place))
             return
         for warning in () if outcome is None or outcome.receipt is not None else outcome.warnings:
             remark(f"allswell: {plain(warning)}")
@@ -377,24 +380,3 @@ class Course:
 def _is_over(ran: Ran) -> bool:
     """Whether nothing of the attempt is left that could still want its worktree."""
     return ran.outcome is not None and ran.outcome.result is not None and not ran.outcome.result.survivors
-
-
-def _document(ran: Ran) -> Mapping[str, object]:
-    outcome = ran.outcome
-    receipt = None if outcome is None else outcome.receipt
-    return {
-        "task": ran.task,
-        "state": ran.state,
-        "attempts": ran.attempts,
-        "end": None if outcome is None else outcome.end.value,
-        "reason": "" if outcome is None else outcome.reason,
-        "exit_code": None if outcome is None else outcome.exit_code,
-        "exit": ran.code,
-        "receipt": None if receipt is None else receipt.id,
-        "receipt_path": None if outcome is None or outcome.receipt_path is None else str(outcome.receipt_path),
-        "snapshot": None if receipt is None or receipt.snapshot is None else receipt.snapshot.name,
-        "stdout": None if outcome is None or outcome.transcript[0] is None else str(outcome.transcript[0]),
-        "stderr": None if outcome is None or outcome.transcript[1] is None else str(outcome.transcript[1]),
-        "worktree": None if ran.worktree is None else str(ran.worktree.path),
-        "warnings": [] if outcome is None else list(outcome.warnings),
-    }

@@ -56,17 +56,20 @@ def diff(
     shown = found.difference
     since = "HEAD" if found.gap else "its beginning"
     if json:
+        from allswell.doors.shapes.receipt import ChangeShape
+        from allswell.doors.shapes.work import DiffShape
+
         frame.say(
-            {
-                "task": task,
-                "attempt": found.attempt,
-                "since": since,
-                "until": found.until,
-                "gap": found.gap,
-                "changed": [{"how": one.how, "path": one.path} for one in shown.changed],
-                "unshown": list(shown.unshown),
-                "diff": shown.text.decode("utf-8", "backslashreplace"),
-            }
+            DiffShape(
+                task_id=task,
+                attempt=found.attempt,
+                since=since,
+                until=found.until,
+                gap=found.gap or None,
+                changed=[ChangeShape.of(one) for one in shown.changed],
+                unshown=list(shown.unshown),
+                diff=shown.text.decode("utf-8", "backslashreplace"),
+            )
         )
         return
     if found.gap:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allswell.domain.fleet import AgentSpec, Fleet
+    from allswell.domain.question import Question
     from allswell.engine.explaining.crew import Crew, Member
-    from allswell.engine.explaining.tracking import PendingQuestion, Tracking
+    from allswell.engine.explaining.tracking import Tracking
     from allswell.engine.watch import Watch
     from allswell.runtime.supervisor import Plan
     from allswell.store.port import Views
@@ -185,6 +186,8 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
 
     from allswell.domain.submit import check_name
     from allswell.domain.usage import Thresholds
+    from allswell.doors.shapes.moment import moment
+    from allswell.doors.shapes.said import SaidShape
     from allswell.runtime.receipts import Home
     from allswell.runtime.supervisor import Plan
 
@@ -200,7 +203,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
         line = in_words(line)
         if frame.json:
             with contextlib.suppress(Left):
-                frame.say({"at": time.time_ns() // 1_000_000, "said": line})
+                frame.say(SaidShape(moment(time.time_ns() // 1_000_000), line))
         else:
             room = columns(sys.stdout)
             text = f"{time.strftime('%H:%M:%S')}  {plain(line)}"
@@ -246,8 +249,7 @@ _COLUMNS = (
 
 def agents(store: Store = None, json: Json = False) -> None:
     """Who does what: health, misses, last proof of progress, time left."""
-    import msgspec
-
+    from allswell.doors.shapes.crew import AgentsShape
     from allswell.engine.explaining.crew import look
 
     frame = Frame(store, json=json)
@@ -259,8 +261,7 @@ def agents(store: Store = None, json: Json = False) -> None:
 
     crew, waiting = frame.look(work)
     if json:
-        watching = [msgspec.structs.replace(one, posts=()) for one in crew.supervisors]
-        frame.say({"now": crew.now, "questions": waiting, "supervisors": watching, "agents": crew.members})
+        frame.say(AgentsShape.of(crew, waiting))
         return
     if not crew.members:
         frame.say(None, in_words("Nobody is at work. `allswell up` starts the agents of allswell.toml."))
@@ -299,18 +300,18 @@ def _row(one: Member, now: int) -> list[str]:
 
 def tracking(store: Store = None, json: Json = False) -> None:
     """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
+    from allswell.doors.shapes.tracking import TrackingShape
     from allswell.engine.explaining.tracking import pending_questions, track
 
     frame = Frame(store, json=json)
 
-    async def work(views: Views) -> tuple[Tracking, list[PendingQuestion]]:
+    async def work(views: Views) -> tuple[Tracking, list[Question]]:
         return await track(views), await pending_questions(views)
 
     found, pending = frame.look(work)
     rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
     rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
     rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
-    rows += [[asked.task_id, "", "asks you"] for asked in pending]
+    rows += [[str(asked.task), "", "asks you"] for asked in pending]
     heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    told = {"timeout_tracking": found, "pending_divine_questions": pending}
-    frame.say(told, table(heads, rows) if rows else "Nothing is held against anybody.")
+    frame.say(TrackingShape.of(found, pending), table(heads, rows) if rows else "Nothing is held against anybody.")

@@ -93,23 +93,6 @@ def _tell_cut(cut: CutOff) -> None:
         sys.stderr.write(f"  {number} {option:<18} {means[option]}{best}\n")
 
 
-def offer(cuts: Sequence[CutOff]) -> dict[str, object]:
-    """The question as data, in the seed's words: about the first step, and about each."""
-    each = [_shape(cut) for cut in cuts]
-    return {**each[0], "steps": each}
-
-
-def _shape(cut: CutOff) -> dict[str, object]:
-    return {
-        "step": cut.step,
-        "changes": cut.context.uncommitted_changes,
-        "shared": cut.shared,
-        "options": cut.offer.options,
-        "recommendation": cut.offer.recommendation,
-        "reason": cut.offer.reason,
-    }
-
-
 def how_to_choose(base: RunBase, cuts: Sequence[CutOff]) -> str:
     """The question where nobody can be asked, with what to type."""
     for cut in cuts:

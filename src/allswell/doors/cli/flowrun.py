@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.doors.cli.flowchoice import choices_of, chosen, how_to_choose, offer
+from allswell.doors.cli.flowchoice import choices_of, chosen, how_to_choose
 from allswell.doors.cli.flowing import read_bytes
 from allswell.doors.cli.flowsummary import finish
 from allswell.doors.cli.frame import Exit, Frame, remark
@@ -113,6 +113,7 @@ def resume(
 async def _resumed(
     frame: Frame, watch: Watch, base: RunBase, flow: Flow, source: bytes, choices: Mapping[str, Choice], jobs: int
 ) -> Summary | None:
+    from allswell.doors.shapes.flow_end import OfferShape
     from allswell.flows.run import resume as going
     from allswell.flows.run.runner import Runner, Summary, Verdict
     from allswell.flows.run.site import in_thread
@@ -141,7 +142,7 @@ async def _resumed(
     cuts = await in_thread(lambda: cut_offs(base, standing, as_it_is=as_it_is))
     decided = chosen(frame, cuts, choices)
     if len(decided) < len(cuts):
-        frame.say({"run": base.record.run, **offer(cuts)})
+        frame.say(OfferShape.of(base.record.run, cuts))
         frame.leave(Exit.NEEDS_HUMAN, None if frame.json else how_to_choose(base, cuts))
     kept = await _discarded(frame, base, cuts, decided)
     base, run = await going.go_on(watch, base, flow, source, frame.settings.policy_for(""))
@@ -178,6 +179,7 @@ async def _discarded(frame: Frame, base: RunBase, cuts: list[CutOff], decided: M
 
 def join_flow(frame: Frame, run: str, jobs: int) -> None:
     """Take steps of a run that another process has started, for as long as there are any."""
+    from allswell.doors.shapes.flow_end import JoinedShape
     from allswell.timing.clock import SystemClock
 
     async def work(watch: Watch) -> Summary:
@@ -195,7 +197,7 @@ def join_flow(frame: Frame, run: str, jobs: int) -> None:
     summary = frame.run(work)
     how = summary.verdict.value.replace("_", " ")
     words = f"{summary.flow} ({summary.run}): {how}; {summary.ran:,} steps were done here"
-    frame.say({"run": summary.run, "verdict": summary.verdict, "ran": summary.ran}, words)
+    frame.say(JoinedShape(summary.run, summary.flow, summary.verdict, summary.ran), words)
     if summary.verdict == "interrupted":
         frame.leave(Exit.INTERRUPTED)
 

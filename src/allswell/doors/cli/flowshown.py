@@ -33,20 +33,6 @@ def flows_in(home: Path) -> dict[str, RunRecord]:
     return {run: record for record in all_records(home) for run in record.runs}
 
 
-def shape(base: RunBase) -> dict[str, object]:
-    """A flow's run as data."""
-    return {
-        "flow": base.record.flow,
-        "base": str(base.path),
-        "folder": base.record.folder,
-        "file": base.record.file or None,
-        "inputs": base.record.inputs,
-        "runs": base.record.runs,
-        "receipts": base.all_receipts(),
-        "timeouts": base.all_timeouts(),
-    }
-
-
 def words(base: RunBase) -> str:
     """A flow's run in words: where it is, and what each step has come to."""
     record = base.record

@@ -25,23 +25,12 @@ def finish(frame: Frame, summary: Summary | None) -> None:
     """Tell it, and end with the code that it means."""
     if summary is None:
         return
+    from allswell.doors.shapes.flow_end import FlowRanShape
+
     code = CODES[summary.verdict]
-    frame.say({**_shape(summary), "exit": int(code)}, None if frame.json else _words(summary))
+    frame.say(FlowRanShape.of(summary, int(code)), None if frame.json else _words(summary))
     if code is not Exit.FINE:
         frame.leave(code)
-
-
-def _shape(summary: Summary) -> dict[str, object]:
-    return {
-        "run": summary.run,
-        "flow": summary.flow,
-        "verdict": summary.verdict,
-        "steps": summary.states,
-        "reasons": summary.reasons,
-        "questions": summary.questions,
-        "ran": summary.ran,
-        "base": summary.base,
-    }
 
 
 def _words(summary: Summary) -> str:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from allswell.doors.cli.advice import in_words, use_store
-from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
+from allswell.errors import LeaseLost, Refused, Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -274,8 +274,8 @@ class Frame:
             raise Unavailable(f"there is no store at {path}", hint=hint)
         return path
 
-    def say(self, answer: object, words: str | None = None) -> None:
-        """The answer: as one JSON document with `--json`, otherwise in words."""
+    def say(self, answer: msgspec.Struct | None, words: str | None = None) -> None:
+        """The answer: with `--json` a shape (`allswell.doors.shapes`) on one line, otherwise words."""
         if self.json:
             write(encoded(answer) + "\n")
         elif words:
@@ -302,8 +302,8 @@ def remark(text: str) -> None:
     sys.stderr.write("\n  ".join([text] if room is None else wrapped(text, room - 2)) + "\n")
 
 
-def code_of(error: AllswellError) -> Exit:
-    """What an error means for the exit code."""
+def code_of(error: Exception) -> Exit:
+    """What an error means for the exit code; one that is none of ours is a bug of ours."""
     if isinstance(error, LeaseLost):
         return Exit.LEASE_LOST
     if isinstance(error, Unavailable):
@@ -313,21 +313,30 @@ def code_of(error: AllswellError) -> Exit:
     return Exit.FAILED
 
 
-def told(error: AllswellError, *, json: bool) -> Exit:
+def told(error: Exception, *, json: bool) -> Exit:
     """Tell the user what went wrong, in the way asked for; the exit code that goes with it."""
-    code = code_of(error)
-    if json:
-        said: dict[str, object] = {"error": type(error).__name__, "message": in_words(str(error)), "exit": int(code)}
-        if isinstance(error, Refused):
-            said |= {"code": error.code, "where": error.where}
-        write(encoded(said) + "\n")
-    else:
-        from allswell.doors.cli.render import plain
+    from allswell.doors.shapes.error import ErrorShape
 
-        remark(f"allswell: {plain(str(error))}")
-        if isinstance(error, LeaseLost) and sys.stderr.isatty():
-            remark(f"Stop working on it; `allswell why {error.task}` tells what became of it.")
-    return code
+    problem = ErrorShape.of(error).error
+    if json:
+        hint = None if problem.hint is None else in_words(problem.hint)
+        problem = msgspec.structs.replace(problem, message=in_words(problem.message), hint=hint)
+        write(encoded(ErrorShape(problem)) + "\n")
+        return code_of(error)
+    from allswell.doors.cli.render import plain
+
+    text = plain(problem.message)
+    if isinstance(error, LeaseLost):
+        remark(f"allswell: {text}")
+        if problem.hint and sys.stderr.isatty():
+            remark(f"{problem.hint[0].upper()}{problem.hint[1:]}.")
+    elif problem.hint is None:
+        remark(f"allswell: {text}")
+    elif isinstance(error, Refused):
+        remark(f"allswell: {text}{'' if text.endswith('?') else ';'} {problem.hint}")
+    else:
+        remark(f"allswell: {text} ({problem.hint})")
+    return code_of(error)
 
 
 def encoded(said: object) -> str:

@@ -40,6 +40,7 @@ def graph(
 ) -> None:
     """Draw a flow: its steps in waves, what each needs, and the longest way through it."""
     from allswell.doors.cli.flowing import read_file
+    from allswell.doors.shapes.graph import GraphShape, PictureShape
     from allswell.flows.layout import lay_out
 
     flow, _ = read_file(file)
@@ -49,9 +50,9 @@ def graph(
     if svg is not None:
         _picture(svg, flow, layout)
         if svg != "-":
-            frame.say({"file": svg, "steps": len(nodes)}, f"{svg}: {len(nodes):,} steps")
+            frame.say(PictureShape(svg, len(nodes)), f"{svg}: {len(nodes):,} steps")
         return
-    frame.say({"flow": flow.name, "limit_ms": flow.timeouts.flow, "steps": nodes} if json else None, _told(flow, nodes))
+    frame.say(GraphShape.of(flow, layout), None if json else _told(flow, nodes))
 
 
 def _picture(file: str, flow: Flow, layout: Layout) -> None:

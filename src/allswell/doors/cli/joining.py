@@ -15,6 +15,7 @@ from allswell.errors import Refused
 if TYPE_CHECKING:
     from allswell.domain.names import RunId
     from allswell.domain.run import Run
+    from allswell.doors.shapes.submitted import JoinedRunShape
     from allswell.engine.watch import Watch
 
 
@@ -62,9 +63,11 @@ class Joining:
         if self._timeout is not None and not self._found:
             raise Refused("no_run", "--run-timeout is a run's; name the run with --run", where="--run-timeout")
 
-    def told(self) -> dict[str, object]:
+    def told(self) -> list[JoinedRunShape]:
         """What a program is told: each run by the name it was called, and which of them are new."""
-        return {"runs": self._found, "opened": list(self._missing)} if self._found else {}
+        from allswell.doors.shapes.submitted import JoinedRunShape
+
+        return [JoinedRunShape(id_, name, name in self._missing) for name, id_ in self._found.items()]
 
     def words(self) -> str:
         """What is worth saying: that a run was opened, which a mistyped name would do too."""

@@ -188,11 +188,11 @@ class Telling:
 
     async def tell(self, entry: Entry, views: Views, now: int | None) -> None:
         """One event; without `now`, it has just happened."""
-        from allswell.doors.cli import shapes
+        from allswell.doors.shapes.event import EventShape
 
         self.told += 1
         if self._json:
-            write(encoded(shapes.event(entry)) + "\n")
+            write(encoded(EventShape.of(entry)) + "\n")
             return
         event = entry.event
         name = ""

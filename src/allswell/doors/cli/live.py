@@ -18,9 +18,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from allswell.domain.store_url import hide
 from allswell.doors.cli.advice import typed_here, typed_in
-from allswell.doors.cli.frame import encoded, flush, write
+from allswell.doors.cli.frame import Frame, flush, write
 from allswell.doors.cli.keys import at_a_terminal, keyboard
+from allswell.doors.shapes.status import BoardShape
 from allswell.engine.explaining.board import Board, Line, board, changes
 from allswell.engine.explaining.words import many, rough, within
 from allswell.errors import Unavailable
@@ -38,32 +40,33 @@ _ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", 
 _NEEDS_MOST = 5
 
 
-async def once(views: Views, console: Console, *, json: bool) -> None:
-    """One frame, as it is now."""
+async def once(views: Views, frame: Frame) -> None:
+    """One picture, as it is now."""
     seen = typed_in(await board(views))
-    if json:
-        write(encoded(seen) + "\n")
+    if frame.json:
+        frame.say(BoardShape.of(hide(frame.url), seen))
     else:
+        console = frame.console
         console.print(picture(seen, console.width, None))
 
 
-async def watch_it(watch: Watch, console: Console, *, json: bool) -> None:
+async def watch_it(watch: Watch, frame: Frame) -> None:
     """The board for as long as somebody looks: a live table, or lines where there is no terminal."""
-    if json or not at_a_terminal():
-        await _lines(watch.engine.store, json=json)
+    if frame.json or not at_a_terminal():
+        await _lines(watch.engine.store, frame)
     else:
-        await _table(watch.engine.store, console)
+        await _table(watch.engine.store, frame.console)
 
 
-async def _lines(views: Views, *, json: bool) -> None:
+async def _lines(views: Views, frame: Frame) -> None:
     before: Board | None = None
     while not _nobody_reads():
         started = time.monotonic()
         seen = typed_in(await board(views))
         told = changes(before, seen)
-        if json and (told or before is None):
-            write(encoded(seen) + "\n")
-        elif not json:
+        if frame.json and (told or before is None):
+            frame.say(BoardShape.of(hide(frame.url), seen))
+        elif not frame.json:
             if before is None:
                 write(f"{time.strftime('%H:%M:%S')}  {_counted(seen)}\n")
             for one in told:

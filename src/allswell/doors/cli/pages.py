@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -13,15 +12,16 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from allswell.doors.cli.frame import Exit, encoded, remark
+from allswell.doors.cli.frame import Exit, told
 from allswell.doors.cli.options import GROUPS, UPKEEP, Commands, Declared, examples
-from allswell.doors.cli.render import plain
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
 NAME = "allswell"
+_USAGE = "usage"
+"""The code of what Typer refuses; the words are its own."""
 _EXIT_CODES = (
     "Exit codes: 0 fine, 1 failed, 2 used wrongly, 3 needs a human, 4 lease lost, 5 nothing to claim,"
     " 75 store unavailable, 124 timed out."
@@ -172,9 +172,4 @@ def _told(error: TyperException, *, json: bool) -> Exit:
     path = context.command_path if context is not None else NAME
     message = " ".join(error.format_message().split()).rstrip(".")
     message = message[:1].lower() + message[1:]
-    if json:
-        said = {"error": "Refused", "message": message, "exit": int(Exit.USAGE), "code": "usage", "where": path}
-        sys.stdout.write(encoded(said) + "\n")
-    else:
-        remark(f"allswell: {plain(message)}{'' if message.endswith('?') else ';'} `{path} --help` shows what there is")
-    return Exit.USAGE
+    return told(Refused(_USAGE, message, where=path, hint=f"`{path} --help` shows what there is"), json=json)

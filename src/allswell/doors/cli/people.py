@@ -80,7 +80,7 @@ def tasks(
     json: Json = False,
 ) -> None:
     """List open tasks, the oldest first; others where you ask for them."""
-    from allswell.doors.cli import shapes
+    from allswell.doors.shapes.task import TasksShape
     from allswell.store.port import TaskFilter
 
     frame = Frame(store, json=json)
@@ -101,7 +101,7 @@ def tasks(
     found, now, counts, names = frame.look(work)
     page, more = found[:limit], len(found) > limit
     if json:
-        frame.say({"tasks": [shapes.task(row) for row in page], "next": page[-1].task.id if more else None})
+        frame.say(TasksShape.of(page, more=more))
         return
     if not page:
         frame.say(None, _none(counts, filtered=bool(states or run or name or role or after)))
@@ -137,7 +137,7 @@ async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
 
 def _row(row: TaskRow, now: int, names: dict[str, str]) -> list[str]:
     from allswell.doors.cli.render import short
-    from allswell.doors.cli.shapes import stands
+    from allswell.doors.shapes.task import stands
 
     task = row.task
     agent = "" if row.lease is None else row.lease.agent
@@ -197,8 +197,9 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
 
 def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
     """List runs, the newest first."""
-    from allswell.doors.cli import flowshown, shapes
+    from allswell.doors.cli import flowshown
     from allswell.doors.cli.limits import limit_of
+    from allswell.doors.shapes.run import RunShape, RunsShape
     from allswell.engine.explaining.runs import waited_for
 
     frame = Frame(store, json=json)
@@ -223,8 +224,8 @@ def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
         Column("FLOW", 8, spare=True),
     )
     none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
-    told = [{**shapes.run(run), "flow": None if run.id not in flows else flows[run.id].run} for run in found]
-    frame.say({"runs": told}, table(heads, rows) if rows else none)
+    told = [RunShape.of(run, flow=None if run.id not in flows else flows[run.id].run) for run in found]
+    frame.say(RunsShape(told), table(heads, rows) if rows else none)
 
 
 def questions(
@@ -234,7 +235,7 @@ def questions(
     json: Json = False,
 ) -> None:
     """List what waits for a human, the oldest first."""
-    from allswell.doors.cli import shapes
+    from allswell.doors.shapes.question import QuestionsShape
 
     frame = Frame(store, json=json)
 
@@ -245,7 +246,7 @@ def questions(
 
     found, names, now = frame.look(work)
     words = "\n\n".join(told_question(question, names.get(question.id, ""), now) for question in found)
-    frame.say({"questions": [shapes.question(question) for question in found]}, words or "Nothing waits for you.")
+    frame.say(QuestionsShape.of(found), words or "Nothing waits for you.")
 
 
 async def subject(views: Views, question: Question) -> str:
@@ -300,6 +301,7 @@ def answer(
 ) -> None:
     """Decide a question; the option acts."""
     from allswell.doors.cli.given import tasks_in
+    from allswell.doors.shapes.question import DecidedShape
 
     frame = Frame(store, json=json)
     frame.for_humans("answer")
@@ -318,7 +320,7 @@ def answer(
 
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
-    frame.say({"question": id_, "choice": choice}, sentence(words))
+    frame.say(DecidedShape(id_, choice), sentence(words))
 
 
 def _answering(by: str | None) -> str:
@@ -331,7 +333,7 @@ def _answering(by: str | None) -> str:
 
 async def _stands(views: Views, question: Question) -> str:
     """What an answer has come to so far."""
-    from allswell.doors.cli.shapes import stands
+    from allswell.doors.shapes.task import stands
     from allswell.engine.explaining.services import in_short
 
     if question.service is not None:
@@ -349,6 +351,9 @@ def cancel(
     json: Json = False,
 ) -> None:
     """Call off a task, whoever holds it, or a run with all its tasks."""
+    from allswell.doors.shapes.named import named
+    from allswell.doors.shapes.submitted import CancelledShape
+
     frame = Frame(store, json=json)
     frame.for_humans("cancel")
 
@@ -369,4 +374,5 @@ def cancel(
         return id_, f"{paint(plain(id_ if row is None else row.task.name), 'bold')} is called off"
 
     id_, words = frame.run(work)
-    frame.say({"id": id_, "cancelled": True}, sentence(words))
+    what_it_is = named(id_)
+    frame.say(CancelledShape(what_it_is["task_id"], what_it_is["run_id"], cancelled=True), sentence(words))

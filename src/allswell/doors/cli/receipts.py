@@ -14,6 +14,7 @@ from allswell.errors import Refused
 if TYPE_CHECKING:
     from allswell.domain.receipt import Receipt
     from allswell.domain.snapshot import Snapshot
+    from allswell.doors.shapes.shown import ShownReceiptShape
     from allswell.runtime.receipts import Receipts
     from allswell.runtime.snapshot import Recovery
 
@@ -48,6 +49,8 @@ def receipts(
     """List the receipts of attempts that did not end well, or left their work on a branch, the newest last."""
     from time import time_ns
 
+    from allswell.doors.shapes.receipt import ReceiptShape, ReceiptsShape
+
     frame = Frame(store, json=json)
     found = [one for one in _kept(frame).all() if task in (None, one.receipt.task, one.receipt.name)][-limit:]
     now = time_ns() // 1_000_000
@@ -70,9 +73,8 @@ def receipts(
         Column("FILES", None, right=True),
         Column("", 12),
     )
-    said = [{**_plain(one.receipt), "path": str(one.path)} for one in found]
     frame.say(
-        {"receipts": said},
+        ReceiptsShape([ReceiptShape.of(one.receipt, one.path, typed_here) for one in found]),
         table(heads, rows) if rows else "No receipts: no attempt here has ended badly, or left its work on a branch.",
     )
 
@@ -90,15 +92,7 @@ def left_by(frame: Frame, task: str, attempts: Iterable[int]) -> list[str]:
     return [id_ for id_ in ids if (folder / f"{id_}.json").is_file()]
 
 
-def _plain(receipt: Receipt) -> dict[str, object]:
-    import msgspec
-
-    advice = {name: tuple(map(typed_here, getattr(receipt.advice, name))) for name in receipt.advice.__struct_fields__}
-    made: dict[str, object] = msgspec.to_builtins(receipt) | {"advice": advice}
-    return made
-
-
-def shown(frame: Frame, what: str) -> tuple[dict[str, object], str] | None:
+def shown(frame: Frame, what: str) -> tuple[ShownReceiptShape, str] | None:
     """A receipt for `allswell show`: by its id or its file; None if this names none."""
     if not what.startswith("rc_") and not what.endswith(".json"):
         return None
@@ -109,7 +103,10 @@ def shown(frame: Frame, what: str) -> tuple[dict[str, object], str] | None:
                 "unknown_receipt", f"there is no receipt {what!r}; `allswell receipts` lists them", where="ID"
             )
         return None
-    return {"receipt": _plain(found.receipt), "path": str(found.path)}, _told(found.receipt)
+    from allswell.doors.shapes.receipt import ReceiptShape
+    from allswell.doors.shapes.shown import ShownReceiptShape
+
+    return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, typed_here)), _told(found.receipt)
 
 
 def _told(receipt: Receipt) -> str:
@@ -176,26 +173,28 @@ def recover(
     """
     from allswell.domain.snapshot import Snapshot
     from allswell.doors.cli import branches
+    from allswell.doors.shapes.snapshot import RecoveryShape, SnapshotShape
+    from allswell.doors.shapes.work import RecoverShape
 
     frame = Frame(store, json=json)
     if into is not None and apply:
         raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
     snapshot = _snapshot(frame, what, attempt)
     if not isinstance(snapshot, Snapshot):
-        frame.say({"work": branches.shape(snapshot)}, branches.words(snapshot))
+        frame.say(RecoverShape(branches.shape(snapshot), None, None), branches.words(snapshot))
         if into is not None or apply:
             text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it says above"
             raise Refused("no_snapshot", text, where="TASK")
         return
     if into is None and not apply:
-        frame.say({"snapshot": _built(snapshot)}, _offered(snapshot, what))
+        frame.say(RecoverShape(None, SnapshotShape.of(snapshot), None), _offered(snapshot, what))
         return
     from allswell.runtime.snapshot import recover as give_back
 
     if apply:
         _check_place(frame, snapshot)
     done = give_back(snapshot, into=into, apply=apply)
-    frame.say({"snapshot": snapshot.name, "recovery": _built(done)}, _given_back(done))
+    frame.say(RecoverShape(None, SnapshotShape.of(snapshot), RecoveryShape.of(done)), _given_back(done))
 
 
 def _check_place(frame: Frame, snapshot: Snapshot) -> None:
@@ -216,12 +215,6 @@ def _check_place(frame: Frame, snapshot: Snapshot) -> None:
     if not is_place(folder, snapshot.task, known, home, agents):
         text = f"its receipt says that the work came from {folder}, and nothing says that this task was worked on there"
         raise Refused("other_folder", f"{text}; go there to apply it, or use --into DIR", where="--apply")
-
-
-def _built(value: object) -> object:
-    import msgspec
-
-    return msgspec.to_builtins(value)
 
 
 def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receipt:

@@ -54,6 +54,7 @@ def request(
     code 1 says that it failed, 124 that its time ran out.
     """
     from allswell.domain.duration import parse
+    from allswell.doors.shapes.submitted import RequestedShape
 
     frame = Frame(store, json=json)
     given = json_of(payload, "PAYLOAD")
@@ -70,9 +71,9 @@ def request(
         answer = frame.run(work)
     id_, state, result = answer
     if no_wait:
-        frame.say({"request": id_, "state": state}, id_)
+        frame.say(RequestedShape(id_, state, None), id_)
         return
-    frame.say({"request": id_, "state": state, "result": result}, result if isinstance(result, str) else _json(result))
+    frame.say(RequestedShape(id_, state, result), result if isinstance(result, str) else _json(result))
     if state != "done":
         code = Exit.TIMED_OUT if result == "delegation_timeout" else Exit.FAILED
         frame.leave(code, f"the request {id_} is {state}: {result}")

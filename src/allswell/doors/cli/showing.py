@@ -12,7 +12,10 @@ from allswell.doors.cli.render import Column, block, harmless, paint, pairs, pla
 if TYPE_CHECKING:
     from allswell.domain.names import QuestionId, RunId, TaskId
     from allswell.domain.task import Attempt
+    from allswell.doors.shapes.shown import ShownQuestionShape, ShownRunShape, ShownTaskShape
     from allswell.store.port import TaskRow, Views
+
+    Shown = tuple[ShownTaskShape | ShownRunShape | ShownQuestionShape, str]
 
 _LISTED = 1_000
 
@@ -43,7 +46,7 @@ def show(
             frame.say(*receipt)
             return
 
-    async def work(views: Views) -> tuple[dict[str, object], str]:
+    async def work(views: Views) -> Shown:
         from allswell.domain.names import QuestionId, RunId, TaskId
         from allswell.doors.cli.ids import find
 
@@ -58,27 +61,23 @@ def show(
     frame.say(*frame.look(work))
 
 
-async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict[str, object], str]:
-    import msgspec
+async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
+    from msgspec import Raw
 
     from allswell.domain.names import question_id
-    from allswell.doors.cli import branches, shapes
+    from allswell.doors.cli import branches
     from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
+    from allswell.doors.shapes.attempt import AttemptShape
+    from allswell.doors.shapes.question import QuestionShape
+    from allswell.doors.shapes.shown import ShownTaskShape
+    from allswell.doors.shapes.task import TaskShape
 
     row = await views.view_task(id_)
     assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
     payload, result = await views.view_payload(id_)
     attempts = await views.view_attempts(id_)
     asked = [await views.view_question(question_id(id_, number)) for number in range(1, row.task.record.questions + 1)]
-    told: dict[str, object] = {
-        "task": shapes.task(row),
-        "payload": msgspec.Raw((payload or "null").encode()),
-        "result": msgspec.Raw((result or "null").encode()),
-        "attempts": [shapes.attempt(attempt) for attempt in attempts],
-        "questions": [shapes.question(question) for question in asked if question is not None],
-        "notes": list(row.task.record.notes),
-    }
     parts = [_facts(row, now)]
     if payload and payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
@@ -105,9 +104,8 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
             for ended in attempts
         ]
         parts.append(table(columns, rows))
-    told["receipts"] = left = left_by(frame, id_, [ended.token for ended in attempts])
+    left = left_by(frame, id_, [ended.token for ended in attempts])
     work = brought_home(frame, id_)
-    told["work"] = branches.shape(work)
     if work is not None:
         parts.append(branches.words(work))
     if left:
@@ -116,13 +114,23 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> tuple[dict
     from allswell.doors.cli.people import told_question
 
     parts += [told_question(question, row.task.name, now) for question in asked if question is not None]
-    return told, "\n\n".join(parts)
+    shape = ShownTaskShape(
+        task=TaskShape.of(row),
+        payload=Raw((payload or "null").encode()),
+        result=Raw((result or "null").encode()),
+        attempts=[AttemptShape.of(attempt) for attempt in attempts],
+        questions=[QuestionShape.of(question) for question in asked if question is not None],
+        notes=row.task.record.notes,
+        receipt_ids=left,
+        work=branches.shape(work),
+    )
+    return shape, "\n\n".join(parts)
 
 
 def _facts(row: TaskRow, now: int) -> str:
     from allswell.domain.duration import show as length
     from allswell.doors.cli.people import about
-    from allswell.doors.cli.shapes import stands
+    from allswell.doors.shapes.task import stands
 
     task, lease, spec = row.task, row.lease, row.task.spec
     state = stands(row)
@@ -163,21 +171,27 @@ def _came_late(ended: Attempt) -> str:
     return f" (came late, and was kept: {', '.join(said)})" if said else ""
 
 
-async def _question(views: Views, id_: QuestionId, now: int) -> tuple[dict[str, object], str]:
-    from allswell.doors.cli import shapes
+async def _question(views: Views, id_: QuestionId, now: int) -> Shown:
     from allswell.doors.cli.people import subject, told_question
+    from allswell.doors.shapes.question import QuestionShape
+    from allswell.doors.shapes.shown import ShownQuestionShape
 
     question = await views.view_question(id_)
     assert question is not None  # noqa: S101 - it was just found, and questions are never deleted
-    return {"question": shapes.question(question)}, told_question(question, await subject(views, question), now)
+    shape = ShownQuestionShape(QuestionShape.of(question))
+    return shape, told_question(question, await subject(views, question), now)
 
 
-async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[str, object], str]:
+async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
     from collections import Counter
 
     from allswell.domain.run import last_of
-    from allswell.doors.cli import flowshown, shapes
+    from allswell.doors.cli import flowshown
     from allswell.doors.cli.limits import limit_of
+    from allswell.doors.shapes.flow import FlowShape
+    from allswell.doors.shapes.run import RunShape
+    from allswell.doors.shapes.shown import ShownRunShape
+    from allswell.doors.shapes.task import stands
     from allswell.engine.explaining.runs import waited_for
     from allswell.store.port import TaskFilter
 
@@ -189,7 +203,7 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[s
         for one in (*earlier, last)
         for row in await views.view_tasks(TaskFilter(run=one.id, limit=_LISTED))
     }
-    counts = Counter(map(shapes.stands, rows.values()))
+    counts = Counter(map(stands, rows.values()))
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     more = f" (of the first {_LISTED:,})" if len(rows) == _LISTED else ""
     words = pairs(
@@ -202,8 +216,8 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> tuple[dict[s
             ("tasks", states + more if states else "none"),
         ]
     )
-    told = {"run": shapes.run(run, last), "tasks": dict(counts)}
     base = flowshown.flow_of(frame.home, id_)
     if base is None:
-        return told, words
-    return {**told, "flow": flowshown.shape(base)}, f"{words}\n{flowshown.words(base)}"
+        return ShownRunShape(RunShape.of(run, last), dict(counts), None), words
+    shape = ShownRunShape(RunShape.of(run, last, base.record.run), dict(counts), FlowShape.of(base))
+    return shape, f"{words}\n{flowshown.words(base)}"

@@ -35,18 +35,20 @@ def add_to(app: options.Commands) -> None:
 
 def bare(store: str | None, *, json: bool) -> None:
     """`allswell` alone: the state of the watch. Ends with 3 where something needs a human."""
+    from allswell.domain.store_url import hide
+    from allswell.doors.shapes.status import StatusShape
+
     frame = Frame(store, json=json)
     if not _is_there(frame.url):
-        from allswell.domain.store_url import hide
         from allswell.doors.cli.status import nothing_yet
 
-        frame.say({"store": hide(frame.url), "there": False, "well": True}, nothing_yet())
+        frame.say(StatusShape.of_none(hide(frame.url)), nothing_yet())
         return
     from allswell.doors.cli.status import words
     from allswell.engine.explaining.overview import look
 
     seen = typed_in(frame.look(look))
-    frame.say(seen, None if json else words(seen))
+    frame.say(StatusShape.of(hide(frame.url), seen), None if json else words(seen))
     if not seen.well:
         raise Left(Exit.NEEDS_HUMAN)
 
@@ -81,9 +83,9 @@ def why(
 
     done = branches.brought_home(frame, told.id) if told.kind == "task" else None
     if json:
-        import msgspec
+        from allswell.doors.shapes.explanation import ExplanationShape
 
-        frame.say({**msgspec.to_builtins(told), "work": branches.shape(done)})
+        frame.say(ExplanationShape.of(told, branches.shape(done)))
         return
     from allswell.doors.cli.why import words
 
@@ -101,13 +103,12 @@ def watch(
     from allswell.doors.cli import live
     from allswell.engine.watch import Watch
 
-    console = frame.console
     if once:
-        frame.look(lambda views: live.once(views, console, json=json))
+        frame.look(lambda views: live.once(views, frame))
         return
 
     async def work(open_watch: Watch) -> None:
-        await live.watch_it(open_watch, console, json=json)
+        await live.watch_it(open_watch, frame)
 
     try:
         frame.run(work)
@@ -128,13 +129,14 @@ def drill(
 ) -> None:
     """Live through bad days in simulated time: crashes, pauses, lost answers. Every promise is checked at each step."""
     from allswell.doors.cli import drilling
+    from allswell.doors.shapes.drill import DrillShape
 
     frame = Frame(None, json=json)
     levels = drilling.levels_of(faults)
     if not isfinite(hours):
         raise Refused("bad_hours", f"a drill lasts a number of hours, not {hours}", where="--hours")
     report = drilling.drilled(seed, hours, levels, None if json else frame.console)
-    frame.say(report, None if json else drilling.words(report, faults))
+    frame.say(DrillShape.of(report), None if json else drilling.words(report, faults))
     if not report.well:
         raise Left(Exit.FAILED)
 

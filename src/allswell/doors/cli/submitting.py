@@ -86,6 +86,8 @@ def submit(
 
     Once its id is printed, a task is durable.
     """
+    from allswell.doors.shapes.submitted import SubmittedShape
+
     frame = Frame(store, json=json)
     many = lines or name == "-"
     if not many and not name:
@@ -128,7 +130,7 @@ def submit(
         return new.id, joining
 
     id_, joining = frame.run(work, making=True)
-    frame.say({"id": id_, "name": name, **joining.told()}, id_)
+    frame.say(SubmittedShape(id_, name, joining.told()), id_)
     frame.hint(f"{joining.words()}submitted; `allswell why {id_}` tells how it stands")
     _hint_at_role(frame, role or "")
 
@@ -185,7 +187,9 @@ def _submit_lines(frame: Frame, lines: Lines, run_timeout: str | None) -> None:
 
     ids, joining = frame.run(work, making=True)
     if frame.json:
-        frame.say({"submitted": ids.count, "ids": ids.list(), **joining.told()})
+        from allswell.doors.shapes.submitted import SubmittedManyShape
+
+        frame.say(SubmittedManyShape(ids.count, ids.list(), joining.told()))
     frame.hint(f"{joining.words()}{ids.count:,} submitted; `allswell tasks` lists them")
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from allswell.doors.cli.render import block, plain, when
 
 if TYPE_CHECKING:
     from allswell.doors.cli.frame import Frame
+    from allswell.doors.shapes.orders import OrdersShape
     from allswell.runtime.speaking.words import AnyWord, Reply, Told
 
 
@@ -27,17 +30,16 @@ def tell(path: str, word: AnyWord) -> Reply:
     return say(path, word)
 
 
-def orders_of(reply: Reply) -> dict[str, object]:
+def orders_of(reply: Reply) -> OrdersShape | None:
     """The orders for programs; the names are those that an agent without a supervisor is told, too."""
+    from allswell.doors.shapes.orders import AnsweredShape, OrdersShape
+
     told = reply.orders
     if told is None:
-        return {}
-    made: dict[str, object] = {"remaining_ms": told.remaining_ms, "asked": told.checkin}
-    if told.stop is not None:
-        made["stop"] = told.stop
-    if told.answers:
-        made["answers"] = told.answers
-    return made | dict(told.more)
+        return None
+    order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)
+    answers = [AnsweredShape(one["question"], one["choice"], one["answer"]) for one in told.answers]
+    return OrdersShape(told.remaining_ms, None, told.checkin, told.stop, order, answers)
 
 
 def in_words(told: Told | None) -> str:
@@ -56,10 +58,12 @@ def in_words(told: Told | None) -> str:
 
 def end(frame: Frame, path: str, word: AnyWord) -> None:
     """Say a last word, and tell where the task stands then."""
+    from allswell.doors.shapes.orders import LastWordShape
+
     reply = tell(path, word)
     said = reply.state or "done"
     states = {"done": "done", "fail": "failed, or tried again later", "release": "back in the pool"}
     frame.say(
-        {"task": os.environ.get("ALLSWELL_TASK", ""), "said": said, **orders_of(reply)},
+        LastWordShape(os.environ.get("ALLSWELL_TASK", ""), said, None, orders_of(reply)),
         f"noted: the task is {states.get(said, said)}; end now",
     )

@@ -56,13 +56,14 @@ def config(
 
         write(msgspec.json.format(msgspec.json.encode(made())).decode() + "\n")
         return
+    from allswell.doors.shapes.setting import SettingsShape
     from allswell.settings import look
 
     settings = look(flags=_flags(store)).without("all", "figures", "agents")
     if name is not None:
         _explain(frame, settings, name)
     elif json:
-        frame.say({"settings": settings.explain(), "files": settings.files, "unknown": settings.strangers})
+        frame.say(SettingsShape.of(settings, settings.explain()))
     else:
         write(_all(settings))
 
@@ -83,7 +84,9 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     checkup.findings[:] = [typed_in(one) for one in (*checkup.findings, finding)]
     code = _code(checkup)
     if json:
-        frame.say({"exit": int(code), "findings": checkup.findings})
+        from allswell.doors.shapes.finding import CheckupShape, FindingShape
+
+        frame.say(CheckupShape(int(code), [FindingShape.of(one) for one in checkup.findings]))
     else:
         write(_report(checkup.findings))
     raise Left(code)
@@ -100,7 +103,9 @@ def _explain(frame: Frame, settings: Settings, name: str) -> None:
     """One setting, or a table of them."""
     rows = _named(settings, name)
     if frame.json:
-        frame.say(rows[0] if len(rows) == 1 else {"settings": rows})
+        from allswell.doors.shapes.setting import SettingsShape
+
+        frame.say(SettingsShape.of(settings, rows))
     elif len(rows) > 1:
         write(_rows(rows))
     else:

@@ -1,11 +1,10 @@
-"""Timeout tracking and open questions in the original shape (O7, O9), off the rows that decide: there is one truth."""
+"""Timeout tracking and the open questions about tasks (O7, O9), off the rows that decide: there is one truth."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
+from allswell.domain.question import Question
 from allswell.store.port import TaskFilter, Views
 
 PAGE = 1_000
@@ -20,27 +19,9 @@ class Tracking(msgspec.Struct, frozen=True):
     task_timeouts: dict[str, int]
 
 
-class PendingQuestion(msgspec.Struct, frozen=True):
-    """A question about a task that nobody has answered yet."""
-
-    task_id: str
-    question: str
-    options: list[str]
-    """What each option is called, in the order in which they are offered."""
-    asked_at: str
-
-
-async def pending_questions(store: Views) -> list[PendingQuestion]:
+async def pending_questions(store: Views) -> list[Question]:
     """The open questions about tasks, the oldest first; one about a service belongs to no task."""
-    return [
-        PendingQuestion(str(asked.task), asked.text, [option.label for option in asked.options], _stamp(asked.asked_at))
-        for asked in await store.view_questions(limit=QUESTIONS_MOST)
-        if asked.task is not None
-    ]
-
-
-def _stamp(moment: int) -> str:
-    return datetime.fromtimestamp(moment / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return [asked for asked in await store.view_questions(limit=QUESTIONS_MOST) if asked.task is not None]
 
 
 async def track(store: Views) -> Tracking:

@@ -1,0 +1,78 @@
+"""Which command answers with what: the shapes of every `--json`, for the reference and the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
+from allswell.doors.shapes.crew import AgentsShape
+from allswell.doors.shapes.drill import DrillShape
+from allswell.doors.shapes.event import EventShape
+from allswell.doors.shapes.explanation import ExplanationShape
+from allswell.doors.shapes.finding import CheckedShape, CheckupShape
+from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
+from allswell.doors.shapes.graph import GraphShape, PictureShape
+from allswell.doors.shapes.night import NightShape
+from allswell.doors.shapes.orders import LastWordShape, OrdersShape
+from allswell.doors.shapes.question import DecidedShape, QuestionShape, QuestionsShape
+from allswell.doors.shapes.ran import RanShape
+from allswell.doors.shapes.receipt import ReceiptsShape
+from allswell.doors.shapes.run import RunsShape
+from allswell.doors.shapes.said import SaidShape, VersionShape
+from allswell.doors.shapes.setting import SettingsShape
+from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
+from allswell.doors.shapes.status import BoardShape, StatusShape
+from allswell.doors.shapes.submitted import CancelledShape, RequestedShape, SubmittedManyShape, SubmittedShape
+from allswell.doors.shapes.task import TasksShape
+from allswell.doors.shapes.tracking import TrackingShape
+from allswell.doors.shapes.work import DiffShape, RecoverShape
+
+ALONE = "allswell"
+"""Stands for the command line without a command."""
+
+
+class Answer(NamedTuple):
+    """What a command may answer with; `lines` where it is a stream, each line one of them."""
+
+    shapes: tuple[type[Struct], ...]
+    lines: bool = False
+
+
+ANSWERS: Mapping[str, Answer] = {
+    ALONE: Answer((StatusShape, VersionShape)),
+    "agents": Answer((AgentsShape,)),
+    "answer": Answer((DecidedShape,)),
+    "ask": Answer((QuestionShape,)),
+    "cancel": Answer((CancelledShape,)),
+    "check": Answer((CheckedShape,)),
+    "checkin": Answer((OrdersShape,)),
+    "claim": Answer((ClaimShape, ClaimsShape, NoClaimShape)),
+    "config": Answer((SettingsShape,)),
+    "demo": Answer((NightShape,)),
+    "diff": Answer((DiffShape,)),
+    "doctor": Answer((CheckupShape,)),
+    "done": Answer((LastWordShape,)),
+    "drill": Answer((DrillShape,)),
+    "events": Answer((EventShape,), lines=True),
+    "fail": Answer((LastWordShape,)),
+    "graph": Answer((GraphShape, PictureShape)),
+    "questions": Answer((QuestionsShape,)),
+    "receipts": Answer((ReceiptsShape,)),
+    "recover": Answer((RecoverShape,)),
+    "release": Answer((LastWordShape,)),
+    "request": Answer((RequestedShape,)),
+    "resume": Answer((FlowRanShape, OfferShape)),
+    "run": Answer((RanShape, FlowRanShape)),
+    "runs": Answer((RunsShape,)),
+    "show": Answer((ShownTaskShape, ShownRunShape, ShownQuestionShape, ShownReceiptShape)),
+    "submit": Answer((SubmittedShape, SubmittedManyShape)),
+    "tasks": Answer((TasksShape,)),
+    "tracking": Answer((TrackingShape,)),
+    "up": Answer((SaidShape,), lines=True),
+    "watch": Answer((BoardShape,), lines=True),
+    "why": Answer((ExplanationShape,)),
+    "work": Answer((SaidShape, JoinedShape), lines=True),
+}

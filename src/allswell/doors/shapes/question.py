@@ -1,0 +1,77 @@
+"""A question for a human, open or closed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from allswell.domain.question import Act
+from allswell.doors.shapes.moment import Moment, moment
+
+if TYPE_CHECKING:
+    from allswell.domain.question import Question
+
+
+class OptionShape(Struct, frozen=True):
+    """One way to answer, and what it does."""
+
+    key: str
+    label: str
+    act: Act
+
+
+class QuestionShape(Struct, frozen=True):
+    """A question about a task or a service; how it was answered is null or empty while it is open."""
+
+    question_id: str
+    task_id: str | None
+    service: str | None
+    run_id: str | None
+    kind: str
+    text: str
+    options: list[OptionShape]
+    asked_at: Moment
+    asked_by: str
+    closed_at: Moment | None
+    choice: str | None
+    answer: str
+    answered_by: str
+
+    @classmethod
+    def of(cls, asked: Question) -> QuestionShape:
+        """A question as it stands."""
+        return cls(
+            question_id=asked.id,
+            task_id=asked.task,
+            service=asked.service,
+            run_id=asked.run,
+            kind=asked.kind,
+            text=asked.text,
+            options=[OptionShape(option.key, option.label, option.act) for option in asked.options],
+            asked_at=moment(asked.asked_at),
+            asked_by=asked.asked_by,
+            closed_at=moment(asked.closed_at),
+            choice=asked.choice,
+            answer=asked.answer,
+            answered_by=asked.answered_by,
+        )
+
+
+class QuestionsShape(Struct, frozen=True):
+    """Several of them, the oldest first."""
+
+    questions: list[QuestionShape]
+
+    @classmethod
+    def of(cls, asked: Sequence[Question]) -> QuestionsShape:
+        """These."""
+        return cls([QuestionShape.of(question) for question in asked])
+
+
+class DecidedShape(Struct, frozen=True):
+    """A question was answered with this option."""
+
+    question_id: str
+    choice: str

@@ -1,0 +1,107 @@
+"""The state of the whole watch at one look, and the board of its open tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from allswell.doors.shapes.moment import Moment, moment
+from allswell.doors.shapes.named import named
+from allswell.engine.explaining.overview import Concern
+
+if TYPE_CHECKING:
+    from allswell.engine.explaining.board import Board, Line
+    from allswell.engine.explaining.overview import Need, Overview
+
+
+class NeedShape(Struct, frozen=True):
+    """One thing that needs somebody, and what to type."""
+
+    kind: Concern
+    task_id: str | None
+    run_id: str | None
+    question_id: str | None
+    agent_id: str | None
+    what: str
+    command: str
+    since_at: Moment | None
+
+    @classmethod
+    def of(cls, need: Need) -> NeedShape:
+        """One need; only that of a stalled agent is an agent's."""
+        stalled = need.kind == "stalled"
+        return cls(
+            kind=need.kind,
+            agent_id=need.id if stalled else None,
+            what=need.what,
+            command=need.command,
+            since_at=moment(need.since),
+            **named("" if stalled else need.id),
+        )
+
+
+class StatusShape(Struct, frozen=True):
+    """Whether all is well; `there` is false, and all else empty, where there is no store yet."""
+
+    store: str
+    there: bool
+    well: bool
+    seen_at: Moment | None
+    counts: dict[str, int]
+    next_due_at: Moment | None
+    needs: list[NeedShape]
+
+    @classmethod
+    def of(cls, store: str, seen: Overview) -> StatusShape:
+        """What is to be seen in a store."""
+        needs = [NeedShape.of(need) for need in seen.needs]
+        return cls(store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs)
+
+    @classmethod
+    def of_none(cls, store: str) -> StatusShape:
+        """There is no store yet, so nothing is amiss in it."""
+        return cls(store, there=False, well=True, seen_at=None, counts={}, next_due_at=None, needs=[])
+
+
+class BoardLineShape(Struct, frozen=True):
+    """One open task in short: `who` has it or is waited for, and what lies `ahead`."""
+
+    task_id: str
+    name: str
+    state: str
+    trouble: int
+    who: str
+    since_at: Moment | None
+    progress: float | None
+    note: str
+    due_at: Moment | None
+    ahead: str
+
+    @classmethod
+    def of(cls, line: Line) -> BoardLineShape:
+        """One task."""
+        return cls(
+            task_id=line.task,
+            name=line.name,
+            state=line.state,
+            trouble=line.trouble,
+            who=line.who,
+            since_at=moment(line.since),
+            progress=line.progress,
+            note=line.note,
+            due_at=moment(line.due),
+            ahead=line.ahead,
+        )
+
+
+class BoardShape(Struct, frozen=True):
+    """The watch as a table, those tasks first that need somebody."""
+
+    status: StatusShape
+    tasks: list[BoardLineShape]
+
+    @classmethod
+    def of(cls, store: str, seen: Board) -> BoardShape:
+        """The board of a store."""
+        return cls(StatusShape.of(store, seen.overview), [BoardLineShape.of(line) for line in seen.lines])
