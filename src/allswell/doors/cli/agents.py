@@ -8,28 +8,27 @@ its content: saying it twice, because the first answer was lost, is the same as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import asking, requesting, submitting, supervised
 from allswell.doors.cli.advice import typed_here
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
-from allswell.doors.cli.held import Held, hold_of
+from allswell.doors.cli.held import hold_of
 from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
 from allswell.doors.cli.render import harmless, paint, pairs, plain, sentence, when
 from allswell.doors.cli.width import columns, width_of
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from allswell.domain.command import Complete, Fail, Release
-    from allswell.domain.names import CommandId
     from allswell.domain.task import Handover
     from allswell.engine.claims import Granted
+    from allswell.engine.held import Held
     from allswell.engine.watch import Watch
     from allswell.store.port import TaskRow
 
-    Said = Callable[[Held], Complete | Fail | Release]
+    Said = Callable[[Held], Awaitable[None]]
 
 
 def add_to(app: Commands) -> None:
@@ -88,9 +87,7 @@ def claim(
     json: Json = False,
 ) -> None:
     """Take a task to work on; exit code 5 when there is none."""
-    from allswell.domain.command import Claim
     from allswell.domain.duration import parse
-    from allswell.domain.names import NO_COMMAND, AgentId
     from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
 
     frame = Frame(store, json=json)
@@ -98,10 +95,11 @@ def claim(
         raise Refused("no_agent", "who claims? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
     length = None if lease is None else parse(lease, where="--lease")
     seconds = parse(wait, where="--wait") / 1000
-    wanted = Claim(NO_COMMAND, AgentId(agent), tuple(role) if role else None, 1 if count is None else count, length)
+    most = 1 if count is None else count
 
     async def work(watch: Watch) -> list[Granted]:
-        return (await watch.engine.claim(wanted, wait=seconds)).granted
+        leases = await watch.claim_many(most, agent=agent, roles=role or None, wait=seconds, lease=length)
+        return [lease.granted for lease in leases]
 
     granted = frame.run(work)
     if not granted:
@@ -158,14 +156,12 @@ def _exports(*variables: str) -> list[str]:
 # --- holding ----------------------------------------------------------------------------------------------------------
 
 
-def _made_of(verb: str, held: Held, *content: object) -> CommandId:
+def _made_of(verb: str, held: Held, *content: object) -> str:
     """The id of a command that is the same whenever the same is said about the same lease."""
     from hashlib import blake2b
 
-    from allswell.domain.names import CommandId
-
     said = repr((held.task, held.token, held.agent, *content)).encode()
-    return CommandId(f"{verb}.{blake2b(said, digest_size=12).hexdigest()}")
+    return f"{verb}.{blake2b(said, digest_size=12).hexdigest()}"
 
 
 def checkin(
@@ -178,7 +174,6 @@ def checkin(
     json: Json = False,
 ) -> None:
     """Prove progress; the answer says how much time is left."""
-    from allswell.domain.command import CheckIn
     from allswell.domain.hold import Orders
     from allswell.doors.shapes.orders import OrdersShape
 
@@ -193,7 +188,7 @@ def checkin(
 
     async def work(watch: Watch) -> Orders:
         held = await hold_of(frame, watch, task, token, agent)
-        return await watch.engine.check_in(CheckIn(*held, True, note, progress))
+        return await held.checkin(note, progress=progress)
 
     orders = frame.run(work)
     frame.say(OrdersShape.of(orders), f"noted; your time is up {when(orders.remaining_ms, 0)}")
@@ -204,10 +199,10 @@ def _end(frame: Frame, verb: str, task: str | None, token: int | None, agent: st
 
     async def work(watch: Watch) -> tuple[TaskRow, int]:
         held = await hold_of(frame, watch, task, token, agent)
-        await watch.engine.do(said(held))
-        row = await watch.engine.store.view_task(held.task)
+        await said(held)
+        row = await watch.task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted
-        return row, (await watch.engine.store.view_agenda()).now
+        return row, await watch.now()
 
     from allswell.doors.shapes.orders import LastWordShape
     from allswell.doors.shapes.task import stands
@@ -237,11 +232,11 @@ def done(
     json: Json = False,
 ) -> None:
     """The task is done; RESULT is what it came to."""
-    from allswell.domain.command import Complete
     from allswell.domain.plain_data import to_json
 
     frame = Frame(store, json=json)
-    text = to_json(json_of(result, "RESULT"), "RESULT")
+    value = json_of(result, "RESULT")
+    text = to_json(value, "RESULT")
     path = supervised.socket_of(store)
     if path is not None:
         from msgspec import Raw
@@ -251,10 +246,7 @@ def done(
         supervised.end(frame, path, words.Done(task=task, token=token, result=Raw(text.encode())))
         return
 
-    def said(held: Held) -> Complete:
-        return Complete(_made_of("done", held, text), *held, text)
-
-    _end(frame, "done", task, token, agent, said)
+    _end(frame, "done", task, token, agent, lambda held: held.complete(value, command=_made_of("done", held, text)))
 
 
 def fail(
@@ -279,7 +271,6 @@ def fail(
     Classes: network, server, overload, transient and rate_limit are tried again; validation, not_found,
     context_overflow and bug end the task; auth and permanent go to a human.
     """
-    from allswell.domain.command import Fail
     from allswell.domain.duration import parse
     from allswell.domain.retry import ErrorClass, Failure
     from allswell.doors.cli.ids import did_you_mean
@@ -297,10 +288,7 @@ def fail(
         supervised.end(frame, path, words.Fail(task=task, token=token, failure=failure))
         return
 
-    def said(held: Held) -> Fail:
-        return Fail(_made_of("fail", held, failure), *held, failure)
-
-    _end(frame, "fail", task, token, agent, said)
+    _end(frame, "fail", task, token, agent, lambda held: held.fail(failure, command=_made_of("fail", held, failure)))
 
 
 def release(
@@ -313,7 +301,6 @@ def release(
     json: Json = False,
 ) -> None:
     """Give the task back: neither a failure nor a timeout."""
-    from allswell.domain.command import Release
     from allswell.domain.duration import parse
 
     frame = Frame(store, json=json)
@@ -325,7 +312,7 @@ def release(
         supervised.end(frame, path, words.Release(task=task, token=token, reason=reason, delay=pause))
         return
 
-    def said(held: Held) -> Release:
-        return Release(_made_of("release", held, reason, pause), *held, reason, pause)
+    def said(held: Held) -> Awaitable[None]:
+        return held.release(reason, delay=pause, command=_made_of("release", held, reason, pause))
 
     _end(frame, "release", task, token, agent, said)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli import supervised
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import text_of
-from allswell.doors.cli.held import Held, hold_of
+from allswell.doors.cli.held import hold_of
 from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
 from allswell.doors.cli.render import block
 from allswell.errors import Refused
@@ -67,7 +67,7 @@ def ask(
 
     async def work(watch: Watch) -> Question:
         held = await hold_of(frame, watch, task, token, agent)
-        id_ = await _ask(watch, held, asked, options, hold=hold)
+        id_ = await held.ask(asked, options, hold=hold)
         return await _answered(watch, id_, patience or 0.0)
 
     path = supervised.socket_of(store)
@@ -116,23 +116,13 @@ def _option(given: str) -> Choice:
     return Choice(key.strip(), label.strip(), Act(key.strip()) if key.strip() in known else Act.RETRY)
 
 
-async def _ask(watch: Watch, held: Held, text: str, options: tuple[Choice, ...], *, hold: bool) -> QuestionId:
-    from uuid import uuid4
-
-    from allswell.domain.command import Ask
-    from allswell.domain.names import CommandId, QuestionId
-
-    command = Ask(CommandId(f"ask.{uuid4().hex}"), *held, text, options, hold)
-    return QuestionId(str(await watch.engine.do(command)))
-
-
 async def _answered(watch: Watch, id_: QuestionId, patience: float) -> Question:
     """The question once it is closed, or as it is when patience ends."""
     import asyncio
 
     until = asyncio.get_running_loop().time() + patience
     while True:
-        question = await watch.engine.store.view_question(id_)
+        question = await watch.question(id_)
         if question is None:
             raise Refused("unknown_question", f"there is no question {id_}", where="question")
         left = until - asyncio.get_running_loop().time()

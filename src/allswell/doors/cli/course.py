@@ -21,7 +21,6 @@ import msgspec
 
 from allswell.app import make_watch, store_for
 from allswell.domain.claim import RUN_ROLE
-from allswell.domain.command import Submit
 from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.policy import Policy
@@ -187,7 +186,7 @@ class Course:
             resume = (f"allswell run --resume {task}" + (" --worktree" if self._worktree else ""),)
             await self._try(watch, task, replace(order, resume=resume), note, ran)
             if ran.untold is None:
-                await watch.engine.sweeper.sweep()  # what follows for others shall not wait for the next visitor
+                await watch.sweep_once()  # what follows for others shall not wait for the next visitor
             if (tree := ran.worktree) is not None and _is_over(ran):
                 ran.worktree = None if await tree.remove_if_unused(tree.errands(order.env)) else tree
         return ran
@@ -207,7 +206,7 @@ class Course:
         )
         order = await self._placed(new.id, order)
         note = self._note(new.id, new.name, order)
-        await watch.engine.do(Submit(watch.new_command(), (new,)))
+        await watch.submit_prepared((new,))
         return new.id, order, note
 
     async def _placed(self, task: TaskId, order: Order) -> Order:
@@ -267,13 +266,11 @@ class Course:
         """The command of an earlier task: as its next attempt while it is open, as a new task once it has ended."""
         from allswell.doors.cli.ids import find_task
 
-        views = watch.engine.store
-        task = await find_task(views, self._resume or "")
+        task = await find_task(watch.views, self._resume or "")
         row = await watch.task(task)
-        payload, _ = await views.view_payload(task)
         try:
-            asked = msgspec.json.decode(payload or "null", type=dict[str, Asked])["run"]
-        except (msgspec.DecodeError, KeyError):
+            asked = msgspec.convert(await watch.payload(task), dict[str, Asked])["run"]
+        except (msgspec.ValidationError, KeyError):
             raise Refused("not_a_run", f"{task} was not made by `allswell run`", where="--resume") from None
         self._asked = asked = self._with_flags(asked)
         order = self._checked = self._order(asked)

@@ -188,7 +188,7 @@ def join_flow(frame: Frame, run: str, jobs: int) -> None:
         from allswell.flows.run.runner import Runner
         from allswell.flows.run.start import make_site, this_runner
 
-        id_ = await find_run(watch.engine.store, run)
+        id_ = await find_run(watch.views, run)
         base = await join(watch, id_, frame.home, Path.cwd(), SystemClock().wall())
         site = await make_site(watch, base, id_)
         site.agent, site.agents = this_runner("join"), frame.settings.known_agents
@@ -254,11 +254,9 @@ def _stopped(frame: Frame, runner: Runner, number: signal.Signals) -> None:
 
 async def _end(watch: Watch, run: RunId, summary: Summary) -> None:
     """A run that has come to its end is closed in the store; one that waits or was interrupted stays open."""
-    from allswell.domain.command import EndRun
-
     if summary.verdict in ("done", "failed"):
         with contextlib.suppress(Refused):  # its deadline was quicker
-            await watch.engine.do(EndRun(watch.new_command(), run, summary.verdict.value))
+            await watch.end_run(run, summary.verdict.value)
 
 
 def _inputs(given: Sequence[str]) -> dict[str, str]:

@@ -206,10 +206,10 @@ class Frame:
             async with made as watch:
                 if not sweeping:
                     return await work(watch)
-                await watch.engine.sweeper.sweep()
+                await watch.sweep_once()
                 answer.append(await work(watch))
                 for _ in range(_ROUNDS):  # what follows from it at once shall not wait for the next visitor
-                    if await watch.engine.sweeper.sweep() > 0:
+                    if await watch.sweep_once():
                         break
                 return answer[0]
 

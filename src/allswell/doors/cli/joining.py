@@ -42,7 +42,7 @@ class Joining:
         from allswell.doors.cli.ids import find_run
         from allswell.engine.ids import run_for_key
 
-        views = self._watch.engine.store
+        views = self._watch.views
         if self._runs is None:
             self._runs = await views.view_runs()
         named = [run for run in self._runs if run.name == text]

@@ -86,7 +86,7 @@ def events(
         return
 
     async def live(watch: Watch) -> None:
-        views = watch.engine.store
+        views = watch.views
         fits, last = await past(views)
         flush()
         async for entry in watch.events(after=last or await _end(views), follow=True):

@@ -53,9 +53,9 @@ async def once(views: Views, frame: Frame) -> None:
 async def watch_it(watch: Watch, frame: Frame) -> None:
     """The board for as long as somebody looks: a live table, or lines where there is no terminal."""
     if frame.json or not at_a_terminal():
-        await _lines(watch.engine.store, frame)
+        await _lines(watch.views, frame)
     else:
-        await _table(watch.engine.store, frame.console)
+        await _table(watch.views, frame.console)
 
 
 async def _lines(views: Views, frame: Frame) -> None:

@@ -312,7 +312,7 @@ def answer(
     async def work(watch: Watch) -> tuple[str, str, str]:
         from allswell.doors.cli.ids import find_question
 
-        views = watch.engine.store
+        views = watch.views
         id_ = await find_question(views, question)
         await watch.answer(id_, option, text, subtasks=parts, timeout=timeout, by=who)
         closed = await views.view_question(id_)
@@ -361,7 +361,7 @@ def cancel(
         from allswell.domain.names import TaskId
         from allswell.doors.cli.ids import find
 
-        views = watch.engine.store
+        views = watch.views
         id_ = await find(views, what)
         if id_.startswith("q_"):
             raise Refused("not_a_task", f"{id_} is a question; answer it, or cancel its task", where="ID")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
-from allswell.doors.cli.held import Held, hold_of
+from allswell.doors.cli.held import hold_of
 from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
 from allswell.doors.cli.supervised import socket_of, tell
 
 if TYPE_CHECKING:
     from allswell.domain.names import TaskId
+    from allswell.engine.held import Held
     from allswell.engine.watch import Watch
 
 _POLL_SECONDS = 0.25
@@ -114,21 +115,14 @@ def _task(id_: str) -> TaskId:
 async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int | None], *, wait: bool) -> Answer:
     import asyncio
 
-    from allswell.domain.command import Delegate, NewTask
-    from allswell.domain.names import Millis
-    from allswell.domain.plain_data import to_json
-
     role, text, payload, limit = asked
-    policy = watch.policy_for(role)
-    most = Millis(policy.delegation_timeout if limit is None else limit)
-    new = NewTask(watch.new_task(), text, role=role, payload=to_json(payload, "PAYLOAD"), policy=policy)
-    await watch.engine.do(Delegate(watch.new_command(), *held, new, most))
+    request = await held.delegate(role, text, payload=payload, timeout=limit)
     while True:
-        row = await watch.task(new.id)
+        row = await watch.task(request)
         if row is None or not wait or row.task.ended_at is not None:
             break
         await asyncio.sleep(_POLL_SECONDS)
     state = "open" if row is None else row.task.state
     if state == "done":
-        return new.id, state, await watch.result(new.id)
-    return new.id, state, None if row is None or state == "open" else row.task.record.reason
+        return request, state, await watch.result(request)
+    return request, state, None if row is None or state == "open" else row.task.record.reason

@@ -150,15 +150,13 @@ async def _resolve(watch: Watch, fields: Fields, joining: Joining, fellows: froz
     """Put ids where names stand, and an instant where a delay does; `fellows` are names of tasks that are new too."""
     from allswell.doors.cli.ids import find_task
 
-    store = watch.engine.store
     if isinstance(fields.get("not_before"), str):
-        now = (await store.view_agenda()).now
-        fields["not_before"] = moment(fields["not_before"], now, "not_before")
+        fields["not_before"] = moment(fields["not_before"], await watch.now(), "not_before")
     if isinstance(fields.get("run"), str):
         fields["run"] = await joining.find(fields["run"])
     needs = fields.get("needs")
     if isinstance(needs, list) and all(isinstance(need, str) for need in needs):
-        fields["needs"] = [need if need in fellows else await find_task(store, need, "needs") for need in needs]
+        fields["needs"] = [need if need in fellows else await find_task(watch.views, need, "needs") for need in needs]
 
 
 # --- many -------------------------------------------------------------------------------------------------------------
@@ -220,7 +218,7 @@ async def _surveyed(watch: Watch, lines: Lines, joining: Joining, frame: Frame) 
         with _named(number):
             for need in needs:
                 if need not in survey.first:
-                    await find_task(watch.engine.store, need, "needs")
+                    await find_task(watch.views, need, "needs")
     joining.check()
     return survey
 
@@ -300,13 +298,8 @@ async def _hand_over(watch: Watch, made: Sequence[NewTask], frame: Frame) -> Non
 
 async def _send(watch: Watch, parcel: Sequence[NewTask], before: int, total: int) -> None:
     """One parcel, whole or not at all."""
-    from uuid import uuid4
-
-    from allswell.domain.command import Submit
-    from allswell.domain.names import CommandId
-
     try:
-        await watch.engine.do(Submit(CommandId(f"submit.{uuid4().hex}"), tuple(parcel)))
+        await watch.submit_prepared(parcel)
     except (Refused, Unavailable) as error:
         if total == 1:
             raise
