@@ -11,7 +11,7 @@ from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_te
 from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.arithmetic.scopes import never_fires
-from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
+from allswell.domain.arithmetic.worker import WorkerLimits, pool_before_visibility, statement_before_visibility
 from allswell.domain.deadline import ScopeKind
 from allswell.settings.settings import Settings
 from allswell.settings.sources import Part
@@ -64,7 +64,7 @@ def _scopes(settings: Settings) -> Iterator[Finding]:
 
 
 def _worker(settings: Settings) -> Iterator[Finding]:
-    worker = Worker(
+    worker = WorkerLimits(
         settings.figure("worker.visibility_timeout"),
         settings.figure("worker.statement_timeout"),
         settings.figure("worker.pool_timeout"),

@@ -25,8 +25,6 @@ from allswell.engine.tolerance import DEFAULT as TOLERANCE
 
 Value = int | float | str | None
 
-_PROVED = " Proved by `allswell check`; the worker that goes by it is not in this version yet."
-
 
 class Kind(StrEnum):
     """What a setting's value is."""
@@ -302,19 +300,19 @@ _ALL = (
         "worker.statement_timeout",
         Kind.DURATION,
         25_000,
-        "PostgreSQL ends a statement of a handler that takes longer." + _PROVED,
+        "PostgreSQL ends a statement of a handler that takes longer.",
     ),
     Setting(
         "worker.visibility_timeout",
         Kind.SECONDS,
         30,
-        "How long a message that was read is hidden from other workers." + _PROVED,
+        "How long a message that was read is hidden from other workers.",
     ),
     Setting(
         "worker.pool_timeout",
         Kind.SECONDS,
         30,
-        "How long is waited for a connection when all are in use." + _PROVED,
+        "How long is waited for a connection when all are in use.",
     ),
     # How patient the engine is.
     _pace("store_patience", "How long a command waits for a store that cannot be reached before it gives up."),

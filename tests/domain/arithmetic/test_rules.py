@@ -12,7 +12,7 @@ from allswell.domain.arithmetic.rules import RULES
 from allswell.domain.arithmetic.scopes import above_hard_limit, never_fires, override_announced
 from allswell.domain.arithmetic.steps import Need, Step, critical_path, escalation_in_reach, needs_are_met
 from allswell.domain.arithmetic.sum import at_least, at_most, exact
-from allswell.domain.arithmetic.worker import Worker, pool_before_visibility, statement_before_visibility
+from allswell.domain.arithmetic.worker import WorkerLimits, pool_before_visibility, statement_before_visibility
 from allswell.domain.retry import RetryPolicy
 
 SECOND, MINUTE = 1_000, 60_000
@@ -267,8 +267,8 @@ def test_a_step_whose_third_timeout_comes_after_the_flow() -> None:
 # --- the worker -------------------------------------------------------------------------------------------------------
 
 
-def worker(statement: int, pool: int = 30 * SECOND, *, connection_first: bool = True) -> Worker:
-    return Worker(
+def worker(statement: int, pool: int = 30 * SECOND, *, connection_first: bool = True) -> WorkerLimits:
+    return WorkerLimits(
         figure("visibility_timeout", 30 * SECOND),
         figure("statement_timeout", statement),
         figure("pool.timeout", pool),

@@ -18,7 +18,7 @@ POOL_BEFORE_VISIBILITY = Rule(
 )
 
 
-class Worker(msgspec.Struct, frozen=True):
+class WorkerLimits(msgspec.Struct, frozen=True):
     """How a worker handles a message."""
 
     visibility: Figure
@@ -28,7 +28,7 @@ class Worker(msgspec.Struct, frozen=True):
     """Whether a connection is taken before the message is read, so that the wait for it costs the message nothing."""
 
 
-def statement_before_visibility(worker: Worker) -> Iterator[Finding]:
+def statement_before_visibility(worker: WorkerLimits) -> Iterator[Finding]:
     """0 < statement timeout < visibility timeout."""
     statement, visibility = worker.statement, worker.visibility
     if statement.value <= 0:
@@ -48,7 +48,7 @@ def statement_before_visibility(worker: Worker) -> Iterator[Finding]:
         )
 
 
-def pool_before_visibility(worker: Worker) -> Iterator[Finding]:
+def pool_before_visibility(worker: WorkerLimits) -> Iterator[Finding]:
     """Pool wait + statement < visibility, where the message is read first; elsewhere it only ought to be.
 
     Who takes the connection first has waited before there is a message to lose. But a handler that takes a second one

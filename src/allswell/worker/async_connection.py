@@ -1,0 +1,110 @@
+"""The connection that an async handler is given: an async view of one that the worker holds.
+
+Two psycopg objects stand over one connection of libpq, and only one of them is used at a time: the async one while the
+handler runs, the other before and after. So there is one pool, one reader and one way to end a message for both kinds
+of handlers. The rules are those of `connection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import psycopg
+from psycopg.abc import Params, Query
+from psycopg.copy import AsyncWriter
+from psycopg.pq import PipelineStatus
+
+from allswell.worker.connection import NOT_YOURS, SET_CAP, HandlerConnection, alone
+from allswell.worker.limit import Limit
+
+if TYPE_CHECKING:
+    from psycopg.abc import QueryNoTemplate
+
+
+class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
+    """What an async handler speaks to the database with."""
+
+    def __init__(self, held: HandlerConnection, limit: Limit) -> None:
+        super().__init__(held.pgconn)
+        self._held = held  # as long as this view lives, so does what it looks at
+        self._pool = None  # psycopg's sign that somebody else closes it
+        self.limit = limit
+        self.prepare_threshold = held.prepare_threshold
+        self.cursor_factory = AsyncLimitedCursor
+
+    async def set_cap(self, cap: int) -> None:
+        """Set the limit, for this transaction."""
+        await psycopg.AsyncCursor(self).execute(SET_CAP, (str(cap),))
+
+    async def limit_next(self) -> None:
+        """Set the limit by a statement of its own, if it must be."""
+        cap = self.limit.next_cap()
+        if cap is not None:
+            await self.set_cap(cap)
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        savepoint_name: str | None = None,
+        force_rollback: bool = False,  # noqa: FBT001, FBT002 - psycopg's signature
+    ) -> AsyncIterator[psycopg.AsyncTransaction]:
+        """A savepoint: the transaction around it is the worker's."""
+        await self.limit_next()
+        async with super().transaction(savepoint_name, force_rollback) as transaction:
+            yield transaction
+
+    async def commit(self) -> None:
+        """Not for handlers."""
+        raise psycopg.ProgrammingError(NOT_YOURS.format("commit()"))
+
+    async def rollback(self) -> None:
+        """Not for handlers."""
+        raise psycopg.ProgrammingError(NOT_YOURS.format("rollback()"))
+
+    async def set_autocommit(self, value: bool) -> None:  # noqa: ARG002, FBT001 - psycopg's signature
+        """Not for handlers."""
+        raise psycopg.ProgrammingError(NOT_YOURS.format("autocommit"))
+
+
+class AsyncLimitedCursor(psycopg.AsyncCursor[Any]):
+    """A cursor whose statements end before the message shows again."""
+
+    async def execute(
+        self, query: Query, params: Params | None = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> Self:
+        """Run a statement within its limit."""
+        connection = cast("AsyncHandlerConnection", self.connection)
+        cap = connection.limit.next_cap()
+        if cap is None:
+            return await super().execute(cast("QueryNoTemplate", query), params, prepare=prepare, binary=binary)
+        if not alone(query, params) or connection.pgconn.pipeline_status != PipelineStatus.OFF:
+            await connection.set_cap(cap)
+            return await super().execute(cast("QueryNoTemplate", query), params, prepare=prepare, binary=binary)
+        async with connection.pipeline():
+            await connection.set_cap(cap)
+            await super().execute(cast("QueryNoTemplate", query), params, prepare=prepare, binary=binary)
+        return self
+
+    async def executemany(self, query: Query, params_seq: Iterable[Params], *, returning: bool = False) -> None:
+        """Run a statement for each set of parameters; the limit is for each."""
+        await cast("AsyncHandlerConnection", self.connection).limit_next()
+        await super().executemany(query, params_seq, returning=returning)
+
+    async def stream(
+        self, query: Query, params: Params | None = None, *, binary: bool | None = None, size: int = 1
+    ) -> AsyncIterator[Any]:
+        """Run a statement and give its rows as they come."""
+        await cast("AsyncHandlerConnection", self.connection).limit_next()
+        async for row in super().stream(query, params, binary=binary, size=size):
+            yield row
+
+    @asynccontextmanager
+    async def copy(
+        self, statement: Query, params: Params | None = None, *, writer: AsyncWriter | None = None
+    ) -> AsyncIterator[psycopg.AsyncCopy]:
+        """Copy within the limit."""
+        await cast("AsyncHandlerConnection", self.connection).limit_next()
+        async with super().copy(statement, params, writer=writer) as copy:
+            yield copy

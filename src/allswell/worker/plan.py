@@ -1,0 +1,65 @@
+"""What a worker goes by, checked when it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from psycopg.conninfo import conninfo_to_dict
+
+from allswell.domain.handling import MESSAGES, MessagePolicy
+from allswell.domain.layers import Layers
+
+TELLING: dict[str, Any] = {
+    "application_name": "allswell-worker",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+"""How a connection notices that its server is gone; what the caller's conninfo says comes first."""
+
+
+class WorkerPlan(msgspec.Struct, frozen=True):
+    """The figures of one worker; seconds, unless a name says otherwise."""
+
+    conninfo: str
+    queue: str
+    layers: Layers
+    messages: MessagePolicy = MESSAGES
+    poll_interval: float = 1.0
+    """How often is looked for messages when nobody tells of any."""
+    listen: bool = True
+    """Whether PGMQ's notifications are listened to; polling goes on in any case."""
+    stop_timeout: float = 10.0
+    """How long running handlers may go on when the worker is told to stop."""
+    max_lifetime: float = 3_600.0
+    max_idle: float = 600.0
+    reconnect_timeout: float = 300.0
+
+    @property
+    def min_size(self) -> int:
+        """The fewest connections that the pool has."""
+        return max(4, self.layers.concurrency)
+
+    @property
+    def max_size(self) -> int:
+        """The most."""
+        return 2 * self.min_size
+
+    def connecting(self) -> dict[str, Any]:
+        """What to connect with, beside the conninfo."""
+        said = conninfo_to_dict(self.conninfo)
+        ours = {name: value for name, value in TELLING.items() if name not in said}
+        return {**ours, "prepare_threshold": None}  # behind a pooler nothing stays in a session
+
+
+def checked_plan(plan: WorkerPlan) -> WorkerPlan:
+    """This plan, or a `ValueError`."""
+    for name in ("poll_interval", "max_lifetime", "max_idle", "reconnect_timeout"):
+        if not getattr(plan, name) > 0:
+            raise ValueError(f"{name} ({getattr(plan, name)}s) must be more than 0")
+    if not plan.stop_timeout >= 0:
+        raise ValueError(f"stop_timeout ({plan.stop_timeout}s) must not be negative")
+    return plan

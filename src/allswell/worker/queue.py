@@ -1,0 +1,137 @@
+"""One queue of PGMQ: what is said to it, on whatever connection the caller has.
+
+Nothing here begins or ends a transaction. (message id, count of readings) is a message's token: whoever ends it or
+hides it again names both, and changes nothing if somebody has read it since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from psycopg import Connection, sql
+
+from allswell.domain.handling import FailedForGood, Handling, MessageHistory, Quarantined, Retried
+from allswell.errors import Refused
+from allswell.store.sql import load
+
+STATEMENTS = load("allswell.worker", "statements.sql")
+_NAME = re.compile(r"[a-z0-9_]{1,47}")
+
+
+class Token(msgspec.Struct, frozen=True):
+    """The right to end one message: gone as soon as somebody reads it again."""
+
+    id: int
+    read_count: int
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A message that was read, as it lies in the queue."""
+
+    token: Token
+    body: Any
+    headers: Mapping[str, Any]
+    history: MessageHistory
+
+
+def statement(name: str) -> bytes:
+    """A statement that names no queue's table."""
+    return STATEMENTS[name].encode()
+
+
+class Queue:
+    """A queue by its name."""
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.fullmatch(str(name)):
+            text = f"queue {name!r}: a queue's name is up to 47 small letters, digits and underscores"
+            raise Refused("bad_queue", text, where="queue")
+        self.name = name
+        self.table = f"q_{name}"
+        self.channel = f"pgmq.{self.table}.INSERT"
+        """What PGMQ notifies when a message arrives."""
+        tables = {"queue": sql.Identifier("pgmq", self.table), "archive": sql.Identifier("pgmq", f"a_{name}")}
+        self._sql = {
+            key: sql.SQL(STATEMENTS[key]).format(**tables).as_string().encode()
+            for key in ("hold", "finish", "hide", "bring_back", "depth")
+        }
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    def read(self, connection: Connection[Any], *, hide: int, most: int) -> list[Taken]:
+        """Take up to so many messages and hide them for so many seconds; what is known of each comes with it."""
+        rows = connection.execute(statement("read"), (self.name, hide, most)).fetchall()
+        again = [id_ for id_, read_count, _, _ in rows if read_count > 1]
+        known = self.histories(connection, again) if again else {}
+        return [
+            Taken(Token(id_, read_count), body, headers or {}, known.get(id_, MessageHistory()))
+            for id_, read_count, body, headers in rows
+        ]
+
+    def histories(self, connection: Connection[Any], ids: Sequence[int]) -> dict[int, MessageHistory]:
+        """What is known of messages that were read before."""
+        rows = connection.execute(statement("histories"), (self.name, list(ids))).fetchall()
+        return {id_: MessageHistory(recorded, retries) for id_, recorded, retries in rows}
+
+    def finish(self, connection: Connection[Any], tokens: Sequence[Token]) -> set[int]:
+        """End messages that were handled; gives the ids of those whose token still held."""
+        parameters = {**_unzipped(tokens), "name": self.name}
+        return {id_ for (id_,) in connection.execute(self._sql["finish"], parameters)}
+
+    def hide(self, connection: Connection[Any], tokens: Sequence[Token], seconds: float) -> set[int]:
+        """Hide messages for so long from now; gives the ids of those whose token still held."""
+        parameters = {**_unzipped(tokens), "seconds": seconds}
+        return {id_ for (id_,) in connection.execute(self._sql["hide"], parameters)}
+
+    def record(self, connection: Connection[Any], token: Token, how: Handling, was: MessageHistory) -> bool:
+        """Write down how a reading ended without success, if its token still holds; whether it does."""
+        if connection.execute(self._sql["hold"], (token.id, token.read_count)).fetchone() is None:
+            return False
+        match how:
+            case Retried(delay, history, code, reason):
+                connection.execute(statement("set_vt"), (self.name, token.id, -(-delay // 1_000)))
+                self.note(connection, token, "retrying", history, code=code, reason=reason)
+            case Quarantined(code, reason) | FailedForGood(code, reason):
+                state = "quarantined" if isinstance(how, Quarantined) else "failed"
+                connection.execute(statement("archive"), (self.name, token.id))
+                ended = MessageHistory(was.recorded + 1, was.retries)
+                self.note(connection, token, state, ended, code=code, reason=reason)
+        return True
+
+    def note(
+        self, connection: Connection[Any], token: Token, state: str, history: MessageHistory, *, code: str, reason: str
+    ) -> None:
+        """Write down what is known of a message."""
+        parameters = {
+            "queue": self.name,
+            "id": token.id,
+            "count": token.read_count,
+            "state": state,
+            "recorded": history.recorded,
+            "retries": history.retries,
+            "code": code,
+            "reason": reason.replace("\0", "\N{REPLACEMENT CHARACTER}"),
+        }
+        connection.execute(statement("note"), parameters)
+
+    def bring_back(self, connection: Connection[Any], id_: int) -> bool:
+        """Put an archived message back into the queue; whether it was there."""
+        return connection.execute(self._sql["bring_back"], (id_,)).fetchone() is not None
+
+    def depth(self, connection: Connection[Any]) -> tuple[int, int, float]:
+        """Messages in the queue, those that may be read now, and the age of the oldest of these in seconds."""
+        row = connection.execute(self._sql["depth"]).fetchone()
+        assert row is not None  # noqa: S101 - an aggregate always has a row
+        return row[0], row[1], row[2]
+
+    def troubles(self, connection: Connection[Any]) -> dict[str, int]:
+        """How many messages are in which kind of trouble."""
+        return dict(connection.execute(statement("troubles"), (self.name,)).fetchall())
+
+
+def _unzipped(tokens: Sequence[Token]) -> dict[str, object]:
+    return {"ids": [token.id for token in tokens], "counts": [token.read_count for token in tokens]}

@@ -1,0 +1,131 @@
+"""Reading messages: first a connection for each that may come, then the messages, then a handler for each.
+
+The connections come first, so that waiting for one cannot eat a message's visibility. As many messages are read as
+there are free slots, and each begins at once: none waits in a line with its time running. The ends of messages whose
+handlers wrote nothing are written in the same transaction as the next reading.
+
+Polling is the truth: a notification only makes the next look come sooner. PGMQ sends at most one in 250 ms, so after
+one, or after a message, the next look comes soon as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import psycopg
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from allswell.worker.connection import HandlerConnection
+from allswell.worker.shift import Pending, Shift, outcome, write_end
+
+log = logging.getLogger("allswell.worker")
+SOON = 0.3
+"""How soon is looked again after a message or a notification: PGMQ keeps quiet for 250 ms after one."""
+TROUBLE_PAUSE = 1.0
+"""The pause after a reading that failed."""
+
+
+class Reader:
+    """The thread that reads."""
+
+    def __init__(self, shift: Shift) -> None:
+        self._shift = shift
+        self._over = False
+        self._soon_until = 0.0
+        self.seen = time.monotonic()
+        """When it last came round."""
+        self._thread = threading.Thread(target=self._run, name="allswell-reader", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def told(self) -> None:
+        """There may be a message."""
+        self._soon_until = time.monotonic() + SOON
+        self._shift.wake.set()
+
+    def stop(self, seconds: float) -> None:
+        """Write the last ends and stop."""
+        self._over = True
+        self._shift.wake.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        shift = self._shift
+        while True:
+            over = self._over
+            self.seen = time.monotonic()
+            shift.wake.clear()
+            pause = shift.plan.poll_interval
+            try:
+                if self._read():
+                    pause = 0.0
+                elif self.seen < self._soon_until:
+                    pause = min(SOON, pause)
+            except PoolClosed:
+                return
+            except PoolTimeout as error:
+                shift.figures.exhausted()
+                log.warning("no connection for a message: %s", error)
+            except psycopg.Error as error:
+                log.warning("messages cannot be read: %s", str(error).strip() or type(error).__name__)
+                pause = TROUBLE_PAUSE
+            except Exception:
+                log.exception("messages cannot be read")
+                pause = TROUBLE_PAUSE
+            if over:
+                return
+            if pause:
+                shift.wake.wait(pause)
+
+    def _read(self) -> bool:
+        """One look at the queue; whether there may be more."""
+        shift = self._shift
+        pending = shift.pending()
+        free = shift.free()
+        if not free and not pending:
+            return False
+        try:
+            connections = shift.connections(max(free, 1))
+        except BaseException:
+            shift.postpone(pending)
+            raise
+        since = time.monotonic()
+        try:
+            ended = _write_ends(shift, connections[0], pending)
+            taken = []
+            if free:
+                taken = shift.queue.read(
+                    connections[0], hide=shift.plan.layers.visibility_timeout, most=min(free, len(connections))
+                )
+            connections[0].commit()
+        except BaseException:
+            shift.postpone(pending)
+            shift.give_back(connections)
+            raise
+        for how in ended:
+            if how == "handled":
+                shift.figures.handled()
+            else:
+                shift.figures.ended(how)
+        if taken:
+            self._soon_until = since + SOON
+        for message in taken:
+            shift.handle(message, connections.pop(), since)
+        if connections:
+            shift.give_back(connections)
+        return bool(taken) and not connections
+
+
+def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> list[str]:
+    """Write the ends that were left for now; gives how each is counted."""
+    quiet = [token for token, how, _ in pending if how is None]
+    held = shift.queue.finish(connection, quiet) if quiet else set()
+    ended = ["handled" if token.id in held else "late" for token in quiet]
+    for _, how, taken in pending:
+        if how is not None and taken is not None:
+            ended.append(outcome(how) if write_end(shift.queue, connection, taken, how) else "late")
+    return ended

@@ -1,0 +1,137 @@
+"""Setting up a database for the worker: PGMQ, the worker's own tables, and a queue.
+
+It looks first. PGMQ's SQL cannot be run twice, and a database may have PGMQ as an extension (Supabase has 1.5.1). What
+is there is used, if it is 1.5 or newer; otherwise the extension is made where the server offers one, else PGMQ comes as
+SQL from PyPI's `pgmq`. Every step may be repeated, and says what it did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg.rows import dict_row
+
+from allswell.errors import Refused, Unavailable
+from allswell.worker.queue import STATEMENTS, Queue, statement
+
+OLDEST = (1, 5)
+"""The oldest PGMQ that messages have headers in."""
+
+
+class PgmqFound(msgspec.Struct, frozen=True):
+    """What a database has."""
+
+    has_functions: bool
+    has_schema: bool
+    extension: str | None
+    available: str | None
+    has_notify: bool
+    has_tables: bool
+    database: str
+
+
+def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _line: None) -> None:
+    """Make what a worker of this queue needs, as far as it is not there."""
+    named = Queue(queue)
+    try:
+        connection = psycopg.connect(conninfo, connect_timeout=10, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise _unreachable(error) from error
+    with connection:
+        try:
+            _make(connection, named, say)
+        except psycopg.errors.InsufficientPrivilege as error:
+            text = f"this role may not set up PGMQ: {_first_line(error)}; ask whoever owns the database to do it once"
+            raise Refused("not_allowed", text, where="store") from error
+
+
+def look(connection: psycopg.Connection[Any]) -> PgmqFound:
+    """What there is of PGMQ in a database."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(statement("look")).fetchone()
+    return msgspec.convert(row, PgmqFound)
+
+
+def refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> None:
+    """What a worker says at its start where something is missing."""
+    found = look(connection)
+    remedy = f"run `allswell worker setup {queue.name}` first"
+    if not found.has_functions:
+        raise Refused("no_pgmq", f"database {found.database!r} has no PGMQ: {remedy}", where="store")
+    if not found.has_tables:
+        raise Refused(
+            "no_tables", f"database {found.database!r} lacks the worker's own tables: {remedy}", where="store"
+        )
+    if not _answer(connection, "queue_exists", queue.name):
+        text = f"database {found.database!r} has no queue {queue.name!r}: {remedy}, or mend the name"
+        raise Refused("no_queue", text, where="queue")
+
+
+def _make(connection: psycopg.Connection[Any], queue: Queue, say: Callable[[str], None]) -> None:
+    connection.execute(statement("one_at_a_time"))
+    found = look(connection)
+    _pgmq(connection, found, say)
+    connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
+    say("the worker's own tables are there" if found.has_tables else "made the worker's own tables (allswell_worker)")
+    if _answer(connection, "queue_exists", queue.name):
+        say(f"queue {queue.name} is there")
+    else:
+        connection.execute(statement("create_queue"), (queue.name,))
+        say(f"made queue {queue.name}")
+    if not look(connection).has_notify:
+        say("this PGMQ cannot tell of new messages: the worker polls")
+    elif _answer(connection, "notifies", f'pgmq."{queue.table}"'):
+        say("new messages are told of already")
+    else:
+        connection.execute(statement("notify_on"), (queue.name,))
+        say("new messages will be told of (LISTEN), beside polling")
+
+
+def _pgmq(connection: psycopg.Connection[Any], found: PgmqFound, say: Callable[[str], None]) -> None:
+    if found.has_functions:
+        if not _answer(connection, "has_headers"):
+            version = found.extension or "older than 1.5"
+            raise Refused("old_pgmq", f"PGMQ is {version}, and 1.5 or newer is needed: upgrade it", where="store")
+        say(f"PGMQ is there (extension {found.extension})" if found.extension else "PGMQ is there (as SQL)")
+        return
+    if found.has_schema:
+        text = (
+            "the schema pgmq is there, and PGMQ's functions are not: somebody else's, or half of a set-up; look at it"
+        )
+        raise Refused("foreign_schema", text, where="store")
+    if found.available is not None and _version(found.available) >= OLDEST:
+        try:
+            with connection.transaction():
+                connection.execute("CREATE EXTENSION pgmq")
+        except psycopg.errors.InsufficientPrivilege:
+            say(f"the extension (PGMQ {found.available}) is offered, and this role may not make it: taking the SQL")
+        else:
+            say(f"made the extension (PGMQ {found.available})")
+            return
+    from pgmq.install import get_embedded_install_sql, get_embedded_sql_version
+
+    with connection.transaction():
+        connection.execute(get_embedded_install_sql().encode())
+    say(f"installed PGMQ {get_embedded_sql_version()} from its SQL")
+
+
+def _answer(connection: psycopg.Connection[Any], name: str, *parameters: object) -> bool:
+    row = connection.execute(STATEMENTS[name].encode(), parameters).fetchone()
+    return bool(row and row[0])
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return (error.diag.message_primary or str(error)).splitlines()[0]
+
+
+def _unreachable(error: psycopg.Error) -> Unavailable:
+    return Unavailable(f"the queue's database cannot be reached: {str(error).splitlines()[0]}")

@@ -1,0 +1,137 @@
+-- What the worker says to PGMQ and writes beside it. {queue} and {archive} are PGMQ's own tables of one queue.
+-- PGMQ's functions are called by the names of their arguments and read by the names of their columns: both differ in
+-- their order between versions. Where a token must be checked, its tables are written to directly (docs/adr/0046).
+
+-- name: look
+-- What there is of PGMQ: its schema, the version where it is an extension, the version that could be had.
+SELECT to_regprocedure('pgmq.read(text,integer,integer)') IS NOT NULL
+           OR to_regprocedure('pgmq.read(text,integer,integer,jsonb)') IS NOT NULL AS has_functions,
+       EXISTS (SELECT FROM pg_namespace WHERE nspname = 'pgmq') AS has_schema,
+       (SELECT extversion FROM pg_extension WHERE extname = 'pgmq') AS extension,
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'pgmq') AS available,
+       to_regprocedure('pgmq.enable_notify_insert(text,integer)') IS NOT NULL
+           OR to_regprocedure('pgmq.enable_notify_insert(text)') IS NOT NULL AS has_notify,
+       to_regclass('allswell_worker.trouble') IS NOT NULL AS has_tables,
+       current_database() AS database;
+
+-- name: has_headers
+-- Messages have headers from 1.5 on.
+SELECT EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('pgmq.message_record') AND attname = 'headers' AND NOT attisdropped
+) AS answer;
+
+-- name: one_at_a_time
+-- Two set-ups at once would both find nothing, and one would fail.
+SELECT pg_advisory_xact_lock(hashtext('allswell_worker.setup'));
+
+-- name: queue_exists
+-- Whether a queue of this name was made.
+SELECT EXISTS (SELECT FROM pgmq.list_queues() AS queues WHERE queues.queue_name = %s) AS answer;
+
+-- name: create_queue
+-- Make a queue.
+SELECT pgmq.create(queue_name => %s);
+
+-- name: notify_on
+-- Have PGMQ tell listeners of new messages. (250 ms is PGMQ's own throttle where it has one.)
+SELECT pgmq.enable_notify_insert(queue_name => %s);
+
+-- name: notifies
+-- Whether PGMQ tells listeners of new messages of this queue.
+SELECT EXISTS (
+    SELECT FROM pg_trigger
+    WHERE tgrelid = to_regclass(%s) AND tgname = 'trigger_notify_queue_insert_listeners'
+) AS answer;
+
+-- name: send
+-- Put one message into a queue; it is there once the caller's transaction commits.
+SELECT sent.msg_id FROM pgmq.send(queue_name => %s, msg => %s::jsonb, headers => %s::jsonb, delay => %s::integer)
+    AS sent (msg_id);
+
+-- name: send_many
+-- Put several messages into a queue.
+SELECT sent.msg_id
+FROM pgmq.send_batch(queue_name => %s, msgs => %s::jsonb[], headers => %s::jsonb[], delay => %s::integer)
+    AS sent (msg_id);
+
+-- name: read
+-- Take messages that are visible, and hide them for so many seconds.
+SELECT msg_id, read_ct, message, headers FROM pgmq.read(queue_name => %s, vt => %s, qty => %s);
+
+-- name: histories
+-- What is known of messages that were read before.
+SELECT msg_id, recorded, retries FROM allswell_worker.trouble WHERE queue = %s AND msg_id = ANY(%s);
+
+-- name: hold
+-- The fence: lock a message if its token is still the current one.
+SELECT read_ct FROM {queue} WHERE msg_id = %s AND read_ct = %s FOR UPDATE;
+
+-- name: finish
+-- End messages that were handled, each only if its token is still the current one.
+WITH ended AS (
+    DELETE FROM {queue} AS held
+    USING unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
+    WHERE held.msg_id = token.msg_id AND held.read_ct = token.read_ct
+    RETURNING held.msg_id, held.read_ct
+), mended AS (
+    DELETE FROM allswell_worker.trouble AS known
+    USING ended
+    WHERE ended.read_ct > 1 AND known.queue = %(name)s AND known.msg_id = ended.msg_id
+)
+SELECT msg_id FROM ended;
+
+-- name: hide
+-- Hide messages for so many seconds from now, each only if its token is still the current one.
+UPDATE {queue} AS held SET vt = clock_timestamp() + make_interval(secs => %(seconds)s)
+FROM unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
+WHERE held.msg_id = token.msg_id AND held.read_ct = token.read_ct
+RETURNING held.msg_id;
+
+-- name: set_vt
+-- Show a message again in so many seconds.
+SELECT FROM pgmq.set_vt(%s, %s::bigint, %s::integer);
+
+-- name: archive
+-- Move a message out of the queue, into PGMQ's archive.
+SELECT pgmq.archive(%s, %s::bigint);
+
+-- name: bring_back
+-- Move a message out of the archive, back into the queue, visible at once; its id and its count of readings stay.
+WITH found AS (
+    DELETE FROM {archive} WHERE msg_id = %s RETURNING msg_id, read_ct, enqueued_at, message, headers
+)
+INSERT INTO {queue} (msg_id, read_ct, enqueued_at, vt, message, headers) OVERRIDING SYSTEM VALUE
+SELECT msg_id, read_ct, enqueued_at, clock_timestamp(), message, headers FROM found
+RETURNING msg_id;
+
+-- name: note
+-- Write down how the reading of a message ended, and what is known of it now.
+INSERT INTO allswell_worker.trouble (queue, msg_id, read_ct, state, recorded, retries, code, reason)
+VALUES (%(queue)s, %(id)s, %(count)s, %(state)s, %(recorded)s, %(retries)s, %(code)s, %(reason)s)
+ON CONFLICT (queue, msg_id) DO UPDATE
+SET read_ct = excluded.read_ct, state = excluded.state, recorded = excluded.recorded, retries = excluded.retries,
+    code = excluded.code, reason = excluded.reason, noted_at = clock_timestamp();
+
+-- name: begin_batch
+-- A batch of so many messages, and what is sent when all of them have ended.
+INSERT INTO allswell_worker.batch (queue, open, message) VALUES (%s, %s, %s::jsonb) RETURNING id;
+
+-- name: end_of_batch
+-- One message of a batch has ended; gives what is to be sent if it was the last.
+WITH counted AS (
+    UPDATE allswell_worker.batch SET open = open - 1 WHERE id = %s RETURNING id, open, queue, message
+)
+SELECT queue, message FROM counted WHERE open = 0;
+
+-- name: depth
+-- How a queue stands: messages in it, those that may be read now, and how old the oldest of these is.
+SELECT count(*) AS messages,
+       count(*) FILTER (WHERE vt <= clock_timestamp()) AS visible,
+       coalesce(extract(epoch FROM clock_timestamp() - min(enqueued_at) FILTER (WHERE vt <= clock_timestamp())), 0)
+           ::float8 AS oldest
+FROM {queue};
+
+-- name: troubles
+-- How many messages of a queue are in which kind of trouble.
+SELECT state, count(*) AS messages FROM allswell_worker.trouble WHERE queue = %s GROUP BY state;

@@ -1,0 +1,24 @@
+-- The worker's own tables, beside PGMQ's. Safe to run again.
+CREATE SCHEMA IF NOT EXISTS allswell_worker;
+
+-- Messages that did not go through at once. A row is gone when its message was handled after all.
+CREATE TABLE IF NOT EXISTS allswell_worker.trouble (
+    queue text NOT NULL,
+    msg_id bigint NOT NULL,
+    read_ct integer NOT NULL,          -- PGMQ's count when this was written
+    state text NOT NULL CHECK (state IN ('retrying', 'quarantined', 'failed', 'cancelled', 'completed')),
+    recorded integer NOT NULL,         -- readings whose end was recorded
+    retries integer NOT NULL,          -- failures that it was tried again after
+    code text NOT NULL,
+    reason text NOT NULL,
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (queue, msg_id)
+);
+
+-- Messages that were sent together, and what follows the last of them.
+CREATE TABLE IF NOT EXISTS allswell_worker.batch (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue text NOT NULL,
+    open integer NOT NULL,             -- messages that have not ended
+    message jsonb NOT NULL             -- sent when the last has
+);

@@ -1,0 +1,203 @@
+"""The worker: messages of one queue, each handled in its own slot, whatever a handler or the database does.
+
+worker = Worker("postgresql://…", "orders", concurrency=10)
+
+@worker.handler("order.paid")
+def paid(message, connection):
+    connection.execute("UPDATE orders SET …")
+
+worker.run()
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg_pool import ConnectionPool
+
+from allswell.domain.health import WorkerCondition
+from allswell.domain.layers import STUCK_GRACE, Layers, checked_layers
+from allswell.errors import Refused, Unavailable
+from allswell.worker.connection import HandlerConnection
+from allswell.worker.figures import Figures
+from allswell.worker.handlers import Function, Handlers
+from allswell.worker.keeping import Keeper
+from allswell.worker.listener import Listener
+from allswell.worker.plan import WorkerPlan, checked_plan
+from allswell.worker.queue import Queue
+from allswell.worker.reader import Reader
+from allswell.worker.setup import refuse_unless_ready
+from allswell.worker.shift import Shift
+from allswell.worker.watcher import Watcher
+
+log = logging.getLogger("allswell.worker")
+RETIRING_SECONDS = 60.0
+"""How long handlers of a shift that was restarted may go on beside the new one."""
+
+
+class Worker:
+    """Handles the messages of a queue, `concurrency` at a time; see docs/worker.md."""
+
+    def __init__(  # noqa: PLR0913 - each is a figure of its own, and all have defaults
+        self,
+        conninfo: str,
+        queue: str,
+        *,
+        concurrency: int = 10,
+        visibility_timeout: int = 30,
+        statement_timeout: int = 25_000,
+        pool_timeout: float = 30.0,
+        stuck_grace: float = STUCK_GRACE,
+        poll_interval: float = 1.0,
+        stop_timeout: float = 10.0,
+        listen: bool = True,
+        handlers: Handlers | None = None,
+    ) -> None:
+        layers = Layers(statement_timeout, visibility_timeout, pool_timeout, stuck_grace, concurrency)
+        self.plan = checked_plan(
+            WorkerPlan(
+                conninfo,
+                Queue(queue).name,
+                checked_layers(layers),
+                poll_interval=poll_interval,
+                listen=listen,
+                stop_timeout=stop_timeout,
+            )
+        )
+        self.handlers = Handlers() if handlers is None else handlers
+        self.figures = Figures()
+        self.restarts = 0
+        """How often it was restarted in its process, because it was critical."""
+        self._lock = threading.RLock()
+        self._parts: _Parts | None = None
+        self._stopped = threading.Event()
+
+    def handler(self, type_: str, *, long: bool = False) -> Callable[[Function], Function]:
+        """Have a function handle messages of this type; it is given the message and a connection."""
+        return self.handlers.handler(type_, long=long)
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to handle messages; returns at once. `Refused` where the database is not set up for it."""
+        if not self.handlers.types():
+            raise Refused(
+                "no_handlers", "the worker has no handlers: it would quarantine every message", where="handlers"
+            )
+        self._refuse_unless_ready()
+        with self._lock:
+            if self._parts is not None:
+                raise Refused("running", "this worker runs already", where="worker")
+            self._stopped.clear()
+            self._parts = _Parts(self.plan, self.handlers, self.figures, self._critical)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Read no more, let running handlers end within `timeout` seconds (`stop_timeout`), and let go of the rest."""
+        with self._lock:
+            parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.end(self.plan.stop_timeout if timeout is None else timeout)
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Handle messages until `stop` is called, by a signal's handler or another thread."""
+        self.start()
+        try:
+            self._stopped.wait()
+        finally:
+            self.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- how it is ----------------------------------------------------------------------------------------------------
+
+    def condition(self) -> tuple[WorkerCondition, str]:
+        """Healthy, degraded or critical, and why."""
+        return self.figures.condition()
+
+    def counts(self) -> dict[str, int]:
+        """What it has done so far."""
+        return {**self.figures.counts(), "restarts": self.restarts, "running": len(self.running())}
+
+    def running(self) -> list[int]:
+        """The ids of the messages that are being handled."""
+        parts = self._parts
+        return [] if parts is None else [attempt.taken.token.id for attempt in parts.shift.attempts()]
+
+    def silent(self) -> float:
+        """For how long the reader has not come round, in seconds."""
+        parts = self._parts
+        return 0.0 if parts is None else time.monotonic() - parts.reader.seen
+
+    def pool(self) -> ConnectionPool[HandlerConnection]:
+        """The pool that a running worker has its connections from; a handler may take further ones."""
+        if self._parts is None:
+            raise Refused("not_running", "this worker does not run, and has no connections", where="worker")
+        return self._parts.shift.pool
+
+    # --- restarting ---------------------------------------------------------------------------------------------------
+
+    def _critical(self, why: str) -> None:
+        """Put a new shift in place of one that is critical; what runs well in the old one may end there."""
+        with self._lock:
+            old = self._parts
+            if old is None or old.shift.stopping:
+                return
+            log.critical("the worker is critical (%s), and is restarted", why)
+            old.shift.stopping = True
+            self.restarts += 1
+            self.figures.restarted()
+            self._parts = _Parts(self.plan, self.handlers, self.figures, self._critical)
+        threading.Thread(target=old.end, args=(RETIRING_SECONDS,), name="allswell-retiring", daemon=True).start()
+
+    def _refuse_unless_ready(self) -> None:
+        plan = self.plan
+        try:
+            with psycopg.connect(plan.conninfo, autocommit=True, **plan.connecting()) as connection:
+                refuse_unless_ready(connection, Queue(plan.queue))
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"the queue's database cannot be reached: {str(error).splitlines()[0]}") from error
+
+
+class _Parts:
+    """All that runs in one shift."""
+
+    def __init__(
+        self, plan: WorkerPlan, handlers: Handlers, figures: Figures, on_critical: Callable[[str], None]
+    ) -> None:
+        self.shift = Shift(plan, handlers, figures)
+        self.shift.pool.open()
+        self.reader = Reader(self.shift)
+        others: list[Any] = [Watcher(self.shift, self.reader, on_critical), Keeper(self.shift)]
+        if plan.listen:
+            others.append(Listener(plan, self.reader.told))
+        self._others = others
+        for part in (self.reader, *others):
+            part.start()
+
+    def end(self, seconds: float) -> None:
+        """Drain for so long, then let go."""
+        self.shift.stopping = True
+        self.shift.wake.set()
+        left_over = self.shift.drain(seconds)
+        self.reader.stop(2.0)
+        for part in self._others:
+            part.stop()
+        try:
+            self.shift.give_back_messages(left_over)
+        except psycopg.Error as error:
+            log.warning("messages could not be given back, and show again by themselves: %s", str(error).strip())
+        self.shift.close()

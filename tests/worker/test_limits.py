@@ -1,0 +1,110 @@
+"""Every statement of a handler is limited, seen from inside and outside; and what a handler may not do."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from allswell.domain.message import Message
+from tests.worker.stage import Stage, until
+
+
+@pytest.mark.row("W1")
+def test_handlers_have_the_statement_timeout_and_the_pool_gets_connections_back_clean(stage: Stage) -> None:
+    seen: dict[str, Any] = {}
+    worker = stage.worker(concurrency=1)
+
+    @worker.handler("sync")
+    def sync(_message: Message, connection: psycopg.Connection[Any]) -> None:
+        seen["sync"] = connection.execute("SELECT current_setting('statement_timeout'), pg_backend_pid()").fetchone()
+        with connection.cursor("on_the_server") as cursor:
+            assert cursor.execute("SELECT 1").fetchall() == [(1,)]
+        assert connection.execute("SELECT 1; SELECT 2").nextset(), "several statements in one text"
+
+    @worker.handler("async")
+    async def not_sync(_message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        cursor = await connection.execute("SELECT current_setting('statement_timeout'), %s::int", (7,))
+        seen["async"] = await cursor.fetchone()
+
+    with worker:
+        stage.send("sync")
+        stage.send("async")
+        until(lambda: worker.counts()["handled"] == 2, "both are handled")
+        until(lambda: not worker.running(), "both are done")
+        pool = worker.pool()
+        with pool.connection() as connection:
+            assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+            assert connection.execute("SHOW application_name").fetchone() == ("allswell-worker",)
+    assert seen["sync"][0] == "25s"
+    assert seen["async"] == ("25s", 7)
+
+
+@pytest.mark.row("W1", "W2")
+def test_a_later_statement_has_only_what_is_left_of_the_visibility(stage: Stage) -> None:
+    caps: list[int] = []
+    worker = stage.worker(visibility_timeout=2, statement_timeout=1_900)
+
+    @worker.handler("work")
+    def work(_message: Message, connection: psycopg.Connection[Any]) -> None:
+        for _ in range(2):
+            row = connection.execute(
+                "SELECT setting::int, pg_sleep(0.6) FROM pg_settings WHERE name = 'statement_timeout'"
+            ).fetchone()
+            assert row is not None
+            caps.append(row[0])
+
+    with worker:
+        stage.send()
+        until(lambda: worker.counts()["handled"], "it is handled")
+    assert caps[0] == 1_900 or caps[0] > 1_500
+    assert caps[1] <= 1_400, "0.6 s of the 2 s are gone"
+
+
+def test_the_worker_alone_ends_a_handlers_transaction(stage: Stage) -> None:
+    refused: list[str] = []
+    worker = stage.worker()
+
+    @worker.handler("work")
+    def work(message: Message, connection: psycopg.Connection[Any]) -> None:
+        for forbidden in (connection.commit, connection.rollback, lambda: connection.set_autocommit(True)):
+            with pytest.raises(psycopg.ProgrammingError, match="not for handlers"):
+                forbidden()
+        with connection.transaction():
+            stage.write(connection, message.id, "kept")
+        with suppress(ZeroDivisionError), connection.transaction():
+            stage.write(connection, message.id, "rolled back to the savepoint")
+            raise ZeroDivisionError
+        assert stage.written() == [], "nothing is committed before the handler has ended"
+        with connection.cursor().copy(f"COPY {stage.table} FROM STDIN".encode()) as copy:
+            copy.write_row((message.id, "copied"))
+        connection.cursor().executemany(
+            f"INSERT INTO {stage.table} VALUES (%s, %s)".encode(), [(message.id, "many"), (message.id, "many")]
+        )
+        refused.append("all")
+
+    with worker:
+        id_ = stage.send()
+        until(lambda: worker.counts()["handled"], "it is handled")
+    assert refused == ["all"]
+    assert stage.written() == [(id_, "copied"), (id_, "kept"), (id_, "many"), (id_, "many")]
+
+
+@pytest.mark.row("W3")
+def test_a_wait_in_vain_for_a_connection_is_counted_and_no_message_is_read_meanwhile(stage: Stage) -> None:
+    worker = stage.worker(concurrency=1, pool_timeout=0.3)
+    worker.handler("work")(lambda _message, _connection: None)
+    assert (worker.plan.min_size, worker.plan.max_size) == (4, 8)
+    with worker:
+        pool = worker.pool()
+        assert (pool.timeout, pool.max_lifetime, pool.max_idle, pool.reconnect_timeout) == (0.3, 3600, 600, 300)
+        held = [pool.getconn(timeout=30) for _ in range(8)]
+        before = worker.counts()["exhausted"]
+        id_ = stage.send()
+        until(lambda: worker.counts()["exhausted"] >= before + 2, "the pool is exhausted")
+        assert stage.messages() == [(id_, 0)], "waiting for a connection eats no visibility"
+        for connection in held:
+            pool.putconn(connection)
+        until(lambda: worker.counts()["handled"], "it is handled")

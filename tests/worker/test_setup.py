@@ -1,0 +1,138 @@
+"""Setting up a database: looking first, saying what was done, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+
+from allswell.errors import Refused, Unavailable
+from allswell.testing.postgres import Cluster
+from allswell.worker import Handlers, Worker, send, setup
+from tests.store.postgres.pooler import pooled
+from tests.worker.stage import Stage, until
+
+OLD_PGMQ = """
+CREATE SCHEMA pgmq;
+SET check_function_bodies = off;
+CREATE TYPE pgmq.message_record AS
+    (msg_id bigint, read_ct integer, enqueued_at timestamptz, vt timestamptz, message jsonb{headers});
+CREATE TABLE pgmq.queues (queue_name text);
+CREATE FUNCTION pgmq.list_queues() RETURNS SETOF pgmq.queues AS 'SELECT * FROM pgmq.queues' LANGUAGE sql;
+CREATE FUNCTION pgmq.create(queue_name text) RETURNS void AS $$
+    CREATE TABLE pgmq.q_old (headers jsonb, message jsonb, msg_id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+        vt timestamptz NOT NULL DEFAULT clock_timestamp(), read_ct integer NOT NULL DEFAULT 0,
+        enqueued_at timestamptz NOT NULL DEFAULT now());
+    CREATE TABLE pgmq.a_old (LIKE pgmq.q_old);
+    INSERT INTO pgmq.queues VALUES (queue_name) $$ LANGUAGE sql;
+CREATE FUNCTION pgmq.read(queue_name text, vt integer, qty integer) RETURNS SETOF pgmq.message_record AS $$
+    UPDATE pgmq.q_old SET read_ct = read_ct + 1, vt = clock_timestamp() + make_interval(secs => $2)
+    WHERE msg_id IN (SELECT msg_id FROM pgmq.q_old AS q WHERE q.vt <= clock_timestamp() LIMIT qty FOR UPDATE)
+    RETURNING msg_id, read_ct, enqueued_at, q_old.vt, message{headers_column} $$ LANGUAGE sql;
+CREATE FUNCTION pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer) RETURNS SETOF bigint AS $$
+    INSERT INTO pgmq.q_old (message, headers) VALUES (msg, $3) RETURNING msg_id $$ LANGUAGE sql;
+"""
+"""As older versions have it: columns missing, and in another order."""
+
+
+def test_it_looks_first_and_may_be_repeated_and_run_by_two_at_once(pg_url: str) -> None:
+    first: list[str] = []
+    setup(pg_url, "orders", say=first.append)
+    assert first == [
+        "installed PGMQ 1.13.0 from its SQL",
+        "made the worker's own tables (allswell_worker)",
+        "made queue orders",
+        "new messages will be told of (LISTEN), beside polling",
+    ]
+    again: list[str] = []
+    both = [threading.Thread(target=setup, args=(pg_url, "more"), kwargs={"say": again.append}) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert sorted(again) == sorted(
+        ["PGMQ is there (as SQL)", "the worker's own tables are there"] * 2
+        + ["made queue more", "queue more is there"]
+        + ["new messages will be told of (LISTEN), beside polling", "new messages are told of already"]
+    )
+
+
+@pytest.mark.row("W7")
+def test_columns_are_read_by_name_whatever_the_version(pg_url: str) -> None:
+    with psycopg.connect(pg_url) as connection:
+        connection.execute(OLD_PGMQ.format(headers=", headers jsonb", headers_column=", headers").encode())
+    said: list[str] = []
+    setup(pg_url, "old", say=said.append)
+    assert "this PGMQ cannot tell of new messages: the worker polls" in said
+    seen: list[object] = []
+    worker = Worker(pg_url, "old", poll_interval=0.1, concurrency=1)
+    worker.handler("work")(lambda message, _connection: seen.append((message.payload, message.headers)))
+    with psycopg.connect(pg_url) as connection:
+        send(connection, "old", "work", {"a": 1}, headers={"b": 2})
+    with worker:
+        until(lambda: worker.counts()["handled"], "it is handled")
+    assert seen == [({"a": 1}, {"b": 2})]
+
+
+def test_what_cannot_be_used_is_refused_with_what_to_do(pg_url: str, pg_cluster: Cluster) -> None:
+    worker = Worker(pg_url, "orders")
+    with pytest.raises(Refused, match="no handlers"):
+        worker.start()
+    worker.handler("work")(lambda _message, _connection: None)
+    with pytest.raises(Refused, match="has no PGMQ: run `allswell worker setup orders` first"):
+        worker.start()
+    setup(pg_url, "others")
+    with pytest.raises(Refused, match="has no queue 'orders': run `allswell worker setup orders`"):
+        worker.start()
+    foreign, old = pg_cluster.create_database(), pg_cluster.create_database()
+    with psycopg.connect(foreign) as connection:
+        connection.execute("CREATE SCHEMA pgmq")
+    with pytest.raises(Refused, match="somebody else's, or half of a set-up"):
+        setup(foreign, "orders")
+    with psycopg.connect(old) as connection:
+        connection.execute(OLD_PGMQ.format(headers="", headers_column="").encode())
+    with pytest.raises(Refused, match=r"1\.5 or newer is needed"):
+        setup(old, "orders")
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        setup("postgresql://nobody@127.0.0.1:1/x", "orders")
+    for url in (foreign, old):
+        pg_cluster.drop_database(url)
+
+
+@pytest.mark.parametrize("queue", ["", "Orders", "a-b", "x; drop", "q" * 48, None])
+def test_a_queue_needs_a_name_that_pgmq_can_have(queue: str) -> None:
+    with pytest.raises(Refused, match="small letters, digits and underscores"):
+        Worker("postgresql://x", queue)
+
+
+def test_handlers_that_could_never_be_called_are_refused(stage: Stage) -> None:
+    handlers = Handlers()
+    handlers.handler("work")(lambda _message, _connection: None)
+    with pytest.raises(Refused, match="has a handler already"):
+        handlers.handler("work")
+    with pytest.raises(Refused, match="must take two arguments"):
+        handlers.handler("one")(lambda _message: None)
+    with pytest.raises(Refused, match="is no type"):
+        handlers.handler("")
+    with pytest.raises(Refused, match="cannot be written as JSON"):
+        stage.send("work", object())
+    with pytest.raises(Refused, match="whole number of seconds"):
+        stage.send("work", delay=-1)
+
+
+def test_it_works_behind_a_pooler_in_transaction_mode(stage: Stage) -> None:
+    with pooled(stage.url) as pooler:
+        worker = stage.worker(pooler.url, concurrency=4)
+        caps: list[object] = []
+
+        @worker.handler("work")
+        def work(message: object, connection: psycopg.Connection[object]) -> None:
+            caps.append(connection.execute("SELECT current_setting('statement_timeout')").fetchone())
+
+        with worker:
+            for _ in range(20):
+                stage.send()
+            until(lambda: worker.counts()["handled"] == 20, "all are handled")
+        assert caps == [("25s",)] * 20
+    assert stage.execute("SHOW statement_timeout") == [("0",)]

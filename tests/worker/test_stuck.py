@@ -1,0 +1,179 @@
+"""Handlers that do not come back: found, logged once, counted once, replaced, fenced off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from allswell.domain.message import Message
+from tests.worker.stage import Stage, until
+
+Connection = psycopg.Connection[Any]
+QUICK: dict[str, Any] = {"visibility_timeout": 1, "statement_timeout": 900, "stuck_grace": 0.2}
+"""Stuck after 1.2 s."""
+
+
+@pytest.mark.row("W4")
+@pytest.mark.realtime
+def test_the_reference_failure(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Two handlers sleep in two slots: a quick message is handled within 8 s, and the shutdown does not wait."""
+    worker = stage.worker(concurrency=2, visibility_timeout=2, statement_timeout=1_000, poll_interval=1.0)
+    began: list[float] = []
+    quick: list[float] = []
+    late: list[BaseException | None] = []
+
+    @worker.handler("slow")
+    def slow(message: Message, connection: Connection) -> None:
+        stage.write(connection, message.id, f"reading {message.read_count}")
+        if message.read_count == 1:
+            began.append(time.monotonic())
+            time.sleep(14)
+            try:
+                stage.write(connection, message.id, "late")
+            except Exception as error:
+                late.append(error)
+                raise
+            late.append(None)
+
+    worker.handler("quick")(lambda _message, _connection: quick.append(time.monotonic()))
+    slow_ids = [stage.send("slow"), stage.send("slow")]
+    worker.start()
+    until(lambda: len(began) == 2, "both sleep")
+    stage.send("quick")
+    until(lambda: quick, "the quick one is handled")
+    assert quick[0] - min(began) < 8
+    until(lambda: worker.counts()["handled"] == 3, "all are handled")
+    assert worker.counts()["stuck"] == 2
+    stopping = time.monotonic()
+    worker.stop()
+    assert time.monotonic() - stopping < 5
+    until(lambda: len(late) == 2, "the sleepers wake up")
+    assert None not in late, "their writes are refused"
+    assert stage.written() == [(id_, "reading 2") for id_ in slow_ids]
+    told = [record.getMessage() for record in caplog.records if "Thread stuck" in record.getMessage()]
+    assert len(told) == 2
+    assert all("abandoning" in line and "time.sleep(14)" in line for line in told)
+    assert worker.counts()["stuck"] == 2
+
+
+@pytest.mark.row("W4")
+def test_a_stuck_statement_is_cancelled_on_the_server_and_its_locks_are_freed(stage: Stage) -> None:
+    worker = stage.worker(**QUICK)
+    stage.execute(f"INSERT INTO {stage.table} VALUES (0, 'locked')")
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        if message.read_count == 1:
+            connection.execute(f"SELECT * FROM {stage.table} FOR UPDATE".encode())
+            connection.execute("SET LOCAL statement_timeout = 0")
+            connection.execute("SELECT 'stuck here', pg_sleep(600)")
+
+    running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%%stuck here%%' AND pid <> pg_backend_pid()"
+    with worker:
+        stage.send()
+        until(lambda: stage.execute(running), "it runs on the server")
+        until(lambda: worker.counts()["handled"] == 1, "its second reading is handled")
+        until(lambda: not stage.execute(running + " AND state = 'active'"), "it is gone from the server")
+        stage.execute("SET lock_timeout = '5s'")
+        stage.execute(f"SELECT * FROM {stage.table} FOR UPDATE")
+        assert worker.counts()["stuck"] == 1
+
+
+@pytest.mark.row("W4")
+def test_async_handlers_are_cancelled_until_they_end_and_a_blocked_loop_is_left_behind(stage: Stage) -> None:
+    worker = stage.worker(concurrency=3, **QUICK)
+    cancels: list[str] = []
+    wake = threading.Event()
+
+    @worker.handler("stubborn")
+    async def stubborn(message: Message, _connection: psycopg.AsyncConnection[Any]) -> None:
+        if message.read_count == 1:
+            for _ in range(2):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancels.append("swallowed")
+            await asyncio.Event().wait()
+
+    @worker.handler("blocking")
+    async def blocking(message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+        if message.read_count == 1:
+            wake.wait(60)
+        await connection.execute(f"INSERT INTO {stage.table} VALUES (%s, 'blocking')".encode(), (message.id,))
+
+    with worker:
+        stage.send("stubborn")
+        until(lambda: len(cancels) == 2, "it swallows its cancels")
+        until(lambda: worker.counts()["handled"] == 1, "its second reading is handled")
+        id_ = stage.send("blocking")
+        until(lambda: worker.counts()["handled"] == 2, "the second reading has a loop that turns")
+        assert stage.written() == [(id_, "blocking")]
+        assert worker.counts()["stuck"] == 2
+        wake.set()
+
+
+@pytest.mark.row("W7")
+def test_a_long_handler_keeps_its_message_and_its_statements_have_time_again(stage: Stage) -> None:
+    worker = stage.worker(concurrency=1, **QUICK)
+
+    @worker.handler("long", long=True)
+    def long(message: Message, connection: Connection) -> None:
+        for _ in range(4):
+            connection.execute("SELECT pg_sleep(0.6)")
+        stage.write(connection, message.id, f"reading {message.read_count}")
+
+    with worker:
+        id_ = stage.send("long")
+        until(lambda: worker.counts()["handled"] == 1, "it is handled")
+    assert stage.written() == [(id_, "reading 1")]
+    assert worker.counts()["stuck"] == 0
+
+
+@pytest.mark.row("W4", "W6")
+def test_three_stuck_handlers_restart_the_worker_in_its_process(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "allswell.worker")
+    worker = stage.worker(concurrency=3, **QUICK)
+    wake = threading.Event()
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        if message.read_count == 1:
+            wake.wait(60)
+        stage.write(connection, message.id)
+
+    with worker:
+        ids = [stage.send() for _ in range(3)]
+        until(lambda: worker.counts()["restarts"] == 1, "it is restarted")
+        until(lambda: worker.counts()["handled"] == 3, "all are handled after it")
+        assert worker.condition()[0] == "healthy"
+        wake.set()
+        until(lambda: not [t for t in threading.enumerate() if t.name == "allswell-retiring"], "the old one has gone")
+    assert [id_ for id_, _ in stage.written()] == ids
+    assert "3 stuck handlers within 300 s" in caplog.text
+
+
+def test_a_stop_gives_back_what_has_not_ended_at_once_and_without_blame(stage: Stage) -> None:
+    worker = stage.worker(visibility_timeout=600)
+    wake, began = threading.Event(), threading.Event()
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        stage.write(connection, message.id, "begun")
+        began.set()
+        wake.wait(60)
+
+    id_ = stage.send()
+    worker.start()
+    assert began.wait(60)
+    worker.stop(timeout=0)
+    assert stage.shows_in(id_) <= 0
+    assert stage.trouble(id_) == ("retrying", "", 0)
+    assert stage.execute("SELECT recorded FROM allswell_worker.trouble WHERE queue = %s", stage.queue) == [(1,)]
+    wake.set()
+    until(lambda: stage.written() == [], "nothing of it stays")
