@@ -41,6 +41,6 @@ def until(path: Path) -> None:
         time.sleep(0.02)
 
 
-def start(*args: str, cwd: Path) -> subprocess.Popen[bytes]:
+def start(*args: str, cwd: Path, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "allswell", *args]
-    return subprocess.Popen(command, cwd=cwd, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=cwd, env=environment(), stdout=stdout, stderr=subprocess.DEVNULL)

@@ -15,6 +15,7 @@ from allswell.domain.question import REPLY, Question
 from allswell.domain.task import Attempt, Record, Spec, Task
 from allswell.doors.cli.timeline import Night, page
 from tests import patience
+from tests.doors.shapes.outside import check
 
 NASTY = "<script>alert(1)</script> \x1b[31m$title \"'&"
 
@@ -84,6 +85,7 @@ def test_the_night_loses_nothing_and_leaves_a_timeline(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "allswell", "demo", "--json", "--keep", str(tmp_path)]
     played = subprocess.run(command, capture_output=True, text=True, timeout=patience.SECONDS, check=False)
     assert played.returncode == 0, played.stderr
+    assert check("demo", played.stdout) == "Night"
     told = json.loads(played.stdout)
     assert (told["lost"], told["duplicated"], told["unaccounted"], told["well"]) == (0, 0, 0, True)
     assert told["killed"] == 1

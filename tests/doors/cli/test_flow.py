@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests import patience
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import base_of, git, repository, start, until, write
 from tests.doors.cli.upkeep import at_terminal, run
+from tests.doors.shapes.outside import check
 from tests.flows.run.test_files import validate
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
@@ -331,10 +333,12 @@ def test_another_process_takes_steps_of_the_same_run(tmp_path: Path, pg_url: str
     until(here / ".allswell" / "runs")
     _until_two(here)
     name = base_of(here).name
-    second = start("work", "--run", name, "--slots", "2", "--json", "--store", pg_url, cwd=there)
+    words = ("work", "--run", name, "--slots", "2", "--json", "--store", pg_url)
+    second = start(*words, cwd=there, stdout=subprocess.PIPE)
     _until_two(there)
     (tmp_path / "go").touch()
-    assert (first.wait(60), second.wait(60)) == (0, 0)
+    joined, _ = second.communicate(timeout=60)
+    assert (first.wait(60), second.returncode, check("work", joined.decode())) == (0, 0, "Joined")
     for folder in (here, there):
         receipts = list((folder / ".allswell" / "runs" / name / "flow" / "receipts").glob("*.json"))
         assert [json.loads(path.read_text())["status"] for path in receipts] == ["done", "done"]

@@ -63,6 +63,8 @@ class Lines:
         if not isinstance(value, dict):
             said = f'lines, line {number}, is not an object such as {{"name": "…"}}'
             raise Refused("bad_line", said, where=f"line {number}")
+        if "run_id" in value:  # as it is printed
+            value.setdefault("run", value.pop("run_id"))
         return value
 
 
