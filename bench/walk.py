@@ -163,7 +163,7 @@ async def walks_on(kind: str, folder: Path) -> dict[str, Walk]:
                 await watch.claim(agent="bob", lease=LEASE)
                 clock.by += LEASE + 1
                 async with tracer.after_rest() as found["lapse"]:
-                    await watch.engine.sweeper.sweep()
+                    await watch.sweep_once()
                 again = await watch.claim(agent="ada")
                 assert again is not None
                 assert again.attempt == 2, "it has lapsed"

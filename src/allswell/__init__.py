@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from allswell.app import make_watch, open  # noqa: A004 - `allswell.open` is how one says it
     from allswell.domain.breaker import BreakerPolicy
     from allswell.domain.guard import GuardPolicy, RetryBudget
+    from allswell.domain.journal import Position
+    from allswell.domain.listing import TaskFilter
     from allswell.domain.names import QuestionId, RunId, TaskId
     from allswell.domain.policy import Policy
     from allswell.domain.question import Option, Question
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
         remaining_headers,
         remaining_meta,
     )
-    from allswell.store.port import Position, TaskFilter
     from allswell.timing.scope import Scope, ScopeTimeout, check_deadline, pause, remaining_ms, within
 
 _HOMES = {
@@ -38,6 +39,8 @@ _HOMES = {
     "domain.question": ("Option", "Question"),
     "domain.retry": ("ErrorClass", "Failure", "RetryPolicy"),
     "domain.task": ("State",),
+    "domain.journal": ("Position",),
+    "domain.listing": ("TaskFilter",),
     "engine.handle": ("Lease",),
     "engine.watch": ("Watch",),
     "errors": ("AllswellError", "BreakerOpen", "Bug", "LeaseLost", "Refused", "ServiceParked", "Unavailable"),
@@ -52,7 +55,6 @@ _HOMES = {
         "remaining_headers",
         "remaining_meta",
     ),
-    "store.port": ("Position", "TaskFilter"),
     "timing.scope": ("Scope", "ScopeTimeout", "check_deadline", "pause", "remaining_ms", "within"),
 }
 """Where each public name lives. It is imported when it is first used, so that a part starts without the whole."""

@@ -69,7 +69,7 @@ async def half_open(watch: allswell.Watch) -> None:
 async def until(watch: allswell.Watch, wanted: Stand) -> None:
     while True:
         (row,) = await watch.services()
-        if stand(row.state, (await watch.engine.store.view_agenda()).now) is wanted:
+        if stand(row.state, (await watch._engine.store.view_agenda()).now) is wanted:
             return
         await asyncio.sleep(0.01)
 

@@ -38,7 +38,9 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
+from allswell.domain.journal import Position
 from allswell.domain.late import afterwards
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
@@ -47,7 +49,6 @@ from allswell.domain.task import Attempt
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.errors import AllswellError
-from allswell.store.port import Position, TaskFilter
 
 AGENTS = [AgentId(name) for name in ("ann", "bob", "cy")]
 ROLES = ("", "builder", "auditor")

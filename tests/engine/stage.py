@@ -14,11 +14,12 @@ import msgspec
 
 from allswell import Watch, make_watch
 from allswell.domain.event import KINDS, Event
+from allswell.domain.journal import Position
 from allswell.domain.policy import Policy
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.errors import Unavailable
 from allswell.store.memory import AnswerLost, Faults, MemoryStore
-from allswell.store.port import Changes, Position
+from allswell.store.port import Changes
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run, running_loop
 

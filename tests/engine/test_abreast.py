@@ -40,7 +40,7 @@ async def one_after_the_other(stage: Stage, *commands: object) -> list[object]:
     """Queue commands so that each could be a batch of its own, and await them all."""
     asked = []
     for command in commands:
-        asked.append(asyncio.ensure_future(stage.watch.engine.do(command)))  # type: ignore[arg-type]
+        asked.append(asyncio.ensure_future(stage.watch._engine.do(command)))  # type: ignore[arg-type]
         await asyncio.sleep(0.1)
     return list(await asyncio.gather(*asked, return_exceptions=True))
 
@@ -62,7 +62,7 @@ def test_a_second_batch_begins_when_as_much_waits_as_is_under_way() -> None:
 def test_stragglers_wait_and_go_together() -> None:
     async def scene(stage: Stage) -> None:
         before = len(stage.commits)
-        many = stage.watch.engine.do_many([submit(new(f"t_{number}")) for number in range(20)])
+        many = stage.watch._engine.do_many([submit(new(f"t_{number}")) for number in range(20)])
         first = asyncio.ensure_future(many)
         await asyncio.sleep(0.1)
         late = [asyncio.ensure_future(stage.watch.submit(f"late {number}")) for number in range(5)]

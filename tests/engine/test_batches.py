@@ -20,7 +20,7 @@ IN_ORDER = None
 async def together(stage: Stage, *commands: object) -> list[object]:
     """Commands that form one batch, in this order; their answers or errors."""
     before = len(stage.commits)
-    asked = [asyncio.ensure_future(stage.watch.engine.do(command)) for command in commands]  # type: ignore[arg-type]
+    asked = [asyncio.ensure_future(stage.watch._engine.do(command)) for command in commands]  # type: ignore[arg-type]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert len(stage.commits) <= before + 1, "they were not one batch"
     return list(answers)
@@ -55,7 +55,7 @@ def test_a_refused_command_disturbs_no_other_of_its_batch() -> None:
 
 def test_a_task_that_is_waited_for_and_ended_in_one_batch_frees_its_dependent() -> None:
     async def scene(stage: Stage) -> None:
-        await stage.watch.engine.do(submit(new("t_a")))
+        await stage.watch._engine.do(submit(new("t_a")))
         lease = await stage.watch.claim(agent="bob")
         assert lease is not None
         done = Complete(CommandId("c"), TaskId("t_a"), lease.token, AgentId("bob"))
@@ -132,8 +132,8 @@ def test_tasks_completed_together_are_completed_by_one_word_which_each_knows_aga
         assert await watch.complete_many([(lease, None) for lease in leases]) == [None, None]
         (ended,) = {(await watch.attempts(lease.task))[0].command for lease in leases}
         again = [lease.completion("late", ended) for lease in leases]
-        assert await watch.engine.do_many(again) == [lease.task for lease in leases]
-        others = await watch.engine.do_many([lease.completion("late", CommandId("another")) for lease in leases])
+        assert await watch._engine.do_many(again) == [lease.task for lease in leases]
+        others = await watch._engine.do_many([lease.completion("late", CommandId("another")) for lease in leases])
         assert all(isinstance(other, LeaseLost) for other in others)
 
     play(scene)
@@ -205,20 +205,20 @@ def test_a_batch_that_breaks_is_tried_one_by_one_so_that_only_the_bad_command_fa
     async def scene(stage: Stage) -> None:
         watch = stage.watch
         poison = TaskId("t_poison")
-        await watch.engine.do(submit(new(poison)))
+        await watch._engine.do(submit(new(poison)))
 
         async def break_on_poison(statement: str) -> None:
             if statement == "lock" and any(isinstance(command, Cancel) for command in in_batch):
                 raise RuntimeError("the disk said something odd")
 
         in_batch: list[object] = []
-        perform = watch.engine._decisions._perform
+        perform = watch._engine._decisions._perform
 
         async def note(commands: object, *rest: object) -> object:
             in_batch[:] = list(commands)  # type: ignore[call-overload]
             return await perform(commands, *rest)  # type: ignore[arg-type]
 
-        watch.engine._decisions._perform = note  # type: ignore[assignment]
+        watch._engine._decisions._perform = note  # type: ignore[assignment]
         weather.on = break_on_poison
         good, bad, also = await asyncio.gather(
             watch.submit("a"), watch.cancel(poison), watch.submit("b"), return_exceptions=True

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from allswell import Watch, make_watch
+from allswell.domain.journal import Entry
 from allswell.engine.ear import Ear
 from allswell.engine.pace import Pace
 from allswell.store.call import Call
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Entry
 from allswell.testing.loop import run, running_loop
 from tests.engine.stage import Stage, play
 
@@ -103,7 +103,7 @@ def test_no_work_is_lost_with_its_call() -> None:
 
 def counted(watch: Watch) -> Callable[[], int]:
     """How many units of work this process has run so far."""
-    store = watch.engine.store
+    store = watch._engine.store
     calls = 0
     transact = store.transact
 

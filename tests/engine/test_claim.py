@@ -140,7 +140,7 @@ def test_those_who_wait_for_a_service_come_back_a_few_at_a_time() -> None:
     async def scene(stage: Stage) -> None:
         watch = stage.watch
         await watch.submit_many([{"name": str(number), "services": ["api"]} for number in range(50)])
-        await watch.engine.do(Park(CommandId("p"), "api", 60_000))
+        await watch._engine.do(Park(CommandId("p"), "api", 60_000))
         came: list[float] = []
 
         async def agent(name: str) -> None:
@@ -195,7 +195,7 @@ def claim(agent: str, *roles: str, count: int = 1) -> Claim:
 
 async def held_by(stage: Stage, *claims: Claim) -> dict[str, list[str]]:
     """Who got what from claims of one batch."""
-    answers = await stage.watch.engine._decisions.ask_many(claims)
+    answers = await stage.watch._engine._decisions.ask_many(claims)
     return {one.agent: [each.task.name for each in got] for one, got in zip(claims, answers, strict=True)}  # type: ignore[attr-defined]
 
 
@@ -252,7 +252,7 @@ def test_a_claim_by_name_respects_bars_roles_and_parked_services() -> None:
         served = await stage.watch.submit("served", services=["api"], role="builder")
         assert await stage.watch.claim(agent="bob", task=barred) is None
         assert await stage.watch.claim(agent="bob", task=served, roles=["auditor"]) is None
-        await stage.watch.engine.do(Park(CommandId("p"), "api", 60_000))
+        await stage.watch._engine.do(Park(CommandId("p"), "api", 60_000))
         assert await stage.watch.claim(agent="bob", task=served) is None
         assert await stage.watch.claim(agent="ann", task=barred) is not None
 

@@ -55,8 +55,8 @@ async def process(store: Store, clock: Clock, machine: str | None = "this one") 
 
 async def say(watch: Watch, lease: Lease) -> None:
     """What the holder says through another process."""
-    await watch.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
-    await watch.engine.do(Complete(CommandId("done"), lease.task, lease.token, lease.agent))
+    await watch._engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
+    await watch._engine.do(Complete(CommandId("done"), lease.task, lease.token, lease.agent))
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -135,8 +135,8 @@ def test_of_several_processes_one_gives_the_window() -> None:
         async with process(store.another(), clock) as long_lived:
             clock.suspend(HOUR)
             async with process(store.another(), clock) as command_line:
-                await command_line.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
-            await long_lived.engine.sweeper.sweep()
+                await command_line._engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
+            await long_lived._engine.sweeper.sweep()
             told = [entry.event.kind async for entry in long_lived.events()]
             assert told.count("clock_jumped") == 1
 

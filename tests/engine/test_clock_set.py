@@ -42,10 +42,10 @@ async def claimed(watch: Watch, role: str = "", lease: str | None = None) -> Lea
 
 async def left(watch: Watch, task: TaskId) -> int:
     """How long it is until something happens to a task by itself."""
-    row = await watch.engine.store.view_task(task)
+    row = await watch._engine.store.view_task(task)
     assert row is not None
     assert row.due is not None
-    return row.due - (await watch.engine.store.view_agenda()).now
+    return row.due - (await watch._engine.store.view_agenda()).now
 
 
 @pytest.mark.parametrize("by", STEPS)
@@ -103,7 +103,7 @@ def test_a_pause_is_as_long_as_it_was_and_a_not_before_is_when_it_was(by: int) -
             assert await left(watch, paused) == pause
         await asyncio.sleep(pause / 1_000 + 1.5)
         assert (await watch.counts())["ready"] >= 1
-        row = await watch.engine.store.view_task(later)
+        row = await watch._engine.store.view_task(later)
         assert row is not None
         assert row.ready if moment <= stage.clock.wall() else row.due == moment
 
@@ -160,11 +160,11 @@ def test_forward_and_back_again_is_as_if_nothing_had_been(caplog: pytest.LogCapt
     async def scene(stage: Stage) -> None:
         task = await stage.watch.submit("work", timeout="10m")
         await claimed(stage.watch, lease="9m")
-        before = await stage.watch.engine.store.view_task(task)
+        before = await stage.watch._engine.store.view_task(task)
         for by in (HOUR, -HOUR, YEAR, -YEAR):
             stage.clock.jump_wall(by)
-            await stage.watch.engine.sweeper.sweep()
-        assert await stage.watch.engine.store.view_task(task) == before
+            await stage.watch._engine.sweeper.sweep()
+        assert await stage.watch._engine.store.view_task(task) == before
 
     with caplog.at_level(logging.WARNING):
         play(scene)
@@ -184,13 +184,13 @@ def test_a_walk_over_many_rows_that_is_cut_off_is_taken_up_where_it_was() -> Non
         weather = Cut(2)
         with pytest.raises(ConnectionError):
             async with process(stage.store.another(faults=weather), stage.clock) as dies:
-                await dies.engine.sweeper.settle()
+                await dies._engine.sweeper.settle()
         assert weather.commits == 3
         word = await stage.store.recall(SETTLING)
         assert word is not None
         assert '"after"' in word
         async with process(stage.store.another(), stage.clock) as next_one:
-            assert (await next_one.engine.store.view_agenda()).stands
+            assert (await next_one._engine.store.view_agenda()).stands
             await next_one.submit("another")
         now = stage.clock.wall()
         rows = list(stage.store.database.tables.leases.values())
@@ -250,10 +250,10 @@ def test_however_often_it_is_set_a_lease_ends_by_elapsed_time(steps: list[tuple[
             clock.jump_wall(by)
             if chance.random() < 0.6:
                 async with process(store.another(), clock) as command_line:
-                    await command_line.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
+                    await command_line._engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
         async with process(store.another(), clock) as last:
-            await last.engine.sweeper.sweep()
-            row = await last.engine.store.view_task(task)
+            await last._engine.sweeper.sweep()
+            row = await last._engine.store.view_task(task)
         assert row is not None
         if row.lease is not None:
             assert row.lease.deadline - clock.wall() == HOUR - (clock.monotonic() - began)
@@ -283,12 +283,12 @@ def test_on_sqlite_a_store_from_the_future_is_settled(tmp_path: Path, machine: s
             await lease.renew()
         clock.by = 0
         async with process(SqliteStore(tmp_path / "x.db", clock=clock), clock, machine) as watch:
-            assert YEAR - 60_000 < (await watch.engine.store.view_agenda()).stands <= YEAR
-            await watch.engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
-            agenda = await watch.engine.store.view_agenda()
+            assert YEAR - 60_000 < (await watch._engine.store.view_agenda()).stands <= YEAR
+            await watch._engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
+            agenda = await watch._engine.store.view_agenda()
             assert agenda.stands == 0
             assert abs(agenda.now - clock.wall()) < 60_000
-            row = await watch.engine.store.view_task(lease.task)
+            row = await watch._engine.store.view_task(lease.task)
             assert row is not None
             assert row.lease is not None
             assert 9 * 60_000 < row.lease.renewed_at + 600_000 - clock.wall() <= 600_000
@@ -312,8 +312,8 @@ def test_a_process_that_lived_on_follows_whoever_settled(tmp_path: Path) -> None
             async with process(SqliteStore(tmp_path / "x.db", clock=clock), clock) as command_line:
                 await command_line.submit("another")
             await lease.checkin("here")
-            await old.engine.sweeper.sweep()
-            row = await old.engine.store.view_task(lease.task)
+            await old._engine.sweeper.sweep()
+            row = await old._engine.store.view_task(lease.task)
             assert row is not None
             assert row.lease is not None
             assert 590_000 < row.lease.deadline - clock.wall() <= 600_000
@@ -335,10 +335,10 @@ def test_the_sweeper_settles_without_being_asked() -> None:
             await claimed(ahead)
         clock.jump_wall(-YEAR)
         async with process(store.another(), clock, None) as watch:
-            sweeper: Sweeper = watch.engine.sweeper
+            sweeper: Sweeper = watch._engine.sweeper
             assert not sweeper.jumped
             assert await sweeper.sweep() == 0.0
-            assert (await watch.engine.store.view_agenda()).stands == 0
+            assert (await watch._engine.store.view_agenda()).stands == 0
             assert 29_000 < await left(watch, (await watch.tasks())[0].task.id) < HOUR
         del stage
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from allswell import Refused, Watch
-from allswell.store.port import TaskFilter
+from allswell.domain.listing import TaskFilter
 from tests.engine.stage import Stage, play
 
 MANY = 2_000

@@ -87,7 +87,7 @@ def test_its_expiry_fails_the_request_and_not_the_task() -> None:
         assert (await stands(stage, taken))[0] == (await stands(stage, unwanted))[0] == "open"
         await asyncio.sleep(2)
         assert await stands(stage, taken) == await stands(stage, unwanted) == ("failed", "delegation_timeout")
-        assert stage.watch.engine.store is not None
+        assert stage.watch._engine.store is not None
         assert await stage.watch.questions() == []
         with pytest.raises(Exception, match="delegation_timeout"):
             await eve.complete("too late")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from allswell import ErrorClass, Failure, Policy, Watch, make_watch
 from allswell.domain.command import Park
+from allswell.domain.listing import TaskRow
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.domain.question import REPLY, Question
@@ -26,7 +27,6 @@ from allswell.engine.explaining.shapes import Explanation
 from allswell.engine.explaining.why import why
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
-from allswell.store.port import TaskRow
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run
 from tests.engine.stage import Scene, Stage, play
@@ -52,7 +52,7 @@ def said(told: Explanation) -> str:
 
 
 async def asked(watch: Watch, id_: str) -> Explanation:
-    return await why(watch.engine.store, id_)
+    return await why(watch._engine.store, id_)
 
 
 # --- as things stand ------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_a_pause_that_is_over_and_a_need_that_has_ended_wait_for_a_sweeper() -> 
         assert told.next[0].at is not None
         await asyncio.sleep(60)
         assert "Its pause was over" in said(await asked(watch, first))
-        await watch.engine.sweeper.sweep()
+        await watch._engine.sweeper.sweep()
         lease = await watch.claim(agent="bob")
         assert lease is not None
         await lease.complete()
@@ -172,16 +172,16 @@ def test_a_used_up_account_of_those_who_could_take_it_is_named() -> None:
     async def scene(stage: Stage) -> None:
         watch = stage.watch
         task = await watch.submit("a", role="writer")
-        await watch.engine.do(Park(watch.new_command(), "acme", 3_600_000))
-        now = (await watch.engine.store.view_agenda()).now
+        await watch._engine.do(Park(watch._ids.command(), "acme", 3_600_000))
+        now = (await watch._engine.store.view_agenda()).now
         writer = Post("ada", "ada.1", "command", "writer", waits="acme is parked", account="acme")
         others = (Post("bob", "bob", "command", "critic"), Post("eve", "eve", "remote", None))
         kept = Presence("main", "m", "here", 1, "boot", "", 0, now, now, 10_000_000, posts=(writer, *others))
 
         async def say(*posts: Post) -> None:
             said = msgspec.json.encode(msgspec.structs.replace(kept, posts=(*posts, *others))).decode()
-            before = (await watch.engine.store.view_kept(PREFIX)).get(PREFIX + "main")
-            assert await watch.engine.store.swap(PREFIX + "main", before, said)
+            before = (await watch._engine.store.view_kept(PREFIX)).get(PREFIX + "main")
+            assert await watch._engine.store.swap(PREFIX + "main", before, said)
 
         await say(writer)
         told = await asked(watch, task)

@@ -159,7 +159,7 @@ def test_a_holder_of_nothing_is_refused(task: TaskId, agent: str) -> None:
     id_, token, who = CommandId("c"), Token(1), AgentId(agent)
 
     async def scene(stage: Stage) -> None:
-        engine = stage.watch.engine
+        engine = stage.watch._engine
         before = stage.contents()
         for command in (
             Complete(id_, task, token, who),
@@ -198,9 +198,9 @@ def test_a_wrong_token_or_agent_changes_nothing(token: int, agent: str) -> None:
             Ask(id_, task, tok, who, "why?"),
         ):
             with pytest.raises(LeaseLost):
-                await stage.watch.engine.do(command)
+                await stage.watch._engine.do(command)
         with pytest.raises(LeaseLost):
-            await stage.watch.engine.check_in(CheckIn(task, tok, who))
+            await stage.watch._engine.check_in(CheckIn(task, tok, who))
         assert stage.contents() == before
 
     play(scene)

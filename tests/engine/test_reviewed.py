@@ -56,7 +56,7 @@ def test_two_agents_that_share_a_claim_s_id_do_not_share_its_lease() -> None:
     async def scene(stage: Stage) -> None:
         await stage.watch.submit_many([{"name": "a"}, {"name": "b"}])
         for agent in ("bob", "eve"):
-            claimed = await stage.watch.engine.claim(Claim(CommandId("same"), AgentId(agent)))
+            claimed = await stage.watch._engine.claim(Claim(CommandId("same"), AgentId(agent)))
             assert [granted.lease.agent for granted in claimed.granted] == [agent]
 
     play(scene)

@@ -12,7 +12,7 @@ from allswell.domain.names import Millis
 from allswell.domain.run import Run
 from allswell.engine import sweep
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Agenda
+from allswell.store.views import Agenda
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run
 
@@ -35,7 +35,7 @@ def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.Monk
                 assert await watch.claim(agent=name)
             await asyncio.sleep(11)
             assert (await watch.counts()) == {"held": 1, "ready": 2}
-            assert len(watch.engine.sweeper.troubles) == 1
+            assert len(watch._engine.sweeper.troubles) == 1
             sick.clear()
             sick["name"] = "nobody"
             await asyncio.sleep(60)
@@ -66,7 +66,7 @@ def test_a_look_that_breaks_does_not_end_the_sweeping(monkeypatch: pytest.Monkey
             await asyncio.sleep(60)
             assert (await watch.counts()) == {"held": 1}
             broken = False
-            await asyncio.sleep(watch.engine.pace.retry_most * 2)
+            await asyncio.sleep(watch.pace.retry_most * 2)
             assert (await watch.counts()) == {"ready": 1}
 
     run(scene(), seed=3)

@@ -139,7 +139,7 @@ def test_a_holder_that_comes_back_after_the_limit_of_a_run_that_stands_is_heard(
         assert asking is not None
         assert working is not None
         assert ending is not None
-        watch.engine.sweeper.sweep = asleep  # type: ignore[method-assign]
+        watch._engine.sweeper.sweep = asleep  # type: ignore[method-assign]
         await asking.ask("Which one?")
         await asyncio.sleep(6 * MINUTE)
         assert (await working.checkin("half")).remaining_ms == 9 * MINUTE * 1_000

@@ -54,9 +54,9 @@ async def stands(watch: Watch, task: TaskId) -> str:
 
 def test_who_needs_a_task_that_is_skipped_when_it_is_submitted_is_told() -> None:
     async def story(watch: Watch) -> None:
-        await watch.engine.do(submit(new(A)))
-        await watch.engine.do(cancel(A))
-        await watch.engine.do(submit(new(B, A), new(C, B)))
+        await watch._engine.do(submit(new(A)))
+        await watch._engine.do(cancel(A))
+        await watch._engine.do(submit(new(B, A), new(C, B)))
         assert await watch.unaccounted() == []
         await asyncio.sleep(5)
         assert await stands(watch, C) == "skipped"
@@ -66,9 +66,9 @@ def test_who_needs_a_task_that_is_skipped_when_it_is_submitted_is_told() -> None
 
 def test_a_task_submitted_again_together_with_one_that_needs_it_counts_as_it_stands() -> None:
     async def story(watch: Watch) -> None:
-        await watch.engine.do(submit(new(A)))
-        await watch.engine.do(cancel(A))
-        await watch.engine.do(submit(new(A), new(B, A)))
+        await watch._engine.do(submit(new(A)))
+        await watch._engine.do(cancel(A))
+        await watch._engine.do(submit(new(A), new(B, A)))
         assert await watch.unaccounted() == []
         assert await stands(watch, B) == "skipped"
 
@@ -77,8 +77,8 @@ def test_a_task_submitted_again_together_with_one_that_needs_it_counts_as_it_sta
 
 def test_a_need_that_ends_in_the_batch_in_which_it_is_first_needed_tells_so() -> None:
     async def story(watch: Watch) -> None:
-        await watch.engine.do(submit(new(A)))
-        await watch.engine.do_many([submit(new(B, A)), cancel(A)])
+        await watch._engine.do(submit(new(A)))
+        await watch._engine.do_many([submit(new(B, A)), cancel(A)])
         assert await watch.unaccounted() == []
         await asyncio.sleep(5)
         assert await stands(watch, B) == "skipped"
@@ -90,7 +90,7 @@ def test_a_task_that_needs_what_was_split_before_is_refused_and_not_skipped() ->
     async def story(watch: Watch) -> None:
         await _split(watch, A, C)
         with pytest.raises(Refused) as refused:
-            await watch.engine.do(submit(new(B, A)))
+            await watch._engine.do(submit(new(B, A)))
         assert refused.value.code == "need_split"
 
     on_a_watch(story)
@@ -98,20 +98,20 @@ def test_a_task_that_needs_what_was_split_before_is_refused_and_not_skipped() ->
 
 async def _split(watch: Watch, task: TaskId, part: TaskId) -> None:
     if await watch.task(task) is None:
-        await watch.engine.do(submit(new(task)))
-    (granted,) = (await watch.engine.claim(Claim(CommandId(""), ME))).granted
+        await watch._engine.do(submit(new(task)))
+    (granted,) = (await watch._engine.claim(Claim(CommandId(""), ME))).granted
     asked = Ask(CommandId(f"ask {task}"), task, granted.lease.token, ME, "how?", (SPLIT, REPLY))
-    question = QuestionId(str(await watch.engine.do(asked)))
-    await watch.engine.do(Answer(CommandId(f"split {task}"), question, "split", subtasks=(new(part),)))
+    question = QuestionId(str(await watch._engine.do(asked)))
+    await watch._engine.do(Answer(CommandId(f"split {task}"), question, "split", subtasks=(new(part),)))
 
 
 def test_a_part_that_is_split_before_the_dependents_are_told_is_waited_for() -> None:
     async def story(watch: Watch) -> None:
-        await watch.engine.do(submit(new(A), new(B, A)))
+        await watch._engine.do(submit(new(A), new(B, A)))
         await _split(watch, A, C)
         await _split(watch, C, D)
         for _ in range(5):
-            await watch.engine.sweeper.sweep()
+            await watch._engine.sweeper.sweep()
         assert await stands(watch, B) == "open"
 
     on_a_watch(story, sweeping=False)
@@ -119,15 +119,15 @@ def test_a_part_that_is_split_before_the_dependents_are_told_is_waited_for() -> 
 
 def test_an_answer_to_what_was_asked_in_passing_does_not_end_a_pause() -> None:
     async def story(watch: Watch) -> None:
-        await watch.engine.do(submit(new(A)))
-        await watch.engine.claim(Claim(CommandId(""), ME))
-        question = await watch.engine.do(Ask(CommandId("ask"), A, Token(1), ME, "how?", hold=True))
+        await watch._engine.do(submit(new(A)))
+        await watch._engine.claim(Claim(CommandId(""), ME))
+        question = await watch._engine.do(Ask(CommandId("ask"), A, Token(1), ME, "how?", hold=True))
         failure = Failure(ErrorClass.RATE_LIMIT, "slow down", Millis(60_000))
-        await watch.engine.do(Fail(CommandId("fail"), A, Token(1), ME, failure))
-        await watch.engine.do(Answer(CommandId("answer"), QuestionId(str(question)), "reply", "like this"))
-        assert (await watch.engine.claim(Claim(CommandId(""), ME))).granted == []
+        await watch._engine.do(Fail(CommandId("fail"), A, Token(1), ME, failure))
+        await watch._engine.do(Answer(CommandId("answer"), QuestionId(str(question)), "reply", "like this"))
+        assert (await watch._engine.claim(Claim(CommandId(""), ME))).granted == []
         await asyncio.sleep(100)
-        assert len((await watch.engine.claim(Claim(CommandId(""), ME))).granted) == 1
+        assert len((await watch._engine.claim(Claim(CommandId(""), ME))).granted) == 1
 
     on_a_watch(story)
 
@@ -149,9 +149,9 @@ def test_a_lease_that_is_told_again_is_trusted_no_longer_than_the_first_time() -
 
 def test_a_claim_that_comes_twice_in_one_batch_is_one_claim() -> None:
     async def story(watch: Watch) -> None:
-        await watch.engine.do(submit(new(A), new(B)))
+        await watch._engine.do(submit(new(A), new(B)))
         claim = Claim(CommandId("claim"), ME)
-        once, twice = await asyncio.gather(watch.engine.claim(claim), watch.engine.claim(claim))
+        once, twice = await asyncio.gather(watch._engine.claim(claim), watch._engine.claim(claim))
         assert once.granted == twice.granted
         assert len(once.granted) == 1
 

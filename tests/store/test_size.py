@@ -16,9 +16,9 @@ import psycopg
 import pytest
 
 import allswell
+from allswell.domain.listing import TaskFilter
 from allswell.engine.explaining.overview import look
 from allswell.store.drive import drive
-from allswell.store.port import TaskFilter
 from allswell.store.sqlite import accounting, views
 from allswell.store.sqlite.reader import SqliteReader
 
@@ -131,7 +131,7 @@ def test_on_postgres_the_same(pg_url: str) -> None:
 
     async def ask() -> None:
         async with allswell.open(pg_url) as watch:
-            store = watch.engine.store
+            store = watch._engine.store
             assert await store.view_counts() == {"held": 1, "waiting": 1, "delayed": 1, "ready": 5_002}
             assert await store.view_unaccounted() == []
             assert [row.task.name for row in await store.view_tasks(TaskFilter(states=("held",)))] == ["held"]

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 import allswell
 from allswell.domain.event import Event
+from allswell.domain.journal import Entry, Position
 from allswell.domain.names import AgentId, Millis, TaskId, Token
-from allswell.store.port import Entry, Position
 from allswell.testing.history import Fate, Found, FoundTask, Op, Scribe, Witness, Wrong, check, inspect, read
 
 MS = 1_000_000

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from allswell.domain.journal import Entry
+    from allswell.domain.listing import TaskRow
     from allswell.domain.question import Question
-    from allswell.store.port import Entry, TaskRow
 
 ANSWER = "The one in schema public."
 PATIENCE = 20.0

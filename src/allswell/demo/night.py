@@ -25,7 +25,7 @@ from allswell.engine.explaining.standing import state_of
 from allswell.engine.explaining.words import listed
 
 if TYPE_CHECKING:
-    from allswell.store.port import Entry
+    from allswell.domain.journal import Entry
 
 LIMIT_SECONDS = 55
 _POLICY = allswell.Policy(timeout=5_000, checkpoint_interval=4_000, checkpoint_timeout=1_000)

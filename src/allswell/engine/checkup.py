@@ -17,6 +17,7 @@ import msgspec
 
 from allswell.domain.fleet import MAIN
 from allswell.domain.lease import ends_at
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, question_id
 from allswell.domain.presence import PREFIX, Presence, is_alive
 from allswell.domain.service import ServiceRow, open_question, shut
@@ -25,7 +26,8 @@ from allswell.engine.explaining.services import in_short
 from allswell.engine.explaining.words import ago, clean, listed, many, rough, time_stands, typed, within
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused, Unavailable
-from allswell.store.port import Agenda, Store, TaskFilter, TaskRow, Transaction
+from allswell.store.port import Store, Transaction
+from allswell.store.views import Agenda
 from allswell.timing.clock import Clock
 
 _PAGE, _PAGES = 1_000, 10

@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from allswell.domain.journal import Entry, Position
 from allswell.engine.engine import Engine
 from allswell.engine.signal import either
 from allswell.errors import Unavailable
-from allswell.store.port import Entry, Position
 
 CHUNK = 500
 log = logging.getLogger(__name__)

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -19,7 +21,7 @@ from allswell.domain.task import Attempt
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
 from allswell.engine.signal import Bell
-from allswell.store.port import Entry, Position, TaskFilter, TaskRow, Views
+from allswell.store.views import Views
 
 
 class Looking:

@@ -12,13 +12,14 @@ from concurrent.futures import CancelledError
 from typing import Any, Self, TypeVar
 
 from allswell.domain.hold import Orders
+from allswell.domain.journal import Entry, Position
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import Failure
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import Unavailable
-from allswell.store.port import Entry, Position, TaskFilter, TaskRow
 
 T = TypeVar("T")
 

@@ -56,16 +56,11 @@ class Watch(Looking):
 
     def __init__(self, engine: Engine, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
         super().__init__(engine)
-        self.engine = engine
         self._ids = ids
         self._policies = policies or {}
         self._maker = TaskMaker(ids, self._policies)
         self._renewing = Renewing(engine)
         self._own_loop: OwnLoop | None = None
-        self.new_command: Callable[[], CommandId] = ids.command
-        """Gives an id for a command of one's own."""
-        self.new_task: Callable[[], TaskId] = ids.task
-        """Gives an id for a task of one's own."""
 
     async def __aenter__(self) -> Self:
         await self._engine.__aenter__()

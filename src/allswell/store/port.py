@@ -33,6 +33,7 @@ import msgspec
 from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
 from allswell.domain.event import Event
+from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
@@ -42,7 +43,8 @@ from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
 from allswell.store.own_clock import Due, Moved
-from allswell.store.running import RunHints, RunViews
+from allswell.store.running import RunHints
+from allswell.store.views import Views
 from allswell.store.words import Words
 
 T = TypeVar("T")
@@ -235,117 +237,6 @@ class Transaction(Telling, RunHints, Protocol):
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
-        ...
-
-
-class Agenda(msgspec.Struct, frozen=True):
-    """What a sweeper has to do: the store's clock, the earliest timer, and whether consequences are waiting."""
-
-    now: Millis
-    next_due: Millis | None
-    spreads: bool
-    stands: int = 0  # time stands still: the wall was set back by so much, and that is not settled yet
-
-
-class Position(msgspec.Struct, frozen=True, order=True):
-    """A place in the journal; the journal's order is this order, and about one task that of what happened."""
-
-    xid: int = 0
-    id: int = 0
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One event in its place in the journal."""
-
-    position: Position
-    at: Millis
-    event: Event
-
-
-class TaskFilter(msgspec.Struct, frozen=True):
-    """Which tasks to list."""
-
-    open: bool | None = None
-    run: RunId | None = None
-    name: str | None = None
-    role: str | None = None
-    states: tuple[str, ...] = ()  # derived ones, as `State` names them
-    after: str = ""  # only ids greater than this one: where the last page ended
-    limit: int = 1_000
-    ids: tuple[TaskId, ...] | None = None  # only these; those that do not exist are missing
-
-
-class TaskRow(msgspec.Struct, frozen=True):
-    """A task with what shows where it stands, for reading only."""
-
-    task: Task
-    lease: Lease | None
-    ready: bool
-    due: Millis | None
-    waits: tuple[Wait, ...]
-
-
-class Views(RunViews, Protocol):
-    """What can be looked at: committed rows only, and no view waits for writers."""
-
-    async def view_agenda(self) -> Agenda:
-        """What a sweeper has to do, and when."""
-        ...
-
-    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
-        """Tasks by id, a page at a time."""
-        ...
-
-    async def view_task(self, task: TaskId) -> TaskRow | None:
-        """One task."""
-        ...
-
-    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
-        """A task's payload and result."""
-        ...
-
-    async def view_attempts(self, task: TaskId) -> list[Attempt]:
-        """A task's ended attempts, the oldest first."""
-        ...
-
-    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
-        """Questions, the oldest first."""
-        ...
-
-    async def view_question(self, question: QuestionId) -> Question | None:
-        """One question."""
-        ...
-
-    async def view_runs(self, limit: int = 1_000) -> list[Run]:
-        """Runs, the newest first."""
-        ...
-
-    async def view_agents(self) -> list[Agent]:
-        """Agents that something is held against."""
-        ...
-
-    async def view_services(self) -> dict[str, ServiceRow]:
-        """The services that something is or was held against."""
-        ...
-
-    async def view_counts(self) -> dict[str, int]:
-        """How many tasks stand in each derived state."""
-        ...
-
-    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
-        """Open tasks with no live lease and timer, not ready, no timer, and no live thing they wait for."""
-        ...
-
-    async def view_kept(self, prefix: str) -> dict[str, str]:
-        """What the watch keeps about itself under every key that begins so."""
-        ...
-
-    async def journal(self, after: Position, limit: int) -> list[Entry]:
-        """Events after a position in the journal's order; never skips one that commits late."""
-        ...
-
-    async def cursor(self, follower: str) -> Position:
-        """Where a follower has got to."""
         ...
 
 

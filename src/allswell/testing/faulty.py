@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -24,7 +26,8 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
 from allswell.store.call import Call, Hearer
-from allswell.store.port import Agenda, CommitUnknown, Entry, Position, Store, TaskFilter, TaskRow, Transaction
+from allswell.store.port import CommitUnknown, Store, Transaction
+from allswell.store.views import Agenda
 
 T = TypeVar("T")
 

@@ -50,7 +50,7 @@ async def _tell(path: Path) -> None:
 
         async def pass_by(seconds: int) -> None:
             clock.at += seconds * 1000
-            while await watch.engine.sweeper.sweep() == 0.0:
+            while await watch._engine.sweeper.sweep() == 0.0:
                 pass
 
         fetch = await watch.submit("fetch the sources")

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allswell.domain.journal import Position
 from allswell.domain.names import Millis
 from allswell.domain.presence import Presence
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.engine.watch import Watch
-from allswell.store.port import Position
 from tests.doors.cli.upkeep import HOUR, MINUTE, at_terminal, change, database, run, watch_at
 
 CHECKS = [
@@ -126,7 +126,7 @@ def test_a_task_that_nothing_will_ever_move_is_broken(tmp_path: Path) -> None:
 def test_timers_that_nobody_sweeps_are_told_with_since_when(tmp_path: Path) -> None:
     async def night() -> None:
         async with watch_at(tmp_path, 2 * HOUR) as watch:
-            now = (await watch.engine.store.view_agenda()).now
+            now = (await watch._engine.store.view_agenda()).now
             await watch.submit("one", not_before=now + HOUR)
             await watch.submit("two", not_before=now + HOUR + MINUTE)
 
@@ -228,7 +228,7 @@ def test_a_task_that_could_not_start_before_was_not_forgotten(tmp_path: Path) ->
         await submit(tmp_path, "second", ago=HOUR, needs=[first])
         async with watch_at(tmp_path) as watch:
             await finish(watch)
-            await watch.engine.sweeper.sweep()
+            await watch._engine.sweeper.sweep()
 
     asyncio.run(night())
     report = Report(tmp_path)
@@ -273,7 +273,7 @@ def test_a_follower_that_stopped_is_behind(tmp_path: Path) -> None:
             await watch.submit("fetch")
             await watch.submit("again")
             await watch.cancel(await watch.submit("third"))
-            store = watch.engine.store
+            store = watch._engine.store
             entries = await store.journal(Position(), 100)
             await store.advance("chat", entries[0].position)
             await store.advance("web", entries[-1].position)
@@ -308,14 +308,14 @@ def test_nothing_is_changed_by_looking(tmp_path: Path) -> None:
         async with watch_at(tmp_path, HOUR) as watch:
             await watch.submit("fetch")
             await watch.claim(agent="ada", lease="20s")
-            return len(await watch.engine.store.journal(Position(), 100))
+            return len(await watch._engine.store.journal(Position(), 100))
 
     before = asyncio.run(night())
     Report(tmp_path)
 
     async def look() -> int:
         async with watch_at(tmp_path) as watch:
-            return len(await watch.engine.store.journal(Position(), 100))
+            return len(await watch._engine.store.journal(Position(), 100))
 
     assert asyncio.run(look()) == before
 

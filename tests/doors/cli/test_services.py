@@ -22,12 +22,12 @@ def failing(cli: Console, times: int, *, ago: int, policy: BreakerPolicy = POLIC
         for _ in range(times):
             async with watch_at(cli.folder, ago) as watch:
                 rows = await watch.services()
-                wait = (rows[0].state.open_until or 0) - watch.engine.clock.wall() if rows else 0
+                wait = (rows[0].state.open_until or 0) - watch._engine.clock.wall() if rows else 0
             async with watch_at(cli.folder, ago - max(wait, 0)) as watch:
-                told = await watch.engine.do(Admit(watch.new_command(), "anthropic", policy))
+                told = await watch._engine.do(Admit(watch._ids.command(), "anthropic", policy))
                 assert isinstance(told, Told)
                 assert isinstance(told.given, Permit)
-                await watch.engine.do(Report(watch.new_command(), told.given, Outcome.FAILED, policy))
+                await watch._engine.do(Report(watch._ids.command(), told.given, Outcome.FAILED, policy))
 
     asyncio.run(night())
 
@@ -81,7 +81,7 @@ def test_a_parked_service_is_told_with_its_end(cli: Console) -> None:
 
     async def night() -> None:
         async with watch_at(cli.folder) as watch:
-            await watch.engine.do(Park(watch.new_command(), "anthropic", 3 * HOUR))
+            await watch._engine.do(Park(watch._ids.command(), "anthropic", 3 * HOUR))
 
     asyncio.run(night())
     why = " ".join(cli.ok("why", task).out.split())

@@ -43,7 +43,7 @@ def test_a_question_in_a_flow_waits_for_its_answer_whatever_the_flow_s_limit(tmp
         )
         assert 60 * MINUTE < played.stage.seconds < 80 * MINUTE
         await asyncio.sleep(8 * 60 * MINUTE)
-        row = await watch.engine.store.view_run(played.run)
+        row = await watch._engine.store.view_run(played.run)
         assert row is not None
         assert (row.ended_at, row.limit) == (None, None)
         await watch.answer(question, "skip")

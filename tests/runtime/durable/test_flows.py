@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import allswell
+from allswell.domain.listing import TaskFilter
 from allswell.errors import Refused
-from allswell.store.port import TaskFilter
 from tests.runtime.durable.scene import add, on, ran
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import allswell
+from allswell.domain.listing import TaskFilter
 from allswell.errors import LeaseLost, Refused
-from allswell.store.port import TaskFilter
 from tests.runtime.durable.scene import add, on, ran
 
 # --- who holds it ---------------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ from pathlib import Path
 import msgspec
 
 from allswell import Policy, Watch, make_watch
+from allswell.domain.listing import TaskFilter
 from allswell.domain.receipt import receipt_id
 from allswell.domain.retry import RetryPolicy
 from allswell.runtime.receipts import Home
-from allswell.store.port import TaskFilter
 from allswell.store.sqlite import SqliteStore
 
 STANDIN = Path(__file__).with_name("standin.py")

@@ -358,7 +358,7 @@ def test_drain_stops_when_nothing_is_left(tmp_path: Path) -> None:
 
 
 async def _posts(night: Night) -> tuple[Post, ...]:
-    (kept,) = (await night.watch.engine.store.view_kept(PREFIX)).values()
+    (kept,) = (await night.watch._engine.store.view_kept(PREFIX)).values()
     return msgspec.json.decode(kept, type=Presence).posts
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import allswell
 from allswell.app import store_for
+from allswell.domain.journal import Entry
 from allswell.domain.question import RETRY, SKIP, SPLIT
-from allswell.store.port import Entry
 from tests.patience import SECONDS
 
 HOUR = 3_600_000

@@ -9,8 +9,8 @@ import pytest
 
 import allswell
 from allswell.app import store_for
+from allswell.domain.listing import TaskFilter
 from allswell.engine.explaining.standing import state_of
-from allswell.store.port import TaskFilter
 from tests.doors.cli.upkeep import run
 from tests.patience import SECONDS
 from tests.store.kept.restore import restore_postgres, restore_sqlite

@@ -5,11 +5,12 @@ import random
 
 import pytest
 
+from allswell.domain.journal import Position
 from allswell.domain.names import Millis, TaskId, Token
 from allswell.domain.task import OPEN, State, Wait
 from allswell.errors import Bug, Unavailable
 from allswell.store.memory import AnswerLost, MemoryStore
-from allswell.store.port import Changes, CommitUnknown, Kind, Position, Transaction, Wanted
+from allswell.store.port import Changes, CommitUnknown, Kind, Transaction, Wanted
 from allswell.testing.clock import VirtualClock
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import take, write

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import TaskId
 from allswell.errors import Unavailable
-from allswell.store.port import Changes, CommitUnknown, TaskFilter, Transaction
+from allswell.store.port import Changes, CommitUnknown, Transaction
 from allswell.testing.postgres import Cluster
 from tests.store.postgres.scene import opened, task
 

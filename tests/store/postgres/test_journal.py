@@ -7,7 +7,8 @@ import threading
 
 import psycopg
 
-from allswell.store.port import Changes, Entry, Position, Transaction
+from allswell.domain.journal import Entry, Position
+from allswell.store.port import Changes, Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.session import SQL
 from tests.store.postgres.scene import opened, put, run, told

@@ -16,8 +16,8 @@ import pytest
 
 from allswell.app import make_watch
 from allswell.domain.command import Park
+from allswell.domain.listing import TaskFilter
 from allswell.engine.watch import Watch
-from allswell.store.port import TaskFilter
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.connection import Line
 from allswell.store.postgres.talk import Answer, Statement
@@ -89,7 +89,7 @@ def test_a_lane_that_was_open_the_last_time_and_is_not_now_is_not_served(pg_url:
         await watch.submit_many([{"name": "a", "services": ["gpt"]}, {"name": "b", "services": ["gpt"]}])
         assert await watch.claim(agent="ann") is not None
         async with make_watch(PostgresStore(pg_url), sweeping=False) as other:
-            await other.engine.do(Park(other.new_command(), "gpt", 3_600_000))
+            await other._engine.do(Park(other._ids.command(), "gpt", 3_600_000))
         assert await watch.claim(agent="ann") is None
 
     on(pg_url, test)
@@ -119,7 +119,7 @@ def test_a_submit_whose_answer_was_lost_is_done_once(
             line.next = fate
             task = await watch.submit("a")
             assert [row.task.id for row in await watch.tasks(TaskFilter(name="a"))] == [task]
-            entries = await watch.engine.store.journal(await watch.engine.store.cursor("nobody"), 100)
+            entries = await watch._engine.store.journal(await watch._engine.store.cursor("nobody"), 100)
             assert sum(entry.event.kind == "task_submitted" and entry.event.task == task for entry in entries) == 1
 
         on(line.url, test)

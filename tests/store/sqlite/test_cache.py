@@ -146,7 +146,7 @@ def test_nothing_stays_of_tasks_and_runs_that_are_over(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with make_watch(SqliteStore(tmp_path / "x.db"), sweeping=False) as watch:
-            store = watch.engine.store
+            store = watch._engine.store
             assert isinstance(store, SqliteStore)
             for number in range(3):
                 run = await watch.open_run(f"night {number}", timeout="1h")

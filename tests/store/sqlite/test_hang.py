@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.journal import Position
+from allswell.domain.listing import TaskFilter
 from allswell.errors import Bug, Unavailable
-from allswell.store.port import CommitUnknown, Position, TaskFilter, Transaction
+from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.sqlite import SqliteStore
 from tests.store.sqlite.scene import opened, plain, put
 

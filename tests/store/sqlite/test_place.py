@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from allswell.domain.journal import Position
+from allswell.domain.listing import TaskFilter
 from allswell.errors import Refused
-from allswell.store.port import Position, TaskFilter
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite.place import locate
 from tests.store.sqlite.scene import finish, opened, plain, put, python, run
@@ -63,7 +64,8 @@ def test_nothing_but_sqlite_opens_the_database(tmp_path: Path) -> None:
     """To open, read and close one's own database by ordinary means drops its POSIX locks; rows were lost by it."""
     script = """
 import asyncio, sys
-from allswell.store.port import Position, TaskFilter
+from allswell.domain.journal import Position
+from allswell.domain.listing import TaskFilter
 from tests.store.sqlite.scene import opened, plain, put
 seen = []
 sys.addaudithook(lambda event, given: seen.append(str(given[0])) if event == "open" else None)

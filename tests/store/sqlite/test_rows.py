@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from allswell.domain.case import Case, state
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.task import Bar, Record, Wait
 from allswell.errors import Bug
-from allswell.store.port import Changes, Conflict, Kind, TaskFilter, Transaction, Wanted
+from allswell.store.port import Changes, Conflict, Kind, Transaction, Wanted
 from allswell.testing.conformance.rows import attempt, lease, ready, task
 from tests.store.sqlite.scene import opened, put
 

@@ -11,10 +11,10 @@ import pytest
 
 import allswell.store.sqlite
 from allswell.domain.breaker import Service
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import Millis, RunId
 from allswell.domain.service import ServiceRow
 from allswell.store import sql
-from allswell.store.port import TaskFilter
 from allswell.store.sqlite import SqliteStore, views
 from allswell.store.sqlite.bulk import _listed
 from allswell.store.sqlite.schema import NEWEST, SQL, statements, upgrade

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from allswell.app import make_watch
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import RunId
 from allswell.engine.watch import Watch
-from allswell.store.port import TaskFilter
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite import connection as connections
 from tests.store.sqlite.scene import HandClock
@@ -76,7 +76,7 @@ async def let_time_pass(watch: Watch, clock: HandClock) -> None:
     leases = await watch.claim_many(SOME, agent="reader")
     assert len(leases) == SOME
     clock.at += 900_000
-    assert await watch.engine.sweeper.sweep() == 0.0
+    assert await watch._engine.sweeper.sweep() == 0.0
     assert len(await watch.attempts(leases[0].task)) == 1
 
 

@@ -10,7 +10,7 @@ from allswell.doors.cli.render import paint, plain
 
 if TYPE_CHECKING:
     from allswell.domain.names import TaskId
-    from allswell.store.port import Views
+    from allswell.store.views import Views
 
 _COLOURS = {"+": "ready", "-": "failed", "@": "held"}
 

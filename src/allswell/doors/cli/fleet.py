@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from allswell.engine.explaining.tracking import Tracking
     from allswell.engine.watch import Watch
     from allswell.runtime.supervisor import Plan
-    from allswell.store.port import Views
+    from allswell.store.views import Views
 
 _THREADS = 32
 """For snapshots, briefs and looks: a slow one must not hold up the next attempt."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from allswell.engine.watch import Watch
     from allswell.settings import Settings
-    from allswell.store.port import Views
+    from allswell.store.views import Views
 
 T = TypeVar("T")
 _ROUNDS = 8

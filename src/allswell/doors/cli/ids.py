@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from allswell.domain.listing import TaskFilter
 from allswell.domain.meant import alike
 from allswell.domain.names import QuestionId, RunId, TaskId, can_name
 from allswell.errors import Refused
-from allswell.store.port import TaskFilter
 
 if TYPE_CHECKING:
-    from allswell.store.port import Views
+    from allswell.store.views import Views
 
 _LOOKED_AT = 2_000
 """How many names are compared when something is not found."""

@@ -14,8 +14,9 @@ from allswell.doors.cli.width import columns, cut, width_of
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    from allswell.domain.journal import Entry, Position
     from allswell.engine.watch import Watch
-    from allswell.store.port import Entry, Position, Views
+    from allswell.store.views import Views
 
 _CHUNK = 2_000
 _BAD = ("task_failed", "agent_timeout", "agent_idle", "agent_stalled", "lease_lapsed", "task_retried", "late_result")
@@ -117,7 +118,7 @@ def _kind(given: str) -> str:
 
 async def _numbering(views: Views) -> Callable[[int], Position]:
     """Positions by one number: a transaction's, where the store has them, else the event's."""
-    from allswell.store.port import Position
+    from allswell.domain.journal import Position
 
     first = await views.journal(Position(), 1)
     return (lambda number: Position(number, 0)) if first and first[0].position.xid else (lambda n: Position(0, n))

@@ -29,7 +29,7 @@ from allswell.errors import Unavailable
 
 if TYPE_CHECKING:
     from allswell.engine.watch import Watch
-    from allswell.store.port import Views
+    from allswell.store.views import Views
 
 _EVERY = 1.0
 _SHARE = 10

@@ -18,10 +18,11 @@ from allswell.engine.explaining.words import typed
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    from allswell.domain.listing import TaskRow
     from allswell.domain.question import Question
     from allswell.domain.run import Run
     from allswell.engine.watch import Watch
-    from allswell.store.port import TaskRow, Views
+    from allswell.store.views import Views
 
 _PAGE = 100
 _MOST = 1_000_000
@@ -80,8 +81,8 @@ def tasks(
     json: Json = False,
 ) -> None:
     """List open tasks, the oldest first; others where you ask for them."""
+    from allswell.domain.listing import TaskFilter
     from allswell.doors.shapes.task import TasksShape
-    from allswell.store.port import TaskFilter
 
     frame = Frame(store, json=json)
     states = tuple(_state(one) for one in state or ())
@@ -125,8 +126,8 @@ _COLUMNS = (
 
 async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
     """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
+    from allswell.domain.listing import TaskFilter
     from allswell.domain.names import TaskId
-    from allswell.store.port import TaskFilter
 
     names: dict[str, str] = {row.task.id: row.task.name for row in rows}
     needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind == "need")

@@ -10,10 +10,11 @@ from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store,
 from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
 
 if TYPE_CHECKING:
+    from allswell.domain.listing import TaskRow
     from allswell.domain.names import QuestionId, RunId, TaskId
     from allswell.domain.task import Attempt
     from allswell.doors.shapes.shown import ShownQuestionShape, ShownRunShape, ShownTaskShape
-    from allswell.store.port import TaskRow, Views
+    from allswell.store.views import Views
 
     Shown = tuple[ShownTaskShape | ShownRunShape | ShownQuestionShape, str]
 
@@ -185,6 +186,7 @@ async def _question(views: Views, id_: QuestionId, now: int) -> Shown:
 async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
     from collections import Counter
 
+    from allswell.domain.listing import TaskFilter
     from allswell.domain.run import last_of
     from allswell.doors.cli import flowshown
     from allswell.doors.cli.limits import limit_of
@@ -193,7 +195,6 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
     from allswell.doors.shapes.shown import ShownRunShape
     from allswell.doors.shapes.task import stands
     from allswell.engine.explaining.runs import waited_for
-    from allswell.store.port import TaskFilter
 
     runs = {run.id: run for run in await views.view_runs()}
     run = runs[id_]

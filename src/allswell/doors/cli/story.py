@@ -73,7 +73,7 @@ def why(
     from allswell.doors.cli.ids import find
     from allswell.engine.explaining.shapes import Explanation
     from allswell.engine.explaining.why import why as explained
-    from allswell.store.port import Views
+    from allswell.store.views import Views
 
     async def work(views: Views) -> Explanation:
         return await explained(views, await find(views, id_))

@@ -13,12 +13,12 @@ from string import Template
 
 import msgspec
 
+from allswell.domain.journal import Entry
 from allswell.domain.question import Question
 from allswell.domain.task import Attempt, Task
 from allswell.engine.explaining.standing import outcome
 from allswell.engine.explaining.telling import tell
 from allswell.engine.explaining.words import clean, length
-from allswell.store.port import Entry
 
 _SIGNS = {"good": "✓", "bad": "✗", "asked": "?", "back": "↩"}
 _MEANINGS = {

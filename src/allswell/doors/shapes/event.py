@@ -10,7 +10,7 @@ from allswell.doors.shapes.fields import outside
 from allswell.doors.shapes.moment import Moment, moment
 
 if TYPE_CHECKING:
-    from allswell.store.port import Entry
+    from allswell.domain.journal import Entry
 
 
 class EventShape(Struct, frozen=True):

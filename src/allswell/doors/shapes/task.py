@@ -14,8 +14,8 @@ from allswell.errors import Bug
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from allswell.domain.listing import TaskRow
     from allswell.domain.task import Wait
-    from allswell.store.port import TaskRow
 
 NOWHERE = "nowhere"
 """The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import State
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.overview import Overview, look
 from allswell.engine.explaining.standing import ASKING, outcome, stand
 from allswell.engine.explaining.words import clean, quoted
-from allswell.store.port import TaskFilter, TaskRow, Views
+from allswell.store.views import Views
 
 _SHOWN = (State.HELD, State.WAITING, State.DELAYED, State.READY)
 EACH = 100

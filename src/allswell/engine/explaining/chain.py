@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from allswell.domain.listing import TaskRow
 from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.task import OPEN, State
 from allswell.engine.explaining.facts import LOOK_MOST, Facts, targets
@@ -26,7 +27,6 @@ from allswell.engine.explaining.standing import (
     state_of,
 )
 from allswell.engine.explaining.words import ago, clean, listed, many, quoted, typed
-from allswell.store.port import TaskRow
 
 BESIDE_MOST = 4
 """How many of the other things a task waits for are named."""

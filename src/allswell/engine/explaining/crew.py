@@ -13,10 +13,11 @@ import msgspec
 from allswell.domain.checkin import Agent
 from allswell.domain.condition import QUIET, Condition
 from allswell.domain.fleet import AgentSpec
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.policy import DEFAULT
 from allswell.domain.presence import PREFIX, Post, Presence, is_alive
-from allswell.store.port import TaskFilter, TaskRow, Views
+from allswell.store.views import Views
 
 PAGE = 1_000
 IDLE, ABSENT = "idle", "not running"

@@ -11,6 +11,7 @@ import msgspec
 
 from allswell.domain.checkin import Agent
 from allswell.domain.lease import Lease, bounded
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, question_id
 from allswell.domain.presence import PREFIX, Post, Presence, is_alive
 from allswell.domain.question import Question
@@ -18,7 +19,7 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, State, Task
 from allswell.errors import Bug
-from allswell.store.port import TaskFilter, TaskRow, Views
+from allswell.store.views import Views
 
 LOOK_MOST = 300
 """How many tasks one explanation looks at."""

@@ -13,13 +13,14 @@ import msgspec
 
 from allswell.domain.checkin import Agent
 from allswell.domain.claim import RUN_ROLE, STEP_ROLE
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, RunId
 from allswell.domain.question import Question
 from allswell.domain.run import went_on_in
 from allswell.domain.task import State
 from allswell.engine.explaining.standing import LATE, outcome, resume_command, resume_flow
 from allswell.engine.explaining.words import ago, clean, many, quoted, time_stands, typed
-from allswell.store.port import Agenda, TaskFilter, TaskRow, Views
+from allswell.store.views import Agenda, Views
 
 RECENT = 24 * 3_600_000
 """How long a failure is news."""

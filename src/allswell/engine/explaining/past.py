@@ -9,13 +9,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Literal
 
+from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.task import OPEN, Attempt
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.shapes import Span
 from allswell.engine.explaining.standing import outcome
 from allswell.engine.explaining.words import clean, quoted
-from allswell.store.port import TaskRow
 
 Kind = Literal["waiting", "asked", "paused", "ready"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, QuestionId
 from allswell.domain.question import Question
 from allswell.domain.run import Run, last_of, time_left
@@ -16,7 +17,7 @@ from allswell.engine.explaining.services import in_short
 from allswell.engine.explaining.shapes import Explanation, Link, Next, Todo
 from allswell.engine.explaining.standing import NO_SWEEPER, SWEEP, is_late, stand, stand_question
 from allswell.engine.explaining.words import ago, clean, listed, many, quoted, rough, typed
-from allswell.store.port import TaskFilter, TaskRow, Views
+from allswell.store.views import Views
 
 PAGE = 1_000
 QUESTIONS_NAMED = 3

@@ -18,6 +18,7 @@ from allswell.domain.lease import (
     lapses_at,
     recovered_at,
 )
+from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Act, Option, Question
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
@@ -26,7 +27,6 @@ from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.services import held_up
 from allswell.engine.explaining.shapes import Next, Standing, Todo
 from allswell.engine.explaining.words import ago, clean, length, many, quoted, rough, typed
-from allswell.store.port import TaskRow
 
 LATE = 5_000
 """A sweeper that lives looks at least once a second; what is due for longer than this has none."""

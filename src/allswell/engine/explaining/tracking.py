@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.listing import TaskFilter
 from allswell.domain.question import Question
-from allswell.store.port import TaskFilter, Views
+from allswell.store.views import Views
 
 PAGE = 1_000
 QUESTIONS_MOST = 100_000

@@ -11,7 +11,7 @@ from allswell.engine.explaining.runs import explain_question, explain_run
 from allswell.engine.explaining.shapes import Explanation, Next, Todo
 from allswell.engine.explaining.words import time_stands
 from allswell.errors import Refused
-from allswell.store.port import Views
+from allswell.store.views import Views
 
 
 async def why(views: Views, id_: str) -> Explanation:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import RunId
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.flows.run.base import RunBase, RunRecord, find_base, stamp
 from allswell.flows.run.job import Job
-from allswell.store.port import TaskFilter
 
 _ELSEWHERE = b"# The flow was started elsewhere; resume it there.\n"
 

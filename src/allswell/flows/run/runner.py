@@ -18,6 +18,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.domain.task import ENDS, State
@@ -28,7 +29,6 @@ from allswell.errors import Bug, Refused, Unavailable
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
-from allswell.store.port import TaskFilter, TaskRow
 
 JOBS = 16
 """How many steps run at once in one process, unless it is told otherwise."""

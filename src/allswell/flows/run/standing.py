@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.domain.capture import ContextForResume, Offer, offered
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId
 from allswell.domain.run import Run
 from allswell.domain.snapshot import unspell
@@ -22,7 +23,6 @@ from allswell.flows.run.job import StepResult
 from allswell.flows.run.plan import Carried
 from allswell.flows.run.timeouts import is_git, uncommitted
 from allswell.runtime.snapshot import Limits, take
-from allswell.store.port import TaskFilter, TaskRow
 
 _PAGE = 1_000
 _CUT_OFF = (StepStatus.TIMEOUT, StepStatus.INTERRUPTED, StepStatus.LOST)

@@ -22,7 +22,7 @@ from allswell.domain.names import AgentId, TaskId, Token, can_name
 from allswell.runtime.attempt.flight import Flight, note_name
 from allswell.runtime.attempt.keeping import work_folder
 from allswell.runtime.receipts import Home
-from allswell.store.port import Views
+from allswell.store.views import Views
 
 
 class Known(msgspec.Struct, frozen=True):

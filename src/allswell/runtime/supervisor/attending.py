@@ -23,6 +23,7 @@ import msgspec
 
 from allswell.domain.condition import Condition, Known, Verdict, judge
 from allswell.domain.event import Event
+from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.presence import Post
 from allswell.domain.receipt import End, told
@@ -40,7 +41,6 @@ from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
 from allswell.runtime.supervisor.worktree import TaskTree, tree_for
-from allswell.store.port import TaskRow
 
 T = TypeVar("T")
 _RECOVERING = 5_000

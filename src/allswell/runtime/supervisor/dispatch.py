@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from allswell.domain.fleet import AgentSpec
+from allswell.domain.listing import TaskFilter
 from allswell.domain.service import lets_in, shut
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.supervisor.plan import Slot
-from allswell.store.port import TaskFilter
 
 _WAIT = 5.0
 """Seconds after which a waiting claim looks up: a slot may be free, an account parked."""

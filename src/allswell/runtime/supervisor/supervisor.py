@@ -24,6 +24,7 @@ from allswell.domain.command import Claim
 from allswell.domain.condition import Condition
 from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, holders
+from allswell.domain.listing import TaskFilter
 from allswell.domain.names import NO_COMMAND, AgentId, Millis, TaskId
 from allswell.domain.presence import PACE, Post
 from allswell.domain.usage import Act, Level, Usage
@@ -41,7 +42,6 @@ from allswell.runtime.supervisor.gauge import Gauge
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.presence import Registered, register
 from allswell.runtime.warden import KEEPER, allowed_environment, checked_cwd, find_program
-from allswell.store.port import TaskFilter
 from allswell.timing.nursery import Nursery
 
 _LOOK = 1.0

@@ -11,6 +11,7 @@ import itertools
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 
+from allswell.domain.journal import Entry, Position
 from allswell.domain.names import Millis
 from allswell.domain.task import Lane
 from allswell.store.call import Hearer
@@ -19,7 +20,7 @@ from allswell.store.memory.tables import Draft, Tables
 from allswell.store.memory.turn import Turn, a_turn
 from allswell.store.now import StoreClock
 from allswell.store.own_clock import DISTANCE, SETTLING, Moved, Reading, settling_of
-from allswell.store.port import Changes, Conflict, Entry, Kind, Position
+from allswell.store.port import Changes, Conflict, Kind
 from allswell.timing.clock import Clock
 
 OnCommit = Callable[[list[Changes]], None]

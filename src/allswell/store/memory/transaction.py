@@ -14,6 +14,7 @@ from heapq import merge, nsmallest
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
+from allswell.domain.journal import Entry
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -26,7 +27,7 @@ from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
 from allswell.store.own_clock import Due, Reading
-from allswell.store.port import Changes, Conflict, Entry, Kind, Lock, Rows, Wanted
+from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
 if TYPE_CHECKING:

@@ -6,12 +6,14 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, State
-from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
+from allswell.store.views import Agenda
 
 if TYPE_CHECKING:
     from allswell.store.memory.database import Database

@@ -11,13 +11,14 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from allswell.domain.journal import Entry, Position
 from allswell.domain.names import TaskId
 from allswell.domain.task import Wait
 from allswell.errors import Bug
 from allswell.store.memory.database import Database
 from allswell.store.memory.locks import Row
 from allswell.store.memory.tables import Draft, Layer
-from allswell.store.port import Changes, Entry, Kind, Position
+from allswell.store.port import Changes, Kind
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -22,12 +22,13 @@ from typing import TypeVar
 import msgspec
 import psycopg
 
+from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.errors import Refused, Unavailable
 from allswell.store.call import NOTHING, Call, Hearer, encode
 from allswell.store.drive import drive
 from allswell.store.herald import Herald
-from allswell.store.port import CommitUnknown, Position, Transaction
+from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.postgres.broom import Broom
 from allswell.store.postgres.carrier import CHANNEL, NotifyCarrier
 from allswell.store.postgres.connection import Address, Line, is_pooled

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from allswell.domain.event import Event
+from allswell.domain.journal import Entry, Position
 from allswell.domain.lease import Lease
+from allswell.domain.listing import TaskRow
 from allswell.domain.names import AgentId, CommandId, Millis, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Lane, Record, Spec, Task, Wait
-from allswell.store.port import Entry, Position, TaskRow
 
 Row = tuple[Any, ...]
 

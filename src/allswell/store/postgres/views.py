@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, State
-from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Statement
 from allswell.store.postgres.transaction import Clock
@@ -23,6 +24,7 @@ from allswell.store.postgres.values import (
     task_row_of,
     texts,
 )
+from allswell.store.views import Agenda
 
 Table = list[tuple[Any, ...]]
 _JOURNAL_ROWS = 100

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -20,11 +22,11 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
 from allswell.store.now import StoreClock
-from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import accounting, place, views
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.schema import NEWEST, SQL
+from allswell.store.views import Agenda
 from allswell.timing.clock import SystemClock
 
 T = TypeVar("T")

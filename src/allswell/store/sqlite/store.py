@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
 from allswell.domain.lease import Lease
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -20,7 +22,7 @@ from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
 from allswell.store.now import StoreClock
-from allswell.store.port import Agenda, CommitUnknown, Entry, Position, TaskFilter, TaskRow, Transaction
+from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.shortcut import Decide
 from allswell.store.sqlite import accounting, backup, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
@@ -30,6 +32,7 @@ from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
 from allswell.store.sqlite.writer import Unit, Writer
 from allswell.store.thread import WorkThread
+from allswell.store.views import Agenda
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")

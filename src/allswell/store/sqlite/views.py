@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from allswell.domain.checkin import Agent
+from allswell.domain.journal import Entry, Position
 from allswell.domain.lease import Lease
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -13,9 +15,9 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import ENDS, Attempt, State, Wait
 from allswell.store.now import StoreClock
 from allswell.store.own_clock import settling_of
-from allswell.store.port import Agenda, Entry, Position, TaskFilter, TaskRow
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL
+from allswell.store.views import Agenda
 
 _STATE = SQL["view_state"]
 _STANDS = SQL["view_stands"].format(state=_STATE)

@@ -9,8 +9,9 @@ import contextlib
 import threading
 
 from allswell.domain.event import Event
+from allswell.domain.journal import Position
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
-from allswell.store.port import Changes, Kind, Position, Transaction
+from allswell.store.port import Changes, Kind, Transaction
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, PATIENCE, Case, Place, linger, until, whole_journal, write
 

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
+from allswell.domain.journal import Entry, Position
 from allswell.domain.names import TaskId
-from allswell.store.port import LOCK_ORDER, Changes, Entry, Kind, Position, Rows, Store, Transaction, Wanted
+from allswell.store.port import LOCK_ORDER, Changes, Kind, Rows, Store, Transaction, Wanted
 
 T = TypeVar("T")
 AT = 1_700_000_000_000

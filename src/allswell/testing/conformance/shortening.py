@@ -9,11 +9,12 @@ import asyncio
 from msgspec.structs import replace
 
 from allswell.domain.event import Event
+from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Finished
 from allswell.errors import AllswellError
-from allswell.store.port import Changes, Kind, Position, Store
+from allswell.store.port import Changes, Kind, Store
 from allswell.store.shortcut import Decide, Recorded, ShortWay
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Place, Skip, write

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, QuestionId, RunId, TaskId
 from allswell.domain.task import Finished, State
-from allswell.store.port import Changes, Kind, Store, TaskFilter, TaskRow
+from allswell.store.port import Changes, Kind, Store
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Place, write
 

@@ -16,8 +16,8 @@ from itertools import chain, pairwise
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.journal import Entry
 from allswell.domain.names import Millis
-from allswell.store.port import Entry
 from allswell.testing.history.found import Found
 from allswell.testing.history.scribe import Fate, Op
 

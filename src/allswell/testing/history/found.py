@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.journal import Entry
+from allswell.domain.listing import TaskFilter
 from allswell.engine.watch import Watch
-from allswell.store.port import Entry, TaskFilter
+from allswell.testing.inside import engine_of
 
 _PAGE = 1_000
 
@@ -40,13 +42,13 @@ async def inspect(watch: Watch) -> Found:
     while rows := await watch.tasks(TaskFilter(after=after, limit=_PAGE)):
         for row in rows:
             id_ = row.task.id
-            payload, result = await watch.engine.store.view_payload(id_)
+            payload, result = await watch.views.view_payload(id_)
             done = tuple(attempt.token for attempt in await watch.attempts(id_) if attempt.outcome == "done")
             tasks[id_] = FoundTask(id_, str(row.task.state), _decoded(payload), _decoded(result), done)
         after = rows[-1].task.id
     journal = [entry async for entry in watch.events()]
     unaccounted = [str(task) for task in await watch.unaccounted()]
-    return Found(tasks, journal, unaccounted, watch.engine.store.shared_clock)
+    return Found(tasks, journal, unaccounted, engine_of(watch).store.shared_clock)
 
 
 def _decoded(text: str | None) -> object:

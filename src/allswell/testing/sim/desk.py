@@ -41,6 +41,7 @@ from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.engine.handle import Lease as Handle
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
+from allswell.testing.inside import engine_of
 from allswell.testing.sim.ledger import Ledger
 from allswell.testing.sim.shadow import Span, over_at
 
@@ -72,7 +73,7 @@ class Desk:
         """Have a command decided; the answer, or the error as a value."""
         self.ledger.shadow.sent[command.id] = command
         before = self.ledger.shadow.commits
-        answer = await self._told(watch.engine.do(command))
+        answer = await self._told(engine_of(watch).do(command))
         kind = type(command).__name__
         self.chronicle.note((kind, command.id, repr(answer)))
         match answer:
@@ -205,7 +206,7 @@ class Desk:
         """Have a step of a flow recorded; None, or the error as a value."""
         self.ledger.shadow.sent[said.id] = said
         before = self.ledger.shadow.commits
-        answer = await self._told(watch.engine.record(said))
+        answer = await self._told(engine_of(watch).record(said))
         self.chronicle.note(("RecordStep", said.id, repr(answer)))
         row = self.tables.tasks.get(said.step)
         if answer is None:
@@ -230,7 +231,7 @@ class Desk:
     async def check_in(self, watch: Watch, said: CheckIn) -> object:
         """Renew a lease; the orders, or the error as a value."""
         before = self.ledger.shadow.commits
-        answer = await self._told(watch.engine.check_in(said))
+        answer = await self._told(engine_of(watch).check_in(said))
         self.chronicle.note(("CheckIn", said.task, said.token, repr(answer)))
         if isinstance(answer, LeaseLost):
             self._check_loss(said, before)

@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from allswell.app import make_watch
+from allswell.domain.journal import Entry, Position
 from allswell.engine.pace import Pace
 from allswell.engine.watch import Watch
 from allswell.errors import Unavailable
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Conflict, Entry, Position, Transaction
+from allswell.store.port import Conflict, Transaction
 from allswell.testing.clock import VirtualClock
 from allswell.testing.sim.desk import Desk
 from allswell.testing.sim.report import Chronicle

@@ -13,10 +13,11 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 
+from allswell.domain.journal import Position
 from allswell.engine import follow, sweep
 from allswell.engine.watch import Watch
 from allswell.store.memory import MemoryStore
-from allswell.store.port import Changes, Position
+from allswell.store.port import Changes
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, run, running_loop
 from allswell.testing.sim.agents import Agent

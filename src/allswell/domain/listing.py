@@ -1,0 +1,32 @@
+"""Tasks as they are listed: which of them, and each with what shows where it stands."""
+
+from __future__ import annotations
+
+import msgspec
+
+from allswell.domain.lease import Lease
+from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.task import Task, Wait
+
+
+class TaskFilter(msgspec.Struct, frozen=True):
+    """Which tasks to list."""
+
+    open: bool | None = None
+    run: RunId | None = None
+    name: str | None = None
+    role: str | None = None
+    states: tuple[str, ...] = ()  # derived ones, as `State` names them
+    after: str = ""  # only ids greater than this one: where the last page ended
+    limit: int = 1_000
+    ids: tuple[TaskId, ...] | None = None  # only these; those that do not exist are missing
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """A task with what shows where it stands, for reading only."""
+
+    task: Task
+    lease: Lease | None
+    ready: bool
+    due: Millis | None
+    waits: tuple[Wait, ...]
