@@ -8,6 +8,7 @@ and the transcript are, and what to type next. It is data about one attempt and 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -191,6 +192,44 @@ def receipt_id(task: TaskId, attempt: int) -> str:
 def task_of_receipt(id_: str) -> TaskId:
     """The task that a receipt is about, read off its id."""
     return TaskId(f"t_{id_.removeprefix(PREFIX).rpartition('.')[0]}")
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt that a receipt is about."""
+
+    task: TaskId
+    name: str
+    attempt: int
+    token: Token
+    agent: AgentId
+    run: RunId | None
+    argv: tuple[str, ...]
+    cwd: str
+    began_at: Millis
+
+
+def receipt_of(tried: Tried, end: End, reason: str, elapsed: int, changed: Sequence[Change]) -> Receipt:
+    """What every receipt says. Whoever knows more adds that, and lets `advise` say at last what to type."""
+    listed = tuple(changed[:CHANGES_LISTED])
+    return Receipt(
+        id=receipt_id(tried.task, tried.attempt),
+        status=end,
+        partial=False,
+        task=tried.task,
+        name=tried.name,
+        attempt=tried.attempt,
+        token=tried.token,
+        agent=tried.agent,
+        run=tried.run,
+        reason=reason,
+        began_at=tried.began_at,
+        ended_at=Millis(tried.began_at + elapsed),
+        elapsed_ms=Millis(elapsed),
+        argv=tried.argv,
+        cwd=tried.cwd,
+        changed=listed,
+        changed_more=len(changed) - len(listed),
+    )
 
 
 def advise(receipt: Receipt, *, resume: tuple[str, ...] = ()) -> Receipt:

@@ -228,6 +228,8 @@ def test_work_done_in_a_worktree_is_found_by_whoever_looks_for_it(
         assert [one["path"] for one in work["changed"]] == ["allswell.toml", "new"]
         assert work["merge"] == [merge]
     assert cli("recover", task, "--apply").code == 2
+    refused = cli("recover", task, "--apply", "--json")
+    assert (refused.code, refused.json["error"]["code"]) == (2, "no_snapshot"), "one answer, not two"
     (kept,) = cli.ok("receipts", "--json").json["receipts"]
     assert (kept["status"], kept["branch"]["name"]) == ("done", branch)
     assert branch in cli.ok("show", kept["receipt_id"]).out

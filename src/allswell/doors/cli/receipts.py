@@ -181,11 +181,12 @@ def recover(
         raise Refused("usage", "either --into DIR or --apply, not both", where="--apply")
     snapshot = _snapshot(frame, what, attempt)
     if not isinstance(snapshot, Snapshot):
-        frame.say(RecoverShape(branches.shape(snapshot), None, None), branches.words(snapshot))
-        if into is not None or apply:
-            text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it says above"
-            raise Refused("no_snapshot", text, where="TASK")
-        return
+        if into is None and not apply:
+            frame.say(RecoverShape(branches.shape(snapshot), None, None), branches.words(snapshot))
+            return
+        text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it was left"
+        hint = f"`allswell recover {what}` tells where"
+        raise Refused("no_snapshot", text, where="TASK", hint=hint)
     if into is None and not apply:
         frame.say(RecoverShape(None, SnapshotShape.of(snapshot), None), _offered(snapshot, what))
         return

@@ -32,6 +32,7 @@ def tell(path: str, word: AnyWord) -> Reply:
 
 def orders_of(reply: Reply) -> OrdersShape | None:
     """The orders for programs; the names are those that an agent without a supervisor is told, too."""
+    from allswell.doors.shapes.moment import moment
     from allswell.doors.shapes.orders import AnsweredShape, OrdersShape
 
     told = reply.orders
@@ -39,7 +40,7 @@ def orders_of(reply: Reply) -> OrdersShape | None:
         return None
     order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)
     answers = [AnsweredShape(one["question"], one["choice"], one["answer"]) for one in told.answers]
-    return OrdersShape(told.remaining_ms, None, told.checkin, told.stop, order, answers)
+    return OrdersShape(told.remaining_ms, moment(told.deadline), told.checkin, told.stop, order, answers)
 
 
 def in_words(told: Told | None) -> str:

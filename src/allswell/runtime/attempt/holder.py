@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from allswell.domain.hold import Orders
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
@@ -122,6 +122,7 @@ class Holder:
         more = {} if self._more is None else self._more()
         return Told(
             remaining_ms=self._lease.until_limit,
+            deadline=Millis(self._lease.deadline),
             checkin=orders is not None and orders.asked,
             stop=self.stop,
             answers=answers,

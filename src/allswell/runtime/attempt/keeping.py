@@ -16,14 +16,14 @@ from allswell.domain.evidence import Sign, Standing
 from allswell.domain.names import Millis
 from allswell.domain.protocol import resumed_by
 from allswell.domain.receipt import (
-    CHANGES_LISTED,
     Change,
     End,
     Receipt,
     Transcript,
+    Tried,
     Used,
     advise,
-    receipt_id,
+    receipt_of,
 )
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits, Snapshot
@@ -173,28 +173,25 @@ class Keeping:
         shown = tuple(msgspec.structs.replace(one, at=one.at - began) for one in seen)
         session = None if ended.session is None else f"{ended.session[0]}:{ended.session[1]}"
         own = None if ended.session is None else resumed_by(*ended.session)
-        listed = tuple(self._changed[:CHANGES_LISTED])
-        made = Receipt(
-            id=receipt_id(flight.task, flight.attempt),
-            status=ended.end,
-            partial=partial,
+        tried = Tried(
             task=flight.task,
             name=flight.name,
             attempt=flight.attempt,
             token=flight.token,
             agent=flight.agent,
             run=flight.run,
-            reason=ended.reason,
-            limit_ms=None if ended.limit is None else Millis(ended.limit),
+            argv=flight.argv,
+            cwd=flight.cwd,
             began_at=flight.began_at,
-            ended_at=Millis(flight.began_at + ended.elapsed),
-            elapsed_ms=Millis(ended.elapsed),
+        )
+        made = msgspec.structs.replace(
+            receipt_of(tried, ended.end, ended.reason, ended.elapsed, self._changed),
+            partial=partial,
+            limit_ms=None if ended.limit is None else Millis(ended.limit),
             exit_code=None if result is None else result.exit_code,
             signal=None if result is None else result.signal,
             killed=result is not None and result.killed,
             survivors=() if result is None else result.survivors,
-            argv=flight.argv,
-            cwd=flight.cwd,
             last_evidence=None if last is None else msgspec.structs.replace(last, at=last.at - began),
             last_evidence_ms=None if last is None else Millis(max(began + ended.elapsed - last.at, 0)),
             evidence=shown,
@@ -202,8 +199,6 @@ class Keeping:
             stdout=_transcript(flight.stdout, None if result is None else result.stdout),
             stderr=_transcript(flight.stderr, None if result is None else result.stderr),
             snapshot=self.snapshot,
-            changed=listed,
-            changed_more=len(self._changed) - len(listed),
             used=None if result is None else Used(result.user_seconds, result.system_seconds, result.max_rss_kb),
             warnings=self.warnings,
         )

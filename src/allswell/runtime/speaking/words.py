@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from allswell.domain.names import QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import Failure
 
@@ -83,6 +83,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the agent should know and do now; every answer carries it."""
 
     remaining_ms: int
+    deadline: Millis | None = None
+    """The attempt's limit, on the store's clock."""
     checkin: bool = False
     """A check-in is owed."""
     stop: str | None = None

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.names import Millis
-from allswell.domain.receipt import CHANGES_LISTED, End, Receipt, advise, receipt_id
+from allswell.domain.receipt import End, Receipt, Tried, advise, receipt_of
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError
 from allswell.runtime.attempt import Outcome
@@ -59,29 +61,20 @@ class TaskTree:
             await asyncio.to_thread(tree.remove, with_branch=True)
             return None, None
         branch, changed = stands
-        lease, listed = self._lease, tuple(changed[:CHANGES_LISTED])
-        receipt = Receipt(
-            id=receipt_id(lease.task, lease.attempt),
-            status=End.DONE,
-            partial=False,
+        lease = self._lease
+        tried = Tried(
             task=lease.task,
             name=lease.name,
             attempt=lease.attempt,
             token=lease.token,
             agent=lease.agent,
             run=lease.run,
-            reason=outcome.reason,
-            began_at=Millis(began_at),
-            ended_at=Millis(began_at + elapsed),
-            elapsed_ms=Millis(elapsed),
-            exit_code=outcome.exit_code,
             argv=self._argv,
             cwd=self.folder,
-            branch=branch,
-            changed=listed,
-            changed_more=len(changed) - len(listed),
+            began_at=Millis(began_at),
         )
-        receipt = advise(receipt)
+        receipt = receipt_of(tried, End.DONE, outcome.reason, elapsed, changed)
+        receipt = advise(replace(receipt, exit_code=outcome.exit_code, branch=branch))
         path = await asyncio.to_thread(self._home.receipts.write, receipt)
         if branch.worktree is None:
             await asyncio.to_thread(tree.remove)
