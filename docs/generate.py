@@ -16,16 +16,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 from allswell import errors, settings
 from allswell.domain import breaker, task
 from allswell.domain.event import KINDS
 from allswell.domain.task import ENDS, MOVES, State
 from allswell.doors import shapes
-from allswell.doors.cli import app, frame, swift
+from allswell.doors.cli import app, frame
 from allswell.doors.cli.answers import ANSWERS
-from allswell.doors.cli.options import GROUPS, Command
+from allswell.doors.cli.commands import GROUPS, Command
+from allswell.doors.cli.parameter import Parameter, parameters
+from allswell.doors.cli.reading import usage
 from allswell.doors.shapes import error as error_shape
 from allswell.doors.shapes.fields import name_outside
 from allswell.doors.shapes.schema import name_of, schema_of
@@ -261,7 +262,7 @@ def all_commands() -> str:
     every = app.commands().named.values()
     lines = ["# Commands", ""]
     lines += [
-        "`allswell COMMAND --help` shows the same in a terminal; `allswell --install-completion` lets shells",
+        "`allswell COMMAND --help` shows the same in a terminal; `allswell completion --install` lets your shell",
         "complete it. Wherever an id is asked for, a name does if only one has it. Lengths of time are text such as",
         "`15m`, `1h 30m`, `400ms`. What `--json` prints is in [output.md](output.md).",
         "",
@@ -271,7 +272,7 @@ def all_commands() -> str:
     said = sentences(frame, "Exit")
     lines += [f"| {int(code)} | {said[code.name]} |" for code in frame.Exit]
     lines += ["", "## `allswell` alone", "", 'How things stand: what needs you first, or "All\'s well."', ""]
-    lines += [*options(swift.parameters(app.bare)), ""]
+    lines += [*options(parameters(app.bare)), ""]
     for group in GROUPS:
         lines += [f"## {group}", ""]
         for command in every:
@@ -282,61 +283,44 @@ def all_commands() -> str:
 
 def one_command(command: Command) -> list[str]:
     """A command's section: what it does, what it takes, examples."""
-    known = swift.parameters(command.function)
-    places = [place(one) for one in known if not one.declared.names]
-    usage = " ".join(["allswell", command.name, *places, "[OPTIONS]"])
-    lines = [f"### `{command.name}`", "", *paragraphs(command.function.__doc__), "", f"    {usage}", ""]
+    known = parameters(command.function)
+    lines = [f"### `{command.name}`", "", *paragraphs(command.function.__doc__), "", f"    {usage(command, known)}", ""]
     lines += [*options(known), ""]
-    _, *typed = command.epilog.removeprefix("\b\n").splitlines() or [""]
-    if typed:
-        lines += ["```sh", *(re.sub(r" {2,}(?=\S)", "  # ", line.strip()) for line in typed), "```", ""]
+    if command.examples:
+        lines += ["```sh", *(re.sub(r" {2,}(?=\S)", "  # ", line) for line in command.examples), "```", ""]
     return lines
 
 
-def place(one: swift.Parameter) -> str:
+def place(one: Parameter) -> str:
     """How a parameter without a name is written."""
-    name = (one.declared.metavar or one.name).strip("[]")
-    return name if one.required else f"[{name}]"
+    return one.metavar if one.required else f"[{one.metavar}]"
 
 
-def options(known: Sequence[swift.Parameter]) -> list[str]:
+def options(known: Sequence[Parameter]) -> list[str]:
     """The table of what a command takes."""
     lines = ["| given | default | what it is for |", "|---|---|---|"]
     for one in known:
         named = ", ".join(f"`{name}`" for name in one.declared.names) or f"`{place(one)}`"
-        value = f" `{value_of(one)}`" if one.declared.names and one.kind is not bool else ""
+        value = f" `{value_of(one)}`" if one.declared.names and not one.flag else ""
         text = one.declared.help
         if one.declared.envvar:
             text += f" Or in the environment: `{one.declared.envvar}`."
-        text += bounds(one)
+        if one.bounds:
+            text += f" {one.bounds[0].upper()}{one.bounds[1:]}."
         lines.append(f"| {named}{value} | {default_of(one)} | {text} |".replace("\n", " "))
     return lines
 
 
-def value_of(one: swift.Parameter) -> str:
+def value_of(one: Parameter) -> str:
     """What stands for an option's value."""
-    if get_origin(one.kind) is Literal:
-        return " or ".join(get_args(one.kind))
-    return one.declared.metavar or one.name.upper()
+    return " or ".join(one.choices) or one.metavar
 
 
-def default_of(one: swift.Parameter) -> str:
+def default_of(one: Parameter) -> str:
     """What holds where a parameter is not given."""
     if one.required:
         return "(required)"
-    if one.default in (None, False, "") or not one.declared.show_default:
-        return ""
-    return f"`{one.default}`"
-
-
-def bounds(one: swift.Parameter) -> str:
-    """The least and the most that a number may be."""
-    least, most = one.declared.min, one.declared.max
-    if least is None and most is None:
-        return ""
-    if most is None:
-        return f" At least {least:,}."
-    return f" At most {most:,}." if least is None else f" From {least:,} to {most:,}."
+    return f"`{one.shown_default}`" if one.shown_default else ""
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ import pytest
 from allswell import errors
 from allswell.domain.event import KINDS
 from allswell.domain.task import State
-from allswell.doors.cli import app, swift
+from allswell.doors.cli import app
+from allswell.doors.cli.commands import GROUPS
 from allswell.doors.cli.frame import Exit
-from allswell.doors.cli.options import GROUPS
+from allswell.doors.cli.parameter import parameters
 from allswell.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -56,12 +57,12 @@ def page(name: str) -> str:
 
 
 def test_every_command_is_in_the_reference_with_all_it_takes() -> None:
-    sections = dict(re.findall(r"^### `([a-z]+)`\n(.*?)(?=^##|\Z)", page("commands.md"), re.DOTALL | re.MULTILINE))
+    sections = dict(re.findall(r"^### `([a-z ]+)`\n(.*?)(?=^##|\Z)", page("commands.md"), re.DOTALL | re.MULTILINE))
     every = app.commands().named
     assert set(sections) == set(every)
     for name, command in every.items():
-        for one in swift.parameters(command.function):
-            names = one.declared.names or ((one.declared.metavar or one.name).strip("[]"),)
+        for one in parameters(command.function):
+            names = one.declared.names or (one.metavar,)
             assert [word for word in names if word not in sections[name]] == [], name
             assert one.declared.help in sections[name]
 

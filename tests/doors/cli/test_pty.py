@@ -130,6 +130,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     allswell("config", "agent_timeuot", code=2)
     allswell("check")
     allswell("doctor")
+    assert "complete" in allswell("completion", "bash").out
     allswell("drill", "--hours", "0.1")
 
 
@@ -176,7 +177,7 @@ def _id(said: Ran) -> str:
 
 SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
-    "fail cancel config check doctor drill",
+    "fail cancel config check doctor completion drill",
     _run_and_recover: "receipts recover diff run show graph resume",
     _watch_over_a_fleet: "up submit agents claim request tracking work",
 }

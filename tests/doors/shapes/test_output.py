@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from allswell.domain.event import KINDS
-from allswell.doors.cli import app, swift
+from allswell.doors.cli import app
 from allswell.doors.cli.answers import ALONE, ANSWERS
+from allswell.doors.cli.parameter import parameters
 from allswell.doors.shapes import error, schema
 from allswell.doors.shapes.fields import outside
 from tests.doors.cli.console import Console
@@ -79,6 +80,7 @@ def without_a_store(typed: Typist) -> None:
     assert typed("--version").keys() == {"version"}
     assert typed("tasks", code=75)["error"]["kind"] == "unavailable"
     typed("doctor")
+    typed("completion", "bash")
     typed("config")
     assert len(typed("config", "retry.backoff")["settings"]) == 1
     assert typed("drill", "--hours", "0.02")["well"]
@@ -205,7 +207,7 @@ def test_every_command_with_json_has_a_schema() -> None:
     every = {
         name
         for name, command in app.commands().named.items()
-        if any("--json" in one.declared.names for one in swift.parameters(command.function))
+        if any("--json" in one.declared.names for one in parameters(command.function))
     }
     assert set(ANSWERS) == every | {ALONE}
     assert set(document()["properties"]) == set(ANSWERS)

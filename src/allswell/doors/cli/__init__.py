@@ -1,7 +1,6 @@
 """The command line: `allswell`, thin and quick to start.
 
-Nothing heavy is imported before it is needed. `allswell --help` prints a page that was rendered when the package was
-built up (`help.txt`, held to the commands by a test), so asking what there is costs next to nothing.
+Nothing heavy is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -23,10 +22,6 @@ def main() -> None:
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if whoever started us ignores it
     if ours:
         signal.signal(signal.SIGINT, _leave)
-    if sys.argv[1:] in (["--help"], ["-h"]):
-        with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as page:  # noqa: PTH118, PTH120, PTH123 - pathlib costs more than all the rest
-            sys.stdout.write(page.read())
-        return
     running = sys.argv[1:2] == ["run"] and "--" in sys.argv  # a command, which runs in processes of its own
     if running:
         import gc

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import asking, requesting, submitting, supervised
 from allswell.doors.cli.advice import typed_here
+from allswell.doors.cli.commands import WORKING, Commands
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import hold_of
-from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.doors.cli.render import harmless, paint, pairs, plain, sentence, when
 from allswell.doors.cli.width import columns, width_of
 from allswell.errors import Refused
@@ -35,35 +36,38 @@ def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
     submitting.add_to(app)
     holding = "allswell done --task t_… --token 1"
-    add = app.command
-    add(
+    app.add(
+        WORKING,
         "claim",
-        rich_help_panel=WORKING,
-        epilog=examples(
-            "allswell claim --agent ada",
-            "allswell claim --agent ada --role critic --wait 10m --json",
-            "allswell claim --agent ada --lease 1m   check in every minute, or lose it",
-        ),
-    )(claim)
-    add(
+        claim,
+        "allswell claim --agent ada",
+        "allswell claim --agent ada --role critic --wait 10m --json",
+        "allswell claim --agent ada --lease 1m   check in every minute, or lose it",
+    )
+    app.add(
+        WORKING,
         "checkin",
-        rich_help_panel=WORKING,
-        epilog=examples('allswell checkin "half of it is here" --progress 0.5', "allswell checkin --json"),
-    )(checkin)
-    add(
+        checkin,
+        'allswell checkin "half of it is here" --progress 0.5',
+        "allswell checkin --json",
+    )
+    app.add(
+        WORKING,
         "done",
-        rich_help_panel=WORKING,
-        epilog=examples("allswell done", """allswell done '{"pages": 12}'""", "allswell done @result.json", holding),
-    )(done)
-    add(
+        done,
+        "allswell done",
+        """allswell done '{"pages": 12}'""",
+        "allswell done @result.json",
+        holding,
+    )
+    app.add(
+        WORKING,
         "fail",
-        rich_help_panel=WORKING,
-        epilog=examples(
-            'allswell fail "connection reset" --class network',
-            'allswell fail "429" --class rate_limit --retry-after 90s --service anthropic',
-        ),
-    )(fail)
-    add("release", rich_help_panel=WORKING, epilog=examples('allswell release "wrong machine" --delay 5m'))(release)
+        fail,
+        'allswell fail "connection reset" --class network',
+        'allswell fail "429" --class rate_limit --retry-after 90s --service anthropic',
+    )
+    app.add(WORKING, "release", release, 'allswell release "wrong machine" --delay 5m')
     asking.add_to(app)
     requesting.add_to(app)
 
@@ -165,7 +169,7 @@ def _made_of(verb: str, held: Held, *content: object) -> str:
 
 
 def checkin(
-    note: Annotated[str, Argument(metavar="[NOTE]", help="What you did.", show_default=False)] = "",
+    note: Annotated[str, Argument(metavar="NOTE", help="What you did.", show_default=False)] = "",
     progress: Annotated[float | None, Option("--progress", "-p", metavar="SHARE", help="How far, from 0 to 1.")] = None,
     task: Task = None,
     token: Token = None,
@@ -223,7 +227,7 @@ def _told_end(row: TaskRow, state: str, now: int) -> str:
 
 def done(
     result: Annotated[
-        str | None, Argument(metavar="[RESULT]", help="JSON, @file, or - for standard input.", show_default=False)
+        str | None, Argument(metavar="RESULT", help="JSON, @file, or - for standard input.", show_default=False)
     ] = None,
     task: Task = None,
     token: Token = None,
@@ -252,7 +256,10 @@ def done(
 def fail(
     message: Annotated[str, Argument(metavar="MESSAGE", help="What went wrong.")],
     error_class: Annotated[
-        str, Option("--class", "-c", metavar="CLASS", help="Why, as far as the next step is concerned.")
+        str,
+        Option(
+            "--class", "-c", metavar="CLASS", help="Why, as far as the next step is concerned.", of=("error class",)
+        ),
     ] = "transient",
     retry_after: Annotated[
         str | None, Option("--retry-after", metavar="TIME", help="How long the provider asked to wait.")
@@ -292,7 +299,7 @@ def fail(
 
 
 def release(
-    reason: Annotated[str, Argument(metavar="[REASON]", help="Why.", show_default=False)] = "released",
+    reason: Annotated[str, Argument(metavar="REASON", help="Why.", show_default=False)] = "released",
     delay: Annotated[str, Option("--delay", metavar="TIME", help="Nobody gets it for so long.")] = "0s",
     task: Task = None,
     token: Token = None,

@@ -21,7 +21,7 @@ from allswell.doors.shapes.question import DecidedShape, QuestionShape, Question
 from allswell.doors.shapes.ran import RanShape
 from allswell.doors.shapes.receipt import ReceiptsShape
 from allswell.doors.shapes.run import RunsShape
-from allswell.doors.shapes.said import SaidShape, VersionShape
+from allswell.doors.shapes.said import CompletionShape, SaidShape, VersionShape
 from allswell.doors.shapes.setting import SettingsShape
 from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
 from allswell.doors.shapes.status import BoardShape, StatusShape
@@ -50,6 +50,7 @@ ANSWERS: Mapping[str, Answer] = {
     "check": Answer((CheckedShape,)),
     "checkin": Answer((OrdersShape,)),
     "claim": Answer((ClaimShape, ClaimsShape, NoClaimShape)),
+    "completion": Answer((CompletionShape,)),
     "config": Answer((SettingsShape,)),
     "demo": Answer((NightShape,)),
     "diff": Answer((DiffShape,)),

@@ -1,8 +1,6 @@
-"""The commands, in their groups, and every way in which they can end.
+"""The command line: every command there is, and every way in which one can end.
 
-Each command is a thin function in a module of its group, imported here for its signature only: what it needs to do its
-work, it imports when it is called. Most command lines are read without Typer (`swift.py`), all others with it. `run`
-stands in front of other people's commands, so what it costs is theirs: a line that is plainly right needs no other one.
+Each command is a thin function in a module of its group; what it needs to do its work, it imports when it is called.
 """
 
 from __future__ import annotations
@@ -14,44 +12,55 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from allswell.doors.cli import swift
 from allswell.doors.cli.advice import use_store
+from allswell.doors.cli.commands import Command, Commands
 from allswell.doors.cli.frame import Exit, Left, encoded, flush, hush, told, write
-from allswell.doors.cli.options import Commands, Json, Option, Store
+from allswell.doors.cli.options import Json, Option, Store
+from allswell.doors.cli.parameter import parameters
+from allswell.doors.cli.reading import HELP, read, tokens
 from allswell.errors import AllswellError, Refused
 
-_COMPLETING = "_ALLSWELL_COMPLETE"
+_MODULES = {
+    "run": "running",
+    "resume": "flowrun",
+    "up": "fleet",
+    "work": "fleet",
+    "tasks": "people",
+    "show": "people",
+    "runs": "people",
+    "events": "people",
+    "receipts": "receipts",
+    "diff": "diffing",
+    "why": "story",
+    "watch": "story",
+    "graph": "graphing",
+    "agents": "fleet",
+    "tracking": "fleet",
+    "questions": "people",
+    "answer": "people",
+    "cancel": "people",
+    "recover": "receipts",
+    "submit": "agents",
+    "claim": "agents",
+    "checkin": "agents",
+    "done": "agents",
+    "fail": "agents",
+    "release": "agents",
+    "ask": "agents",
+    "request": "agents",
+    "demo": "story",
+    "drill": "story",
+    "check": "checking",
+    "config": "upkeep",
+    "doctor": "upkeep",
+    "completion": "shells",
+}
+"""Every command, in the order of the help page, and the module whose `add_to` declares it."""
 
 
 def commands() -> Commands:
     """Every command there is."""
-    from allswell.doors.cli import (
-        agents,
-        checking,
-        diffing,
-        fleet,
-        flowrun,
-        graphing,
-        people,
-        receipts,
-        running,
-        story,
-        upkeep,
-    )
-
-    every = Commands()
-    running.add_to(every)
-    flowrun.add_to(every)
-    people.add_to(every)
-    receipts.add_to(every)
-    diffing.add_to(every)
-    story.add_to(every)
-    graphing.add_to(every)
-    fleet.add_to(every)
-    agents.add_to(every)
-    checking.add_to(every)
-    upkeep.add_to(every)
-    return every
+    return Commands({name: f"{__package__}.{module}" for name, module in _MODULES.items()})
 
 
 def bare(
@@ -71,6 +80,19 @@ def bare(
         from allswell.doors.cli import story
 
         story.bare(store, json=json)
+
+
+BARE = Command(
+    "",
+    bare,
+    "",
+    (
+        'allswell submit "write the changelog"     hand work over',
+        "allswell claim --agent ada                take it",
+        "allswell                                  how things stand",
+    ),
+)
+"""What `allswell` does without a command."""
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -99,24 +121,52 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    if given[:1] == ["run"] and _COMPLETING not in os.environ:
-        from allswell.doors.cli.running import run as run_command
-
-        values = swift.read(run_command, given[1:])
-        if values is not None:
-            run_command(**values)
-            return int(Exit.FINE)
     every = commands()
-    if _COMPLETING not in os.environ:
-        named = every.named.get(given[0]) if given else None
-        function, rest = (bare, given) if named is None else (named.function, given[1:])
-        values = swift.read(function, rest)
-        if values is not None:
-            function(**values)
-            return int(Exit.FINE)
+    if given[:1] == ["--complete"]:
+        from allswell.doors.cli import completing
+
+        completing.run(every, BARE, given[1:])
+        return int(Exit.FINE)
+    command, words = every.find(given)
+    if command is None:
+        command = BARE
+        if given and not given[0].startswith("-"):
+            return _told_names(every, given)
+        _check_place(every, given)
+    values = read(command, words)
+    if values is not None:
+        command.function(**values)
+    else:
+        from allswell.doors.cli import pages
+
+        write(pages.of_all(every, command) if command is BARE else pages.of_one(every, command))
+    return int(Exit.FINE)
+
+
+def _told_names(every: Commands, given: list[str]) -> int:
+    """The line begins with words that name no command: perhaps all those that begin so are asked about."""
+    size = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
+    if given[size:][:1] not in ([word] for word in HELP) or not every.below(given[:size]):
+        raise every.unknown(given[:size])
     from allswell.doors.cli import pages
 
-    return pages.run(every, bare, given)
+    write(pages.of_group(every, given[:size]))
+    return int(Exit.FINE)
+
+
+def _check_place(every: Commands, given: list[str]) -> None:
+    """Refuse a line that names its command behind an option."""
+    for token in tokens(parameters(bare), given):
+        if token.kind == "help":
+            return
+        if token.kind == "place":
+            words = given[given.index(token.word) :]
+            command, _ = every.find(words)
+            if command is None:
+                raise every.unknown(words)
+            flag = given[0].partition("=")[0]
+            hint = f"`{command.path} {flag} …`"
+            raise Refused("usage", f"{flag} goes behind the command", where=flag, hint=hint)
 
 
 def _wants_json(given: Sequence[str]) -> bool:

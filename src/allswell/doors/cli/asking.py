@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import supervised
+from allswell.doors.cli.commands import WORKING, Commands
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import text_of
 from allswell.doors.cli.held import hold_of
-from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.doors.cli.render import block
 from allswell.errors import Refused
 
@@ -24,14 +25,13 @@ _POLL_SECONDS = 0.25
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        WORKING,
         "ask",
-        rich_help_panel=WORKING,
-        epilog=examples(
-            'allswell ask "Which table shall I migrate?"',
-            'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
-        ),
-    )(ask)
+        ask,
+        'allswell ask "Which table shall I migrate?"',
+        'allswell ask "May I drop it?" -o yes=Drop -o no=Keep --hold --wait 1h',
+    )
 
 
 def ask(

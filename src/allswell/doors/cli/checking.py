@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import UPKEEP, Commands
 from allswell.doors.cli.flowing import STDIN, read_bytes
 from allswell.doors.cli.frame import Exit, Frame, Left, write
-from allswell.doors.cli.options import UPKEEP, Argument, Commands, Json, Option, examples
+from allswell.doors.cli.options import Argument, Json, Option
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -21,21 +22,20 @@ _STYLES = {"error": "failed", "warning": "warn", "note": "dim"}
 
 def add_to(app: Commands) -> None:
     """Register the command."""
-    app.command(
+    app.add(
+        UPKEEP,
         "check",
-        rich_help_panel=UPKEEP,
-        epilog=examples(
-            "allswell check flow.yaml       a flow, with the settings that hold here",
-            "allswell check                 the settings alone",
-            "allswell check --strict --json flow.yaml",
-            "allswell check --schema > flow.schema.json",
-        ),
-    )(check)
+        check,
+        "allswell check flow.yaml       a flow, with the settings that hold here",
+        "allswell check                 the settings alone",
+        "allswell check --strict --json flow.yaml",
+        "allswell check --schema > flow.schema.json",
+    )
 
 
 def check(
     file: Annotated[
-        str | None, Argument(metavar="[FILE]", help="A flow (YAML), `-` for standard input, or settings (TOML).")
+        str | None, Argument(metavar="FILE", help="A flow (YAML), `-` for standard input, or settings (TOML).")
     ] = None,
     *,
     config: Annotated[bool, Option("--config", help="Check the settings, too; alone, nothing else.")] = False,

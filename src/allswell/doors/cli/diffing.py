@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import LOOKING, Commands
 from allswell.doors.cli.frame import Frame, remark, write
-from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import paint, plain
 
 if TYPE_CHECKING:
@@ -17,19 +18,20 @@ _COLOURS = {"+": "ready", "-": "failed", "@": "held"}
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        LOOKING,
         "diff",
-        rich_help_panel=LOOKING,
-        epilog=examples(
-            "allswell diff t_…                     of its last attempt",
-            "allswell diff t_… --attempt 1 --stat  which files, and how much",
-            "allswell diff t_… | git apply         once more, somewhere else",
-        ),
-    )(diff)
+        diff,
+        "allswell diff t_…                     of its last attempt",
+        "allswell diff t_… --attempt 1 --stat  which files, and how much",
+        "allswell diff t_… | git apply         once more, somewhere else",
+    )
 
 
 def diff(
-    what: Annotated[str, Argument(metavar="TASK", help="The task, or one of its receipts; a name where it is unique.")],
+    what: Annotated[
+        str, Argument(metavar="TASK", help="The task, or one of its receipts; a name where it is unique.", of=("task",))
+    ],
     attempt: Annotated[
         int | None, Option("--attempt", metavar="N", min=1, help="Of this attempt. Default: the last.")
     ] = None,

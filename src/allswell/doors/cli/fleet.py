@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import in_words, typed_here
+from allswell.doors.cli.commands import LOOKING, RUNNING, Commands
 from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
-from allswell.doors.cli.options import LOOKING, RUNNING, Commands, Json, Option, Rest, Store, examples
+from allswell.doors.cli.options import Json, Option, Rest, Store
 from allswell.doors.cli.render import Column, paint, plain, sentence, short, table, when
 from allswell.doors.cli.width import columns, wrapped
 from allswell.engine.explaining.words import many
@@ -34,26 +35,24 @@ Drain = Annotated[bool, Option("--drain", help="Stop when nothing is left that c
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    app.command(
+    app.add(
+        RUNNING,
         "up",
-        rich_help_panel=RUNNING,
-        epilog=examples(
-            "allswell up",
-            "allswell up --role builder --name second",
-            "allswell up --drain                     work everything off, then stop",
-        ),
-    )(up)
-    app.command(
+        up,
+        "allswell up",
+        "allswell up --role builder --name second",
+        "allswell up --drain                     work everything off, then stop",
+    )
+    app.add(
+        RUNNING,
         "work",
-        rich_help_panel=RUNNING,
-        epilog=examples(
-            "allswell work --agent ada -- claude -p {prompt}",
-            "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
-            "allswell work --run r_… --slots 4    steps of a flow that runs elsewhere",
-        ),
-    )(work)
-    app.command("agents", rich_help_panel=LOOKING, epilog=examples("allswell agents", "allswell agents --json"))(agents)
-    app.command("tracking", rich_help_panel=LOOKING, epilog=examples("allswell tracking --json"))(tracking)
+        work,
+        "allswell work --agent ada -- claude -p {prompt}",
+        "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
+        "allswell work --run r_… --slots 4    steps of a flow that runs elsewhere",
+    )
+    app.add(LOOKING, "agents", agents, "allswell agents", "allswell agents --json")
+    app.add(LOOKING, "tracking", tracking, "allswell tracking --json")
 
 
 # --- watching over it -------------------------------------------------------------------------------------------------
@@ -91,7 +90,8 @@ def work(
     ] = None,
     drain: Drain = False,
     run: Annotated[
-        str | None, Option("--run", metavar="RUN", help="Take steps of this flow's run instead, in this folder.")
+        str | None,
+        Option("--run", metavar="RUN", help="Take steps of this flow's run instead, in this folder.", of=("run",)),
     ] = None,
     store: Store = None,
     json: Json = False,

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import RUNNING, Commands
 from allswell.doors.cli.flowchoice import choices_of, chosen, how_to_choose
 from allswell.doors.cli.flowing import read_bytes
 from allswell.doors.cli.flowsummary import finish
 from allswell.doors.cli.frame import Exit, Frame, remark
-from allswell.doors.cli.options import RUNNING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import plain
 from allswell.errors import Refused
 
@@ -30,15 +31,14 @@ if TYPE_CHECKING:
 
 def add_to(app: Commands) -> None:
     """Register the command that goes on with a flow; `run` is registered where commands are run."""
-    app.command(
+    app.add(
+        RUNNING,
         "resume",
-        rich_help_panel=RUNNING,
-        epilog=examples(
-            "allswell resume r_…    go on with what is not done",
-            "allswell resume r_… --choose discard_and_retry    put its files back first",
-            "allswell resume r_… --choose plan=escalate        about one step of several",
-        ),
-    )(resume)
+        resume,
+        "allswell resume r_…    go on with what is not done",
+        "allswell resume r_… --choose discard_and_retry    put its files back first",
+        "allswell resume r_… --choose plan=escalate        about one step of several",
+    )
 
 
 def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
@@ -72,7 +72,7 @@ def run_flow(frame: Frame, file: str, given: Sequence[str], jobs: int) -> None:
 
 
 def resume(
-    run: Annotated[str, Argument(metavar="RUN", help="The run, as `allswell runs` lists it.")],
+    run: Annotated[str, Argument(metavar="RUN", help="The run, as `allswell runs` lists it.", of=("run",))],
     choose: Annotated[
         list[str] | None,
         Option("--choose", metavar="[STEP=]CHOICE", help="What to do about a step that was cut off, or about all."),

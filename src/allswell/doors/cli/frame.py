@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ROUNDS = 8
+_MOMENT = 100
+"""How long a glance waits for a store that is being written to, in milliseconds."""
 
 
 class Exit(IntEnum):
@@ -259,6 +261,17 @@ class Frame:
                 await store.close()
 
         return asyncio.run(live())
+
+    def glance(self, work: Callable[[Views], Coroutine[Any, Any, T]], otherwise: T) -> T:
+        """Look for a moment, and only into a file that is there and of this version; `otherwise` elsewhere."""
+        from allswell.store.drive import drive
+        from allswell.store.sqlite.reader import SqliteReader
+
+        path = self.database
+        if path is None or not path.exists():
+            return otherwise
+        with SqliteReader(path, busy_timeout=_MOMENT) as reader:
+            return drive(work(reader)) if reader.current else otherwise
 
     def _check_there(self) -> Path | None:
         """The file of an SQLite store, which must exist: opening one to look into it would make it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import LOOKING, Commands
 from allswell.doors.cli.frame import Frame, write
-from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Option, examples
+from allswell.doors.cli.options import Argument, Json, Option
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -21,14 +22,13 @@ _LISTED = 8
 
 def add_to(app: Commands) -> None:
     """Register the command."""
-    app.command(
+    app.add(
+        LOOKING,
         "graph",
-        rich_help_panel=LOOKING,
-        epilog=examples(
-            "allswell graph flow.yaml                 which steps wait for which",
-            "allswell graph flow.yaml --svg flow.svg  the same as a picture",
-        ),
-    )(graph)
+        graph,
+        "allswell graph flow.yaml                 which steps wait for which",
+        "allswell graph flow.yaml --svg flow.svg  the same as a picture",
+    )
 
 
 def graph(

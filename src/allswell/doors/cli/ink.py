@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from allswell.doors.cli.render import paint
 from allswell.doors.cli.width import columns, wrapped
 
@@ -9,9 +11,20 @@ WIDEST = 100
 """Longer lines than this are hard to read, however wide the terminal is."""
 
 
+_USUAL = 80
+"""How wide terminals usually are."""
+
+
 def width() -> int:
     """How long a line may be."""
     return min(columns() or WIDEST, WIDEST)
+
+
+def page_width() -> int:
+    """How long a line of a page may be that is read elsewhere, too: where nobody looks, as long as $COLUMNS says."""
+    given = os.environ.get("COLUMNS", "")
+    asked = int(given) if given.isdigit() and given.isascii() and len(given) < 6 else 0
+    return min(columns() or asked or _USUAL, WIDEST)
 
 
 def prose(text: str, *, indent: str = "", further: str | None = None) -> str:

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import LOOKING, Commands
 from allswell.doors.cli.frame import Exit, Frame, encoded, flush, write
 from allswell.doors.cli.given import moment
-from allswell.doors.cli.options import LOOKING, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Json, Option, Store
 from allswell.doors.cli.render import paint, plain, short, when
 from allswell.doors.cli.width import columns, cut, width_of
 from allswell.errors import Refused
@@ -29,23 +30,24 @@ _LAST = ("question", "kind", "options")
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        LOOKING,
         "events",
-        rich_help_panel=LOOKING,
-        epilog=examples(
-            "allswell events                            the last ones",
-            "allswell events --follow",
-            "allswell events --since 1h --kind task_failed --json",
-            'allswell events --task "write the changelog" --limit 1000',
-        ),
-    )(events)
+        events,
+        "allswell events                            the last ones",
+        "allswell events --follow",
+        "allswell events --since 1h --kind task_failed --json",
+        'allswell events --task "write the changelog" --limit 1000',
+    )
 
 
 def events(
     follow: Annotated[bool, Option("--follow", "-f", help="Go on as things happen.")] = False,
-    task: Annotated[str | None, Option("--task", "-t", metavar="ID", help="Only about this task.")] = None,
+    task: Annotated[
+        str | None, Option("--task", "-t", metavar="ID", help="Only about this task.", of=("task",))
+    ] = None,
     kind: Annotated[
-        list[str] | None, Option("--kind", "-k", metavar="KIND", help="Only of this kind; repeatable.")
+        list[str] | None, Option("--kind", "-k", metavar="KIND", help="Only of this kind; repeatable.", of=("event",))
     ] = None,
     since: Annotated[
         str | None, Option("--since", metavar="WHEN", help="1h back, or 2026-01-31T08:00; then no limit.")

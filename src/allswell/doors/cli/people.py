@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import journal, showing
 from allswell.doors.cli.advice import in_words, typed_here
+from allswell.doors.cli.commands import DECIDING, LOOKING, Commands
 from allswell.doors.cli.frame import Frame
-from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, block, paint, plain, sentence, table, when
 from allswell.engine.explaining.words import typed
 from allswell.errors import Refused
@@ -32,35 +33,27 @@ Limit = Annotated[int, Option("--limit", "-n", metavar="N", min=1, max=_MOST, he
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    app.command(
+    app.add(
+        LOOKING,
         "tasks",
-        rich_help_panel=LOOKING,
-        epilog=examples(
-            "allswell tasks                             what is open",
-            "allswell tasks --state failed --state held",
-            "allswell tasks --all --limit 10000 --json",
-        ),
-    )(tasks)
+        tasks,
+        "allswell tasks                             what is open",
+        "allswell tasks --state failed --state held",
+        "allswell tasks --all --limit 10000 --json",
+    )
     showing.add_to(app)
-    app.command("runs", rich_help_panel=LOOKING, epilog=examples("allswell runs --json"))(runs)
+    app.add(LOOKING, "runs", runs, "allswell runs --json")
     journal.add_to(app)
-    app.command(
-        "questions", rich_help_panel=DECIDING, epilog=examples("allswell questions", "allswell questions --all")
-    )(questions)
-    app.command(
+    app.add(DECIDING, "questions", questions, "allswell questions", "allswell questions --all")
+    app.add(
+        DECIDING,
         "answer",
-        rich_help_panel=DECIDING,
-        epilog=examples(
-            'allswell answer q_….1 reply "the one in schema public"',
-            "allswell answer q_….1 increase_timeout --timeout 1h",
-            "allswell answer q_….1 split --subtasks parts.json",
-        ),
-    )(answer)
-    app.command(
-        "cancel",
-        rich_help_panel=DECIDING,
-        epilog=examples('allswell cancel "write the changelog" "not needed any more"'),
-    )(cancel)
+        answer,
+        'allswell answer q_….1 reply "the one in schema public"',
+        "allswell answer q_….1 increase_timeout --timeout 1h",
+        "allswell answer q_….1 split --subtasks parts.json",
+    )
+    app.add(DECIDING, "cancel", cancel, 'allswell cancel "write the changelog" "not needed any more"')
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -69,10 +62,16 @@ def add_to(app: Commands) -> None:
 def tasks(
     state: Annotated[
         list[str] | None,
-        Option("--state", "-s", metavar="STATE", help="waiting, delayed, ready, held, done, failed …; repeatable."),
+        Option(
+            "--state",
+            "-s",
+            metavar="STATE",
+            help="waiting, delayed, ready, held, done, failed …; repeatable.",
+            of=("state",),
+        ),
     ] = None,
     all_: Annotated[bool, Option("--all", "-a", help="Those that have ended, too.")] = False,
-    run: Annotated[str | None, Option("--run", metavar="RUN", help="Only those of this run.")] = None,
+    run: Annotated[str | None, Option("--run", metavar="RUN", help="Only those of this run.", of=("run",))] = None,
     name: Annotated[str | None, Option("--name", metavar="NAME", help="Only those with this name.")] = None,
     role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Only those of this role.")] = None,
     after: Annotated[str, Option("--after", metavar="ID", help="Go on after this id: the next page.")] = "",
@@ -286,9 +285,11 @@ def _closed(question: Question, now: int) -> str:
 
 
 def answer(
-    question: Annotated[str, Argument(metavar="QID", help="The question, or the task or service it is about.")],
-    option: Annotated[str, Argument(metavar="OPTION", help="One of the question's options.")],
-    text: Annotated[str, Argument(metavar="[TEXT]", help="What the next holder should know.", show_default=False)] = "",
+    question: Annotated[
+        str, Argument(metavar="QID", help="The question, or the task or service it is about.", of=("question",))
+    ],
+    option: Annotated[str, Argument(metavar="OPTION", help="One of the question's options.", of=("option",))],
+    text: Annotated[str, Argument(metavar="TEXT", help="What the next holder should know.", show_default=False)] = "",
     subtasks: Annotated[
         str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
     ] = None,
@@ -346,8 +347,10 @@ async def _stands(views: Views, question: Question) -> str:
 
 
 def cancel(
-    what: Annotated[str, Argument(metavar="ID", help="A task or a run, by id or by its only name.")],
-    reason: Annotated[str, Argument(metavar="[REASON]", help="Why.", show_default=False)] = "cancelled",
+    what: Annotated[
+        str, Argument(metavar="ID", help="A task or a run, by id or by its only name.", of=("task", "run"))
+    ],
+    reason: Annotated[str, Argument(metavar="REASON", help="Why.", show_default=False)] = "cancelled",
     store: Store = None,
     json: Json = False,
 ) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import typed_here
+from allswell.doors.cli.commands import DECIDING, LOOKING, Commands
 from allswell.doors.cli.frame import Frame
-from allswell.doors.cli.options import DECIDING, LOOKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, block, paint, pairs, plain, sentence, table, when
 from allswell.errors import Refused
 
@@ -24,24 +25,21 @@ _FILES = 20
 
 def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
-    app.command(
-        "receipts",
-        rich_help_panel=LOOKING,
-        epilog=examples("allswell receipts", "allswell receipts --task t_… --json"),
-    )(receipts)
-    app.command(
+    app.add(LOOKING, "receipts", receipts, "allswell receipts", "allswell receipts --task t_… --json")
+    app.add(
+        DECIDING,
         "recover",
-        rich_help_panel=DECIDING,
-        epilog=examples(
-            "allswell recover t_…                     what would happen",
-            "allswell recover t_… --into ../rescued   all of it, into another folder",
-            "allswell recover t_… --apply             back to where it was",
-        ),
-    )(recover)
+        recover,
+        "allswell recover t_…                     what would happen",
+        "allswell recover t_… --into ../rescued   all of it, into another folder",
+        "allswell recover t_… --apply             back to where it was",
+    )
 
 
 def receipts(
-    task: Annotated[str | None, Option("--task", "-t", metavar="ID", help="Only those of this task.")] = None,
+    task: Annotated[
+        str | None, Option("--task", "-t", metavar="ID", help="Only those of this task.", of=("task",))
+    ] = None,
     limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, help="The last N.")] = _PAGE,
     store: Store = None,
     json: Json = False,
@@ -157,7 +155,9 @@ def _told(receipt: Receipt) -> str:
 
 
 def recover(
-    what: Annotated[str, Argument(metavar="TASK", help="The task whose work is wanted, or one of its receipts.")],
+    what: Annotated[
+        str, Argument(metavar="TASK", help="The task whose work is wanted, or one of its receipts.", of=("task",))
+    ],
     into: Annotated[str | None, Option("--into", metavar="DIR", help="Write it into this folder.")] = None,
     apply: Annotated[bool, Option("--apply", help="Write it back to where it was.")] = False,
     attempt: Annotated[

@@ -43,6 +43,7 @@ STYLES = {
     "dim": "2",
     "bold": "1",
     "warn": "33",
+    "typed": "36",
 }
 GAP = "  "
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import WORKING, Commands
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import hold_of
-from allswell.doors.cli.options import WORKING, Agent, Argument, Commands, Json, Option, Store, Task, Token, examples
+from allswell.doors.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.doors.cli.supervised import socket_of, tell
 
 if TYPE_CHECKING:
@@ -22,22 +23,21 @@ Answer = tuple[str, str, object]
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        WORKING,
         "request",
-        rich_help_panel=WORKING,
-        epilog=examples(
-            'allswell request expert "which index does this query need?"',
-            'allswell request critic "review it" @diff.json --timeout 5m',
-            'allswell request critic "look into it" --no-wait',
-        ),
-    )(request)
+        request,
+        'allswell request expert "which index does this query need?"',
+        'allswell request critic "review it" @diff.json --timeout 5m',
+        'allswell request critic "look into it" --no-wait',
+    )
 
 
 def request(
     role: Annotated[str, Argument(metavar="ROLE", help="The expert's role.")],
     text: Annotated[str, Argument(metavar="TEXT", help="What is asked of it, in a line.")],
     payload: Annotated[
-        str | None, Argument(metavar="[PAYLOAD]", help="JSON, @file, or - for standard input.", show_default=False)
+        str | None, Argument(metavar="PAYLOAD", help="JSON, @file, or - for standard input.", show_default=False)
     ] = None,
     timeout: Annotated[
         str | None, Option("--timeout", metavar="TIME", help="At most so long; never more than you have left.")

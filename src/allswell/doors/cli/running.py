@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.commands import RUNNING, Commands
 from allswell.doors.cli.frame import Exit, Frame
-from allswell.doors.cli.options import RUNNING, Argument, Commands, Json, Option, Rest, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Rest, Store
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -21,22 +22,21 @@ if TYPE_CHECKING:
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        RUNNING,
         "run",
-        rich_help_panel=RUNNING,
-        epilog=examples(
-            "allswell run -- claude -p 'fix it' --output-format stream-json --verbose",
-            "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
-            "allswell run --worktree --name nightly -- codex exec --json 'update docs'",
-            "allswell run flow.yaml -i branch=main    a flow, step by step",
-            "allswell run --resume t_…                the same command once more",
-        ),
-    )(run)
+        run,
+        "allswell run -- claude -p 'fix it' --output-format stream-json --verbose",
+        "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
+        "allswell run --worktree --name nightly -- codex exec --json 'update docs'",
+        "allswell run flow.yaml -i branch=main    a flow, step by step",
+        "allswell run --resume t_…                the same command once more",
+    )
 
 
 def run(
     flow: Annotated[
-        str | None, Argument(metavar="[FLOW]", help="A flow (YAML), or -- before a command.", show_default=False)
+        str | None, Argument(metavar="FLOW", help="A flow (YAML), or -- before a command.", show_default=False)
     ] = None,
     inputs: Annotated[
         list[str] | None, Option("--input", "-i", metavar="NAME=VALUE", help="An input of the flow; repeatable.")
@@ -63,7 +63,8 @@ def run(
         Option("--env", "-e", metavar="NAME", help="Hand this variable on: NAME, NAME=VALUE or ABC_*; repeatable."),
     ] = None,
     resume: Annotated[
-        str | None, Option("--resume", metavar="TASK", help="Run a task's command once more, as its next attempt.")
+        str | None,
+        Option("--resume", metavar="TASK", help="Run a task's command once more, as its next attempt.", of=("task",)),
     ] = None,
     store: Store = None,
     json: Json = False,

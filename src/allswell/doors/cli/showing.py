@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import typed_here
+from allswell.doors.cli.commands import LOOKING, Commands
 from allswell.doors.cli.frame import Frame
-from allswell.doors.cli.options import LOOKING, Argument, Commands, Json, Store, examples
+from allswell.doors.cli.options import Argument, Json, Store
 from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
 
 if TYPE_CHECKING:
@@ -23,16 +24,24 @@ _LISTED = 1_000
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        LOOKING,
         "show",
-        rich_help_panel=LOOKING,
-        epilog=examples("allswell show t_…", 'allswell show "write the changelog"', "allswell show q_….1 --json"),
-    )(show)
+        show,
+        "allswell show t_…",
+        'allswell show "write the changelog"',
+        "allswell show q_….1 --json",
+    )
 
 
 def show(
     what: Annotated[
-        str, Argument(metavar="ID", help="A task, a run, a question or a receipt; a name where it is unique.")
+        str,
+        Argument(
+            metavar="ID",
+            help="A task, a run, a question or a receipt; a name where it is unique.",
+            of=("task", "run", "question"),
+        ),
     ],
     store: Store = None,
     json: Json = False,

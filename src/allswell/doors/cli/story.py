@@ -5,32 +5,30 @@ from __future__ import annotations
 from math import isfinite
 from typing import Annotated
 
-from allswell.doors.cli import options
+from allswell.doors.cli import commands, options
 from allswell.doors.cli.advice import typed_in
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.errors import Refused
 
 
-def add_to(app: options.Commands) -> None:
+def add_to(app: commands.Commands) -> None:
     """Register the commands."""
-    app.command(
+    app.add(
+        commands.LOOKING,
         "why",
-        rich_help_panel=options.LOOKING,
-        epilog=options.examples(
-            'allswell why "write the changelog"     by name, where only one task has it',
-            "allswell why q_06fa3k9x2v7m.1          a question: each way to answer it",
-        ),
-    )(why)
-    app.command("watch", rich_help_panel=options.LOOKING)(watch)
-    app.command("demo", rich_help_panel=options.UPKEEP)(demo)
-    app.command(
+        why,
+        'allswell why "write the changelog"     by name, where only one task has it',
+        "allswell why q_06fa3k9x2v7m.1          a question: each way to answer it",
+    )
+    app.add(commands.LOOKING, "watch", watch)
+    app.add(commands.UPKEEP, "demo", demo)
+    app.add(
+        commands.UPKEEP,
         "drill",
-        rich_help_panel=options.UPKEEP,
-        epilog=options.examples(
-            "allswell drill --seed 7 --hours 48",
-            "allswell drill --faults crashes=3,pauses  only these, crashes three an hour",
-        ),
-    )(drill)
+        drill,
+        "allswell drill --seed 7 --hours 48",
+        "allswell drill --faults crashes=3,pauses  only these, crashes three an hour",
+    )
 
 
 def bare(store: str | None, *, json: bool) -> None:
@@ -63,7 +61,12 @@ def _is_there(url: str) -> bool:
 
 
 def why(
-    id_: Annotated[str, options.Argument(metavar="ID", help="A task, a question or a run; a name where it is unique.")],
+    id_: Annotated[
+        str,
+        options.Argument(
+            metavar="ID", help="A task, a question or a run; a name where it is unique.", of=("task", "run", "question")
+        ),
+    ],
     *,
     store: options.Store = None,
     json: options.Json = False,

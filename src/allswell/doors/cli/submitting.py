@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from allswell.doors.cli.commands import WORKING, Commands
 from allswell.doors.cli.frame import Frame, write
 from allswell.doors.cli.given import json_of, moment
 from allswell.doors.cli.joining import Joining
-from allswell.doors.cli.options import WORKING, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.errors import AllswellError, Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -36,17 +37,16 @@ Line = tuple[int | None, Fields]
 
 def add_to(app: Commands) -> None:
     """Add the command to the command line."""
-    app.command(
+    app.add(
+        WORKING,
         "submit",
-        rich_help_panel=WORKING,
-        epilog=examples(
-            'allswell submit "write the changelog" --timeout 30m',
-            """allswell submit fetch --payload '{"url": "https://x.org"}' --key fetch-1""",
-            "allswell submit report --needs fetch --role writer --priority 5",
-            "allswell submit report --run night --run-timeout 8h",
-            """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
-        ),
-    )(submit)
+        submit,
+        'allswell submit "write the changelog" --timeout 30m',
+        """allswell submit fetch --payload '{"url": "https://x.org"}' --key fetch-1""",
+        "allswell submit report --needs fetch --role writer --priority 5",
+        "allswell submit report --run night --run-timeout 8h",
+        """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
+    )
 
 
 def submit(
@@ -56,13 +56,14 @@ def submit(
     ] = None,
     role: Annotated[str | None, Option("--role", "-r", metavar="ROLE", help="Who can do it.")] = None,
     needs: Annotated[
-        list[str] | None, Option("--needs", metavar="TASK", help="What must be done first; repeatable.")
+        list[str] | None, Option("--needs", metavar="TASK", help="What must be done first; repeatable.", of=("task",))
     ] = None,
     priority: Annotated[int | None, Option("--priority", "-p", metavar="N", help="Higher goes first.")] = None,
     service: Annotated[list[str] | None, Option("--service", metavar="NAME", help="What it calls; repeatable.")] = None,
     bar: Annotated[list[str] | None, Option("--bar", metavar="AGENT", help="Who may not hold it; repeatable.")] = None,
     run: Annotated[
-        str | None, Option("--run", metavar="RUN", help="The run it belongs to, by name or id; a new name opens one.")
+        str | None,
+        Option("--run", metavar="RUN", help="The run it belongs to, by name or id; a new name opens one.", of=("run",)),
     ] = None,
     run_timeout: Annotated[
         str | None, Option("--run-timeout", metavar="TIME", help="For a new run: how long all of it may take.")

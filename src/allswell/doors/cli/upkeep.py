@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import typed_in
+from allswell.doors.cli.commands import UPKEEP, Commands
 from allswell.doors.cli.frame import Exit, Frame, Left, write
-from allswell.doors.cli.options import UPKEEP, Argument, Commands, Json, Option, Store, examples
+from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, paint, pairs, plain, table
 from allswell.doors.cli.width import columns, wrapped
 from allswell.errors import Refused
@@ -28,20 +29,21 @@ _WIDE = 140
 
 def add_to(app: Commands) -> None:
     """Register the commands of this group."""
-    app.command(
+    app.add(
+        UPKEEP,
         "config",
-        rich_help_panel=UPKEEP,
-        epilog=examples(
-            "allswell config agent_timeout",
-            "allswell config roles.critic",
-            "allswell config --schema > allswell.schema.json",
-        ),
-    )(config)
-    app.command("doctor", rich_help_panel=UPKEEP)(doctor)
+        config,
+        "allswell config agent_timeout",
+        "allswell config roles.critic",
+        "allswell config --schema > allswell.schema.json",
+    )
+    app.add(UPKEEP, "doctor", doctor)
 
 
 def config(
-    name: Annotated[str | None, Argument(metavar="[NAME]", help="Explain one setting, or those of one table.")] = None,
+    name: Annotated[
+        str | None, Argument(metavar="NAME", help="Explain one setting, or those of one table.", of=("setting",))
+    ] = None,
     *,
     schema: Annotated[bool, Option("--schema", help="Print a JSON Schema for allswell.toml.")] = False,
     store: Store = None,

@@ -18,3 +18,11 @@ class VersionShape(Struct, frozen=True):
     """Which version this is."""
 
     version: str
+
+
+class CompletionShape(Struct, frozen=True):
+    """The script with which a shell completes, and the files that were written with it."""
+
+    shell: str
+    script: str
+    written: tuple[str, ...]

@@ -1,0 +1,109 @@
+"""All commands: what each is called, what it does, and where its help is shown.
+
+A name has one word or more: `tasks`, `key create`. A module declares its commands in `add_to`; it is imported when one
+of them is wanted, so that a command line pays for its own command only. The help page and completion, which are about
+all of them, import all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from allswell.domain.meant import alike
+from allswell.doors.cli.width import cut
+from allswell.errors import Refused
+
+NAME = "allswell"
+RUNNING = "Run"
+LOOKING = "Look"
+DECIDING = "Decide"
+WORKING = "Hold work (for agents)"
+UPKEEP = "Look after the watch"
+GROUPS = (RUNNING, LOOKING, DECIDING, WORKING, UPKEEP)
+"""The groups of the help page, in its order."""
+_LONGEST = 60
+"""So much is repeated of a word that means nothing."""
+
+
+class Command(NamedTuple):
+    """One command; its signature says what it takes, its docstring what it does."""
+
+    name: str
+    function: Callable[..., None]
+    group: str
+    examples: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """How it is typed."""
+        return f"{NAME} {self.name}".rstrip()
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return self.paragraphs[0].partition(". ")[0].rstrip(".") + "."
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """What it does, in full."""
+        lines = [line.strip() for line in (self.function.__doc__ or "").strip().splitlines()]
+        return [" ".join(part.split("\n")) for part in "\n".join(lines).split("\n\n")]
+
+
+class Commands:
+    """All commands, in the order of the help page within their groups."""
+
+    def __init__(self, modules: Mapping[str, str] | None = None) -> None:
+        self._modules = dict(modules or {})  # where those are declared that have not been wanted yet
+        self._added: dict[str, Command] = {}
+        self._order = list(self._modules)
+
+    def add(self, group: str, name: str, function: Callable[..., None], *examples: str) -> None:
+        """Declare a command; an example may say behind two blanks what it does."""
+        self._added[name] = Command(name, function, group, examples)
+        if name not in self._order:
+            self._order.append(name)
+
+    @property
+    def names(self) -> list[str]:
+        """What they are called; nothing is imported for it."""
+        return list(self._order)
+
+    @property
+    def named(self) -> dict[str, Command]:
+        """All of them by name."""
+        return {name: self.get(name) for name in self._order}
+
+    def get(self, name: str) -> Command:
+        """The one of this name."""
+        if name not in self._added:
+            import_module(self._modules[name]).add_to(self)
+        return self._added[name]
+
+    def below(self, words: Sequence[str]) -> list[str]:
+        """The names that begin with these words and have more."""
+        begin = list(words)
+        return [name for name in self._order if name.split()[: len(begin)] == begin and len(name.split()) > len(begin)]
+
+    def find(self, words: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
+        """The command that a line names, by as many words as it has, and the words behind; None where it names none."""
+        for name in sorted(self._order, key=lambda one: -len(one.split())):
+            size = len(name.split())
+            if list(words[:size]) == name.split():
+                return self.get(name), words[size:]
+        return None, words
+
+    def unknown(self, words: Sequence[str]) -> Refused:
+        """What is wrong with words that name no command, or only the beginning of some."""
+        size = max(size for size in range(len(words) + 1) if self.below(words[:size]))
+        if size == len(words) and size:
+            names = " or ".join(f"`{NAME} {name}`" for name in self.below(words))
+            return Refused("usage", f"{' '.join(words)!r} needs another word", where="command", hint=names)
+        typed = " ".join(words[: size + 1])
+        near = " or ".join(map(repr, alike(typed, self.below(words[:size]), most=3)))
+        meant = f"; did you mean {near}?" if near else ""
+        text = f"no such command: {cut(typed, _LONGEST)!r}{meant}"
+        page = " ".join([NAME, *words[:size], "--help"])
+        return Refused("usage", text, where="command", hint=f"`{page}` lists them")

@@ -1,0 +1,120 @@
+"""One parameter of a command, as its signature declares it: its kind, its default, and what a value of it may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Literal, Union, get_args, get_origin, get_type_hints
+
+from allswell.doors.cli.options import Declared
+from allswell.doors.cli.width import cut
+
+Value = str | int | float | bool | list[str] | None
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # which 64 bits can hold, with which every store counts
+_KINDS: dict[object, str] = {int: "a whole number", float: "a number"}
+_LONGEST = 60
+"""So much is repeated of a value that cannot be."""
+_NOTHING = object()
+"""The default of what must be given."""
+
+
+class Parameter:
+    """One parameter of a command."""
+
+    def __init__(self, name: str, annotation: object, default: object) -> None:
+        kind, declared = get_args(annotation)[:2]
+        assert isinstance(declared, Declared)  # noqa: S101 - a signature of ours
+        if get_origin(kind) in (Union, UnionType):
+            kind = next(member for member in get_args(kind) if member is not NoneType)
+        self.name = name
+        self.declared = declared
+        self.default = default
+        self.listed = get_origin(kind) is list
+        self.kind: object = get_args(kind)[0] if self.listed else kind
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is _NOTHING
+
+    @property
+    def flag(self) -> bool:
+        """Whether it is given without a value."""
+        return self.kind is bool
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is given by its place."""
+        return not self.declared.names and not self.declared.rest
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only values it may have, where it says so."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value."""
+        return self.declared.metavar or "|".join(self.choices) or self.name.upper()
+
+    @property
+    def title(self) -> str:
+        """How it is spoken of: by its first name, or by what stands for it."""
+        return self.declared.names[0] if self.declared.names else self.metavar
+
+    @property
+    def bounds(self) -> str:
+        """The least and the most that a number may be, in words; empty where it may be any."""
+        least, most = self.declared.min, self.declared.max
+        if least is None:
+            return "" if most is None else f"at most {most:,}"
+        return f"at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+
+    @property
+    def shown_default(self) -> str:
+        """What holds where it is not given, if that is worth showing."""
+        if self.required or self.default in (None, False, "") or not self.declared.show_default:
+            return ""
+        return str(self.default)
+
+    @property
+    def expected(self) -> str:
+        """What a value of it must be, in words."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        return f"{_KINDS.get(self.kind, 'text')} {self.bounds}".rstrip()
+
+    def value(self, text: str) -> str | int | float:
+        """A value of its kind; `ValueError` says what it must be."""
+        value = self._converted(text)
+        if value is None or not self._fits(value):
+            raise ValueError(f"it must be {self.expected}, not {cut(text, _LONGEST)!r}")
+        return value
+
+    def _converted(self, text: str) -> str | int | float | None:
+        if self.kind is int:
+            return int(text) if _INTEGER.fullmatch(text) else None
+        if self.kind is float:
+            return float(text) if NUMBER.fullmatch(text) else None
+        return text
+
+    def _fits(self, value: str | float) -> bool:
+        if isinstance(value, str):
+            return not self.choices or value in self.choices
+        least, most = self.declared.min, self.declared.max
+        return isfinite(value) and (least is None or value >= least) and (most is None or value <= most)
+
+
+def parameters(function: Callable[..., None]) -> list[Parameter]:
+    """The parameters of a command, in order."""
+    # As `inspect.signature` would tell; importing it costs as much as looking into the store does.
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    last = function.__defaults__ or ()
+    defaults = dict(zip(names[code.co_argcount - len(last) : code.co_argcount], last, strict=True))
+    defaults |= function.__kwdefaults__ or {}
+    hints = get_type_hints(function, include_extras=True)
+    return [Parameter(name, hints[name], defaults.get(name, _NOTHING)) for name in names]

@@ -1,0 +1,160 @@
+"""Reading a command line by what its command declares: one reader, which says what is wrong where something is.
+
+The rules are those of getopt_long, without guesses. An option's value is the next word, whatever it looks like, or what
+stands behind `=`; one letter takes it without a blank as well (`-n5`), and letters without values may stand together.
+Options and arguments come in any order. A long name is written in full. Behind `--` everything is an argument, or what
+the command declares as its `Rest`. A negative number is an argument, since no option is a digit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from allswell.domain.meant import nearest
+from allswell.doors.cli.commands import Command
+from allswell.doors.cli.parameter import NUMBER, Parameter, Value, parameters
+from allswell.errors import Refused
+
+HELP = ("-h", "--help")
+
+
+class Token(NamedTuple):
+    """A piece of a line: an option with what was given to it, a word by its place, or `--` with the words behind it."""
+
+    kind: Literal["option", "unknown", "help", "place", "rest"]
+    word: str
+    option: Parameter | None = None
+    text: str | None = None
+    words: tuple[str, ...] = ()
+
+
+def tokens(known: Sequence[Parameter], words: Sequence[str]) -> Iterator[Token]:
+    """What a line is made of; an option that lacks its value has none."""
+    named = {name: one for one in known for name in one.declared.names}
+    takes_rest = any(one.declared.rest for one in known)
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            behind = tuple(rest)
+            yield from [Token("rest", word, words=behind)] if takes_rest else [Token("place", one) for one in behind]
+        elif word in HELP:
+            yield Token("help", word)
+        elif word == "-" or not word.startswith("-") or NUMBER.fullmatch(word):
+            yield Token("place", word)
+        elif word.startswith("--"):
+            name, sign, text = word.partition("=")
+            option = named.get(name)
+            if option is None:
+                yield Token("unknown", name)
+            else:
+                given = text if sign else None if option.flag else next(rest, None)
+                yield Token("option", name, option, given)
+        else:
+            yield from _letters(word, named, rest)
+
+
+def _letters(word: str, named: dict[str, Parameter], rest: Iterator[str]) -> Iterator[Token]:
+    for place, letter in enumerate(word[1:], 2):
+        name = f"-{letter}"
+        option = named.get(name)
+        if name in HELP:
+            yield Token("help", name)
+        elif option is None:
+            yield Token("unknown", name if place == 2 and len(word) == 2 else word)
+            return
+        elif option.flag:
+            yield Token("option", name, option)
+        else:
+            glued = word[place:].removeprefix("=")
+            yield Token("option", name, option, glued if word[place:] else next(rest, None))
+            return
+
+
+def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
+    """What to call a command with, or None where its help is asked for."""
+    known = parameters(command.function)
+    try:
+        given = _given(command, known, words)
+    except Refused as wrong:
+        hint = f"`{command.path} --help` shows what there is"
+        raise Refused(wrong.code, wrong.message, where=wrong.where, hint=hint) from None
+    return None if given is None else {one.name: given.get(one.name, one.default) for one in known}
+
+
+def usage(command: Command, known: Sequence[Parameter]) -> str:
+    """How a command is typed."""
+    places = [one.metavar if one.required else f"[{one.metavar}]" for one in known if not one.declared.names]
+    return " ".join([command.path, "[OPTIONS]", *places])
+
+
+def _given(command: Command, known: Sequence[Parameter], words: Sequence[str]) -> dict[str, Value] | None:
+    places = iter([one for one in known if one.placed])
+    given: dict[str, Value] = {}
+    for kind, word, option, text, behind in tokens(known, words):
+        if kind == "help":
+            return None
+        if kind == "rest":
+            given |= {one.name: list(behind) for one in known if one.declared.rest}
+        elif kind == "place":
+            place = next(places, None)
+            if place is None:
+                raise _unexpected(command, known, word)
+            given[place.name] = _value(place, word, place.title)
+        elif option is None:
+            raise _unknown(known, word)
+        else:
+            _take(given, option, word, text)
+    _add_variables(given, known)
+    missing = [one.metavar for one in known if one.required and one.name not in given]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        text = f"{' and '.join(missing)} {are} missing: `{usage(command, known)}`"
+        raise Refused("usage", text, where=missing[0])
+    return given
+
+
+def _add_variables(given: dict[str, Value], known: Sequence[Parameter]) -> None:
+    """What was not typed, and stands in the environment."""
+    for one in known:
+        text = os.environ.get(one.declared.envvar) if one.declared.envvar else None
+        if text and one.name not in given:
+            given[one.name] = _value(one, text, f"${one.declared.envvar}")
+
+
+def _take(given: dict[str, Value], option: Parameter, word: str, text: str | None) -> None:
+    if option.flag:
+        if text is not None:
+            raise Refused("usage", f"{word} takes no value", where=word)
+        given[option.name] = True
+    elif text is None:
+        raise Refused("usage", f"{word} needs a value: {word} {option.metavar}", where=word)
+    elif option.listed:
+        before = given.get(option.name)
+        given[option.name] = [*(before if isinstance(before, list) else ()), str(_value(option, text, word))]
+    else:
+        given[option.name] = _value(option, text, word)
+
+
+def _value(one: Parameter, text: str, title: str) -> Value:
+    try:
+        return one.value(text)
+    except ValueError as wrong:
+        raise Refused("usage", f"invalid value for '{title}': {wrong}", where=title) from None
+
+
+def _unknown(known: Sequence[Parameter], word: str) -> Refused:
+    names = [name[2:] for one in known for name in one.declared.names if name.startswith("--")]
+    meant = nearest(word[2:], [*names, "help"]) if word.startswith("--") else None
+    more = f"; did you mean --{meant}?" if meant else ""
+    if len(word) > 2 and not word.startswith("--"):
+        more = " (put -- before a text that begins with a dash)"
+    return Refused("usage", f"no such option: {word}{more}", where=word)
+
+
+def _unexpected(command: Command, known: Sequence[Parameter], word: str) -> Refused:
+    takes = " and ".join(one.metavar for one in known if one.placed)
+    rest = any(one.declared.rest for one in known)
+    more = "put -- before a command" if rest else f"`{command.path}` takes {takes or 'none'}"
+    return Refused("usage", f"unexpected argument {word!r}: {more}", where=word)
