@@ -95,6 +95,15 @@ KINDS: Mapping[str, Kind] = {
     "session_paused": Kind("Nothing new is dispatched: little of the session is left.", ("remaining", "until")),
     "session_resumed": Kind("The fleet dispatches again."),
     "questions_open": Kind("Questions wait for a human, and nobody has answered.", ("count", "oldest", "since")),
+    "delivery_made": Kind("A delivery that had failed before was made.", ("sink", "delivery", "tries", "says")),
+    "delivery_given_up": Kind(
+        "A delivery was refused for good, or failed for too long; a human can try it again or drop it.",
+        ("sink", "delivery", "reason"),
+    ),
+    "sink_down": Kind(
+        "A sink's target did not take a delivery on any of its retries; it is tried ever more slowly.",
+        ("sink", "target", "reason"),
+    ),
     "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
     "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

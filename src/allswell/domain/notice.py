@@ -1,4 +1,4 @@
-"""What a supervisor or guard may enter into the journal by itself: what it saw and did, never what is decided here."""
+"""What supervisors, guards and sinks may enter into the journal: what they saw and did, never what is decided here."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ NOTICES = frozenset(
         "session_resumed",
         "questions_open",
         "rate_limited",
+        "delivery_made",
+        "delivery_given_up",
+        "sink_down",
     )
 )
 TEXT_MAX = 16_384

@@ -21,6 +21,7 @@ from allswell.domain.task import Attempt
 from allswell.engine.engine import Engine
 from allswell.engine.follow import events, follow
 from allswell.engine.signal import Bell
+from allswell.store.outbox import Outbox
 from allswell.store.views import Views
 
 
@@ -33,6 +34,11 @@ class Looking:
     @property
     def views(self) -> Views:
         """Everything that can be looked at, as the command line and the explanations read it."""
+        return self._engine.store
+
+    @property
+    def outbox(self) -> Outbox:
+        """What sinks have to deliver: for those who deliver it, and those who look after them."""
         return self._engine.store
 
     async def now(self) -> Millis:

@@ -42,6 +42,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
 from allswell.errors import AllswellError
 from allswell.store.call import Calls, Telling
+from allswell.store.outbox import Outbox
 from allswell.store.own_clock import Due, Moved
 from allswell.store.running import RunHints
 from allswell.store.views import Views
@@ -240,7 +241,7 @@ class Transaction(Telling, RunHints, Protocol):
         ...
 
 
-class Store(Views, Calls, Words, Protocol):
+class Store(Views, Calls, Words, Outbox, Protocol):
     """A place where a watch lives."""
 
     url: str

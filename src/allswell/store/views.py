@@ -17,6 +17,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
+from allswell.store.outbox import OutboxViews
 from allswell.store.running import RunViews
 
 
@@ -29,7 +30,7 @@ class Agenda(msgspec.Struct, frozen=True):
     stands: int = 0  # time stands still: the wall was set back by so much, and that is not settled yet
 
 
-class Views(RunViews, Protocol):
+class Views(RunViews, OutboxViews, Protocol):
     """What can be looked at: committed rows only, and no view waits for writers."""
 
     async def view_agenda(self) -> Agenda:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from allswell.domain.checkin import Agent
+from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -191,6 +192,18 @@ class FaultyStore:
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
         await self._reach().advance(follower, position)
+
+    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
+        """Keep new deliveries and move a follower's cursor, both or neither."""
+        return await self._reach().enlist(follower, after, upto, deliveries)
+
+    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
+        """Write deliveries as they are now, and forget those that are gone."""
+        await self._reach().revise(changed, gone)
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        return await self._reach().view_deliveries(which)
 
     async def view_kept(self, prefix: str) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""

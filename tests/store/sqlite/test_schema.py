@@ -90,6 +90,7 @@ SCANS_ALLOWED = {
     "view_runs",
     "view_agents",
     "view_cursors",  # a handful of followers
+    "view_deliveries",  # what an outage has left; none as a rule
     "view_kept",  # a few words of the watch about itself
     "view_questions",
     "view_open_questions",

@@ -11,6 +11,7 @@ import itertools
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 
+from allswell.domain.delivery import Delivery
 from allswell.domain.journal import Entry, Position
 from allswell.domain.names import Millis
 from allswell.domain.task import Lane
@@ -47,6 +48,8 @@ class Database:
         self.locks = LockTable()
         self.lanes: dict[tuple[str, tuple[str, ...]], Lane] = {}
         self.cursors: dict[str, Position] = {}
+        self.deliveries: dict[tuple[str, tuple[int, int, int]], Delivery] = {}
+        """What sinks still have to deliver, by sink and place."""
         self.kept: dict[str, str] = {}
         """What the watch keeps about itself."""
         self.outcomes: dict[str, bool] = {}

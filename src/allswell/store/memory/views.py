@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
+from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -167,6 +169,37 @@ class MemoryViews:
         """Note where a follower has got to; never backwards."""
         await self.give_way("advance")
         self.database.cursors[follower] = max(position, self.database.cursors.get(follower, Position()))
+
+    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
+        """Keep new deliveries and move a follower's cursor, both or neither."""
+        await self.give_way("enlist")
+        base = self.database
+        if base.cursors.get(follower, Position()) != after:
+            return False
+        base.cursors[follower] = max(upto, after)
+        base.deliveries |= {(one.sink, one.place): one for one in deliveries}
+        return True
+
+    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
+        """Write deliveries as they are now, and forget those that are gone."""
+        await self.give_way("revise")
+        kept = self.database.deliveries
+        kept |= {(one.sink, one.place): one for one in changed if (one.sink, one.place) in kept}
+        for one in gone:
+            kept.pop((one.sink, one.place), None)
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        await self.give_way("view_deliveries")
+        kept = self.database.deliveries
+        found = [
+            kept[key]
+            for key in sorted(kept)
+            if which.sink in (None, key[0])
+            and which.target in (None, kept[key].target)
+            and which.given_up in (None, kept[key].given_up)
+        ]
+        return found[: which.limit]
 
     async def view_kept(self, prefix: str) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""

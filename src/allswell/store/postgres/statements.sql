@@ -548,6 +548,37 @@ INSERT INTO allswell.cursor AS c (follower, xid, id) VALUES ($1::text, $2::bigin
 ON CONFLICT (follower) DO UPDATE SET xid = excluded.xid, id = excluded.id
 WHERE (c.xid, c.id) < (excluded.xid, excluded.id)
 
+-- name: lock_cursor
+-- Of two who follow in one name, one at a time looks where that follower is; there need be no row yet.
+SELECT pg_advisory_xact_lock(hashtext('allswell.cursor'), hashtext($1::text))
+
+-- name: insert_deliveries
+INSERT INTO allswell.delivery
+    (sink, xid, number, part, id, target, at, body, tries, next_at, failing_since, given_up, reason)
+SELECT sink, xid, number, part, id, target, at, body, tries, next_at, failing_since, given_up, reason
+FROM json_populate_recordset(NULL::allswell.delivery, $1::json)
+
+-- name: update_deliveries
+-- How deliveries stand after a try, or after a human's word.
+UPDATE allswell.delivery AS d
+SET tries = x.tries, next_at = x.next_at, failing_since = x.failing_since, given_up = x.given_up, reason = x.reason
+FROM json_populate_recordset(NULL::allswell.delivery, $1::json) AS x
+WHERE d.sink = x.sink AND d.xid = x.xid AND d.number = x.number AND d.part = x.part
+
+-- name: delete_deliveries
+-- Deliveries that were made or dropped.
+DELETE FROM allswell.delivery AS d
+USING json_populate_recordset(NULL::allswell.delivery, $1::json) AS x
+WHERE d.sink = x.sink AND d.xid = x.xid AND d.number = x.number AND d.part = x.part
+
+-- name: view_deliveries
+-- What is still to be delivered or was given up; what is NULL picks nothing out.
+SELECT sink, id, target, xid, number, part, at, body, tries, next_at, failing_since, given_up, reason
+FROM allswell.delivery
+WHERE ($1::text IS NULL OR sink = $1::text) AND ($2::text IS NULL OR target = $2::text)
+  AND ($3::boolean IS NULL OR given_up = $3::boolean)
+ORDER BY sink, xid, number, part LIMIT $4::integer
+
 -- name: journal
 -- Only what no transaction still under way could precede: ids are handed out before their transaction commits.
 -- A row may have been read in part: it comes again, and the reader knows which of its events are new.

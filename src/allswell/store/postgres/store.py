@@ -22,6 +22,7 @@ from typing import TypeVar
 import msgspec
 import psycopg
 
+from allswell.domain.delivery import Delivery
 from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.errors import Refused, Unavailable
@@ -29,6 +30,7 @@ from allswell.store.call import NOTHING, Call, Hearer, encode
 from allswell.store.drive import drive
 from allswell.store.herald import Herald
 from allswell.store.port import CommitUnknown, Transaction
+from allswell.store.postgres import outbox
 from allswell.store.postgres.broom import Broom
 from allswell.store.postgres.carrier import CHANNEL, NotifyCarrier
 from allswell.store.postgres.connection import Address, Line, is_pooled
@@ -263,6 +265,15 @@ class PostgresStore(PostgresViews):
             session.ask((SQL["advance_cursor"], (follower, position.xid, position.id)))
 
         await self._write(note, "a follower's cursor (view_timeout)")
+
+    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
+        """Keep new deliveries and move a follower's cursor, both or neither."""
+        told = "what a sink has to deliver (view_timeout)"
+        return await self._write(lambda session: outbox.enlist(session, follower, after, upto, deliveries), told)
+
+    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
+        """Write deliveries as they are now, and forget those that are gone."""
+        await self._write(lambda session: outbox.revise(session, changed, gone), "a delivery (view_timeout)")
 
     async def swap(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allswell.domain.checkin import Agent
+from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -12,6 +13,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, State
+from allswell.store.postgres import outbox
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Statement
 from allswell.store.postgres.transaction import Clock
@@ -146,6 +148,11 @@ class PostgresViews:
     async def view_cursors(self) -> dict[str, Position]:
         """Where every follower has got to."""
         return {follower: Position(xid, id_) for follower, xid, id_ in await self._rows("view_cursors")}
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        asked = which.sink, which.target, which.given_up, which.limit
+        return [outbox.delivery_of(row) for row in await self._rows("view_deliveries", *asked)]
 
     async def view_kept(self, prefix: str) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""

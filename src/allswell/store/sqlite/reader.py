@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from allswell.domain.checkin import Agent
+from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -22,7 +23,7 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
 from allswell.store.now import StoreClock
-from allswell.store.sqlite import accounting, place, views
+from allswell.store.sqlite import accounting, outbox, place, views
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.schema import NEWEST, SQL
@@ -126,6 +127,10 @@ class SqliteReader:
     async def view_kept(self, prefix: str) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""
         return self._look(lambda reader: views.all_kept(reader, prefix))
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        return self._look(lambda reader: outbox.deliveries_of(reader, which))
 
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position."""

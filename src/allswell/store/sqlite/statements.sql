@@ -373,6 +373,20 @@ INSERT INTO cursor (follower, xid, id) VALUES (?, ?, ?)
 ON CONFLICT (follower) DO UPDATE SET xid = excluded.xid, id = excluded.id
 WHERE (excluded.xid, excluded.id) > (cursor.xid, cursor.id);
 
+-- name: insert_delivery
+-- Something that a sink has to deliver.
+INSERT INTO delivery (sink, xid, number, part, id, target, at, body, tries, next_at, failing_since, given_up, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_delivery
+-- How a delivery stands after a try, or after a human's word.
+UPDATE delivery SET tries = ?, next_at = ?, failing_since = ?, given_up = ?, reason = ?
+WHERE sink = ? AND xid = ? AND number = ? AND part = ?;
+
+-- name: delete_delivery
+-- A delivery that was made or dropped.
+DELETE FROM delivery WHERE sink = ? AND xid = ? AND number = ? AND part = ?;
+
 -- ==== Views, read in a thread of their own
 
 -- name: view_tasks
@@ -530,6 +544,13 @@ SELECT xid, id FROM cursor WHERE follower = ?;
 -- name: view_cursors
 -- Where every follower has got to.
 SELECT follower, xid, id FROM cursor;
+
+-- name: view_deliveries
+-- What is still to be delivered or was given up; what is NULL picks nothing out.
+SELECT sink, xid, number, part, id, target, at, body, tries, next_at, failing_since, given_up, reason
+FROM delivery
+WHERE (?1 IS NULL OR sink = ?1) AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR given_up = ?3)
+ORDER BY sink, xid, number, part LIMIT ?4;
 
 -- ==== Schema
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from allswell.domain.checkin import Agent
+from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.journal import Entry, Position
 from allswell.domain.lease import Lease
 from allswell.domain.listing import TaskFilter, TaskRow
@@ -24,7 +25,7 @@ from allswell.store.herald import Herald
 from allswell.store.now import StoreClock
 from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.shortcut import Decide
-from allswell.store.sqlite import accounting, backup, place, views
+from allswell.store.sqlite import accounting, backup, outbox, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.faults import translated
@@ -226,6 +227,26 @@ class SqliteStore:
             tx.advance(follower, position.xid, position.id)
 
         await self._write_again(work)
+
+    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
+        """Keep new deliveries and move a follower's cursor, both or neither."""
+
+        async def work(tx: SqliteTransaction) -> bool:
+            return tx.enlist(follower, after, upto, deliveries)
+
+        return await self._write_again(work)
+
+    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
+        """Write deliveries as they are now, and forget those that are gone."""
+
+        async def work(tx: SqliteTransaction) -> None:
+            tx.revise(changed, gone)
+
+        await self._write_again(work)
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        return await self._view(lambda reader: outbox.deliveries_of(reader, which))
 
     async def swap(self, key: str, before: str | None, after: str) -> bool:
         """Keep something in the place of what was kept there, if that is still so."""

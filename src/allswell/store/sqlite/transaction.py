@@ -13,6 +13,8 @@ from itertools import filterfalse, islice
 
 from msgspec.structs import astuple, replace
 
+from allswell.domain.delivery import Delivery
+from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.run import Run
@@ -25,7 +27,7 @@ from allswell.store.kept import kept_with_task
 from allswell.store.now import StoreClock
 from allswell.store.own_clock import Due, Reading
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
-from allswell.store.sqlite import bulk, rows, settling
+from allswell.store.sqlite import bulk, outbox, rows, settling
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.lanes import KnownLanes
 from allswell.store.sqlite.rows import Row
@@ -343,6 +345,14 @@ class SqliteTransaction(RunLooks):
     def advance(self, follower: str, xid: int, number: int) -> None:
         """Note where a follower has got to."""
         self._connection.execute(SQL["advance"], (follower, xid, number))
+
+    def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
+        """Keep new deliveries and move a follower's cursor."""
+        return outbox.enlist(self._connection, follower, after, upto, deliveries)
+
+    def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
+        """Write deliveries as they are now."""
+        outbox.revise(self._connection, changed, gone)
 
     def _by_id(self, statement: str, ids: Sequence[object]) -> list[Row]:
         return self._connection.execute(SQL[statement], (rows.text(ids),)).fetchall()

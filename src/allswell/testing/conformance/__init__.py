@@ -12,6 +12,7 @@ reason. The cases keep to the protocol themselves, so they pass on the strict me
 from allswell.testing.conformance import (
     accounting,
     calling,
+    delivering,
     finding,
     following,
     holding,
@@ -32,6 +33,7 @@ CASES: tuple[Case, ...] = (
     *viewing.CASES,
     *accounting.CASES,
     *following.CASES,
+    *delivering.CASES,
     *living.CASES,
     *calling.CASES,
     *shortening.CASES,

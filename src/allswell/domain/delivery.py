@@ -1,0 +1,151 @@
+"""A delivery: one message of a sink on its way to somebody outside, and what follows when it does not arrive.
+
+A sink follows the journal. What it hears of becomes deliveries, which are kept in the store until they are made, so a
+process that dies loses none. The rules:
+
+-   **In order per target.** Of one target's deliveries only the first is under way; the others wait behind it. Targets
+    do not wait for each other.
+-   **Quick retries, then slow ones.** A delivery that fails is tried again `retries` times, `apart` from each other.
+    After that its target is taken to be down: the pause doubles each time, up to `slowest`, and goes on for as long as
+    the target is patient. A target that says when to come again (Retry-After) is believed, if it asks for longer.
+-   **Given up** is what was refused for good (trying again could not help), and what has failed for `give_up`. It is
+    kept and listed, holds up nobody, and a human tries it again or drops it.
+-   **At least once.** A delivery that was made, and whose process died before it could say so, is made again, under
+    the same id: that is what the target tells a repetition by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.names import Millis
+
+LONGEST_REASON = 300
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """One message for one target, kept until it is made or dropped."""
+
+    sink: str
+    id: str
+    """The same for every try; unique among all stores that a target may hear from."""
+    target: str
+    """What it waits in line for, within its sink."""
+    place: tuple[int, int, int]
+    """Its place in the line: that of its event in the journal, and a number among those of one event."""
+    at: Millis
+    """When its event happened."""
+    body: str
+    """What the sink made of the event, as JSON."""
+    tries: int = 0
+    """How often it has failed."""
+    next_at: Millis = Millis(0)
+    """Not to be tried before."""
+    failing_since: Millis | None = None
+    given_up: bool = False
+    reason: str = ""
+    """Why the last try failed."""
+
+
+class DeliveryFilter(msgspec.Struct, frozen=True):
+    """Which deliveries to list."""
+
+    sink: str | None = None
+    target: str | None = None
+    given_up: bool | None = None
+    limit: int = 1_000
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How often, and for how long, a sink tries."""
+
+    retries: int = 3
+    apart: int = 30_000
+    slowest: int = 900_000
+    give_up: int = 86_400_000
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How a try went wrong."""
+
+    reason: str
+    final: bool = False
+    """The target will never take it."""
+    retry_after: int | None = None
+    """How long it asked to be left alone, in milliseconds."""
+
+
+def delivery_id(sink: str, at: Millis, place: tuple[int, int, int]) -> str:
+    """The id of what a sink says about an event; the moment tells the journals of two stores apart."""
+    xid, number, part = place
+    return f"msg_{sink}_{at:x}_{xid:x}_{number:x}" + (f"_{part:x}" if part else "")
+
+
+def failed(delivery: Delivery, failure: Failure, patience: Patience, now: Millis) -> Delivery:
+    """The delivery after a try that went wrong: with its next one, or given up."""
+    since = now if delivery.failing_since is None else delivery.failing_since
+    tries = delivery.tries + 1
+    pause = max(_pause(tries, patience), failure.retry_after or 0)
+    given_up = failure.final or now + pause - since > patience.give_up
+    return replace(
+        delivery,
+        tries=tries,
+        next_at=Millis(now if given_up else now + pause),
+        failing_since=since,
+        given_up=given_up,
+        reason=failure.reason[:LONGEST_REASON],
+    )
+
+
+def _pause(tries: int, patience: Patience) -> int:
+    """How long to wait after so many failures."""
+    if tries <= patience.retries:
+        return patience.apart
+    doubled = patience.apart << min(tries - patience.retries, 40)
+    return max(patience.apart, min(doubled, patience.slowest))
+
+
+def is_down(delivery: Delivery, patience: Patience) -> bool:
+    """Whether this failure was the one after which its target is taken to be down: told once."""
+    return not delivery.given_up and delivery.tries == patience.retries + 1
+
+
+def again(delivery: Delivery) -> Delivery:
+    """The delivery as a human wants it tried again: at once, and as patiently as a new one."""
+    return replace(delivery, tries=0, next_at=Millis(0), failing_since=None, given_up=False)
+
+
+def lines(waiting: Iterable[Delivery]) -> dict[str, list[Delivery]]:
+    """What still has to be delivered, by target, each line in its order."""
+    found: dict[str, list[Delivery]] = {}
+    for delivery in sorted((one for one in waiting if not one.given_up), key=lambda one: (one.place, one.id)):
+        found.setdefault(delivery.target, []).append(delivery)
+    return found
+
+
+def due(line: Sequence[Delivery], now: Millis, most: int) -> Sequence[Delivery]:
+    """What may go to one target now, at most so many together: nothing, as long as the first of the line has to wait.
+
+    What has failed goes alone: if one message is what the target cannot take, it must not take others along.
+    """
+    if not line or line[0].next_at > now:
+        return ()
+    if line[0].tries:
+        return line[:1]
+    fresh = 1
+    while fresh < min(most, len(line)) and not line[fresh].tries:
+        fresh += 1
+    return line[:fresh]
+
+
+def next_moment(waiting: Iterable[Delivery]) -> Millis | None:
+    """When something is to be tried next; None while nothing waits."""
+    return min((line[0].next_at for line in lines(waiting).values()), default=None)
+
+
+def made_words(tries: int) -> str:
+    """What is said of a delivery that was made after so many failures."""
+    return f"✅ Delivered on retry {tries}" if tries else "✅ Delivered"

@@ -1,0 +1,228 @@
+"""The follower of a sink: takes in what the sink hears of, and delivers it, target by target.
+
+    on duty    one process at a time follows for a sink; if it dies, another goes on after a few seconds
+    take in    events become deliveries in the store, together with the move of the cursor: both or neither
+    deliver    each target's line by itself: the first of it is tried, kept or given up, as domain/delivery.py says
+
+Nobody's work waits for any of this. A process that is killed at any point loses nothing: what was not taken in is read
+again, what was not yet known to be delivered is delivered again, under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from allswell.domain.delivery import (
+    Delivery,
+    DeliveryFilter,
+    Failure,
+    delivery_id,
+    due,
+    failed,
+    is_down,
+    made_words,
+)
+from allswell.domain.duty import PACE
+from allswell.domain.event import Event
+from allswell.domain.journal import Entry, Position
+from allswell.domain.names import Millis
+from allswell.doors.sinks.on_duty import OnDuty
+from allswell.doors.sinks.sink import NotDelivered, Sink
+from allswell.engine.journal_end import journal_end
+from allswell.engine.signal import Signal, either
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, Unavailable
+from allswell.timing.nursery import Nursery
+
+T = TypeVar("T")
+CHUNK = 500
+_LOOK = 2.0
+"""Seconds after which lines are looked at again, whatever is told: a human may have asked for another try."""
+_NOTE = 5.0
+"""Seconds after which a cursor is written down that has passed nothing of interest."""
+log = logging.getLogger(__name__)
+
+
+def follower_name(sink: str) -> str:
+    """The name of a sink's cursor, and of the duty to move it."""
+    return f"sink.{sink}"
+
+
+class _OffDuty(AllswellError):
+    """Somebody else follows for this sink now."""
+
+
+class Follower:
+    """What one process does for one sink; `marker` tells processes apart."""
+
+    def __init__(self, watch: Watch, sink: Sink, marker: str) -> None:
+        self._watch = watch
+        self._sink = sink
+        self._key = follower_name(sink.name)
+        self._duty = OnDuty(watch, self._key, marker)
+        self._arrived = Signal()
+
+    async def run(self) -> None:
+        """Follow until cancelled, whenever nobody else does."""
+        pause = self._watch.pace.retry_first
+        try:
+            while True:
+                try:
+                    if await self._duty.take():
+                        pause = self._watch.pace.retry_first
+                        await self._follow()
+                except _OffDuty:
+                    pass
+                except Unavailable as error:
+                    log.info("sink %s waits for the store: %s", self._sink.name, error)
+                except Exception as error:  # noqa: BLE001 - a sink that fails is nobody else's trouble
+                    log.warning("sink %s failed and goes on in %.2f s: %r", self._sink.name, pause, error)
+                await asyncio.sleep(pause * (0.75 + self._watch.draw() / 2))
+                pause = min(pause * 2, PACE / 1_000)
+        finally:
+            with contextlib.suppress(AllswellError):
+                await self._duty.let_go()
+
+    async def _follow(self) -> None:
+        async with Nursery() as nursery:
+            nursery.start(self._stay(), name=f"{self._key}: on duty")
+            nursery.start(self._take_in(), name=f"{self._key}: take in")
+            for target in self._sink.targets:
+                nursery.start(self._deliver(target), name=f"{self._key}: deliver to {target}")
+
+    async def _stay(self) -> None:
+        """Renew the duty; whoever cannot for too long has lost it."""
+        missed = 0
+        while True:
+            await asyncio.sleep(PACE / 1_000)
+            try:
+                if not await self._duty.take():
+                    raise _OffDuty
+                missed = 0
+            except Unavailable:
+                missed += 1
+                if missed >= 2:
+                    raise _OffDuty from None
+
+    # --- taking in ----------------------------------------------------------------------------------------------------
+
+    async def _take_in(self) -> None:
+        kept = seen = await self._insist(self._beginning)
+        loop = asyncio.get_running_loop()
+        noted = loop.time()
+        while True:
+            news = self._watch.on_event()
+            entries = await self._insist(partial(self._watch.views.journal, seen, CHUNK))
+            made = [delivery for entry in entries for delivery in await self._insist(partial(self._made_of, entry))]
+            if entries:
+                seen = entries[-1].position
+            if made or (seen != kept and loop.time() - noted >= _NOTE):
+                if not await self._enlisted(kept, seen, made):
+                    await asyncio.sleep(self._watch.pace.retry_first)
+                    kept = seen = await self._insist(partial(self._watch.views.cursor, self._key))
+                    continue
+                kept, noted = seen, loop.time()
+                self._arrived.fire()
+            if len(entries) < CHUNK:
+                await either(news, min(self._poll(), _NOTE))
+
+    async def _enlisted(self, kept: Position, seen: Position, made: Sequence[Delivery]) -> bool:
+        """Keep what was taken in; False if that is not known, or not so: the cursor in the store tells."""
+        try:
+            return await self._watch.outbox.enlist(self._key, kept, seen, made)
+        except Unavailable:
+            return False
+
+    async def _beginning(self) -> Position:
+        """Where to begin: where the last one was, or where a new sink is to."""
+        views = self._watch.views
+        kept = await views.cursor(self._key)
+        if kept != Position() or self._sink.begins == "start":
+            return kept
+        await self._watch.outbox.enlist(self._key, Position(), await journal_end(views), ())
+        return await views.cursor(self._key)
+
+    async def _made_of(self, entry: Entry) -> list[Delivery]:
+        if entry.event.data.get("sink") == self._sink.name:
+            return []  # what is told about a sink itself would never come to an end
+        found = []
+        for part, message in enumerate(await self._sink.messages(entry, self._watch.views)):
+            place = (entry.position.xid, entry.position.id, part)
+            id_ = delivery_id(self._sink.name, entry.at, place)
+            not_before = Millis(message.not_before)
+            found.append(
+                Delivery(self._sink.name, id_, message.target, place, entry.at, message.body, next_at=not_before)
+            )
+        return found
+
+    def _poll(self) -> float:
+        return self._watch.pace.follow_poll * (0.75 + self._watch.draw() / 2)
+
+    # --- delivering ---------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, target: str) -> None:
+        which = DeliveryFilter(self._sink.name, target, given_up=False, limit=max(self._sink.together, 1))
+        while True:
+            arrived = self._arrived.listen()
+            line = await self._insist(partial(self._watch.outbox.view_deliveries, which))
+            now = await self._insist(self._watch.now)
+            batch = due(line, now, self._sink.together)
+            if batch:
+                await self._try(batch)
+            else:
+                await either(arrived, _until(line, now))
+
+    async def _try(self, batch: Sequence[Delivery]) -> None:
+        failure = await self._sent(batch)
+        if failure is None:
+            await self._insist(partial(self._watch.outbox.revise, [], batch))
+            for one in batch:
+                if one.tries:
+                    told = {"delivery": one.id, "tries": one.tries, "says": made_words(one.tries)}
+                    await self._notice("delivery_made", **told)
+            return
+        patience = self._sink.patience
+        after = failed(batch[0], failure, patience, await self._insist(self._watch.now))
+        await self._insist(partial(self._watch.outbox.revise, [after]))
+        if after.given_up:
+            await self._notice("delivery_given_up", delivery=after.id, reason=after.reason)
+        elif is_down(after, patience):
+            await self._notice("sink_down", target=after.target, reason=after.reason)
+
+    async def _sent(self, batch: Sequence[Delivery]) -> Failure | None:
+        """What went wrong, or None if it was delivered."""
+        try:
+            async with asyncio.timeout(self._sink.limit):
+                await self._sink.send(batch)
+        except NotDelivered as error:
+            return error.failure
+        except TimeoutError:
+            return Failure(f"no answer within {self._sink.limit:g} s")
+        except Exception as error:
+            log.exception("sink %s could not send", self._sink.name)
+            return Failure(f"{type(error).__name__}: {error}")
+        return None
+
+    async def _insist(self, what: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store until it answers: what was sent must be written down before anything is sent again."""
+        pause = self._watch.pace.retry_first
+        while True:
+            try:
+                return await what()
+            except Unavailable:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, self._watch.pace.retry_most)
+
+    async def _notice(self, kind: str, **data: object) -> None:
+        with contextlib.suppress(Unavailable):
+            await self._watch.notice(Event(kind, data={"sink": self._sink.name, **data}))
+
+
+def _until(line: Sequence[Delivery], now: int) -> float:
+    """Seconds until something may be due; a human may change that at any time."""
+    return min([_LOOK, *(max(one.next_at - now, 1) / 1_000 for one in line[:1])])

@@ -1,0 +1,62 @@
+"""What a sink is: it says what it makes of an event, and it delivers that.
+
+`messages` is asked when an event is taken in: what it returns is kept in the store until it is delivered. `send` is
+called with what is due for one target, in order, as often as it takes; every call about one delivery has the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from allswell.domain.delivery import Delivery, Failure, Patience
+from allswell.domain.journal import Entry
+from allswell.errors import AllswellError
+from allswell.store.views import Views
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What is to be delivered about an event."""
+
+    body: str
+    """JSON."""
+    target: str = ""
+    not_before: int = 0
+    """A moment of the store's clock; what is not urgent may wait for the end of quiet hours."""
+
+
+class NotDelivered(AllswellError):
+    """A try went wrong; `failure` says how."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+class Sink(Protocol):
+    """Somebody who is told."""
+
+    name: str
+    begins: Literal["now", "start"]
+    """Where in the journal it begins when it is new."""
+    targets: Sequence[str]
+    """Each has a line of its own."""
+    together: int
+    """How many deliveries may go in one message."""
+    limit: float
+    """Seconds that one try may take."""
+    patience: Patience
+
+    async def messages(self, entry: Entry, views: Views) -> Sequence[Message]:
+        """What it makes of an event: mostly nothing."""
+        ...
+
+    async def send(self, batch: Sequence[Delivery]) -> None:
+        """Deliver to one target; `NotDelivered` if that did not work."""
+        ...
+
+    async def close(self) -> None:
+        """Let everything go."""
+        ...

@@ -1,0 +1,56 @@
+"""What sinks still have to deliver, in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from allswell.domain.delivery import Delivery
+from allswell.domain.journal import Position
+from allswell.store.postgres.session import SQL, Session
+from allswell.store.postgres.values import json
+
+
+def enlist(session: Session, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
+    """Keep new deliveries and move the cursor, if that is where the follower believes it is."""
+    session.ask((SQL["lock_cursor"], (follower,)))
+    rows = session.ask((SQL["select_cursor"], (follower,)))[0].fetchall()
+    if (Position(*rows[0]) if rows else Position()) != after:
+        return False
+    session.ask(
+        (SQL["advance_cursor"], (follower, upto.xid, upto.id)),
+        (SQL["insert_deliveries"], (json([_row(one) for one in deliveries]),)),
+    )
+    return True
+
+
+def revise(session: Session, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
+    """Write deliveries as they are now, and forget those that are gone."""
+    for statement, which in (("update_deliveries", changed), ("delete_deliveries", gone)):
+        if which:
+            session.ask((SQL[statement], (json([_row(one) for one in which]),)))
+
+
+def delivery_of(row: Sequence[Any]) -> Delivery:
+    """A delivery as it was kept."""
+    sink, id_, target, xid, number, part, *rest = row
+    return Delivery(sink, id_, target, (xid, number, part), *rest)
+
+
+def _row(one: Delivery) -> dict[str, object]:
+    xid, number, part = one.place
+    return {
+        "sink": one.sink,
+        "xid": xid,
+        "number": number,
+        "part": part,
+        "id": one.id,
+        "target": one.target,
+        "at": one.at,
+        "body": one.body,
+        "tries": one.tries,
+        "next_at": one.next_at,
+        "failing_since": one.failing_since,
+        "given_up": one.given_up,
+        "reason": one.reason,
+    }

@@ -1,0 +1,266 @@
+"""A sink's follower: everything once and in order, whatever fails, and in nobody's way."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Sequence
+
+from allswell import Watch
+from allswell.domain.delivery import Delivery, DeliveryFilter, Failure, Patience
+from allswell.domain.journal import Entry
+from allswell.doors.sinks.follower import Follower, follower_name
+from allswell.doors.sinks.sink import Message
+from allswell.errors import Unavailable
+from allswell.store.views import Views
+from tests.doors.sinks.listener import Listener
+from tests.engine.stage import Stage, Weather, play
+
+DOWN = Failure("connection refused")
+HOUR = 3_600
+
+
+@contextlib.asynccontextmanager
+async def following(watch: Watch, sink: Listener, marker: str = "one") -> AsyncIterator[None]:
+    running = asyncio.ensure_future(Follower(watch, sink, marker).run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def submit(stage: Stage, *names: str) -> None:
+    for name in names:
+        await stage.watch.submit(name)
+
+
+def test_everything_is_delivered_once_and_in_order() -> None:
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        async with following(stage.watch, sink):
+            await stage.watch.submit_many([{"name": f"{number}"} for number in range(1_200)])
+            await asyncio.sleep(10)
+        assert sink.heard == [f"{number}" for number in range(1_200)]
+        assert len({one.id for one in sink.got}) == 1_200
+        assert await stage.watch.outbox.view_deliveries(DeliveryFilter()) == []
+        assert await stage.told("delivery_made", "delivery_given_up", "sink_down") == []
+
+    play(scene)
+
+
+def test_a_new_sink_hears_of_what_happens_from_now_on_unless_it_wants_all() -> None:
+    async def scene(stage: Stage) -> None:
+        await submit(stage, "before")
+        new, old = Listener("new"), Listener("old")
+        new.begins = "now"
+        async with following(stage.watch, new), following(stage.watch, old):
+            await asyncio.sleep(1)
+            await submit(stage, "after")
+            await asyncio.sleep(1)
+        await submit(stage, "while nobody followed")
+        async with following(stage.watch, new):
+            await asyncio.sleep(1)
+        assert new.heard == ["after", "while nobody followed"]
+        assert old.heard == ["before", "after"]
+
+    play(scene)
+
+
+def test_a_webhook_that_fails_twice_is_delivered_on_retry_2() -> None:
+    """The seed's second example."""
+
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        sink.fails = lambda one: DOWN if one.tries < 2 else None
+        async with following(stage.watch, sink):
+            await submit(stage, "a")
+            await asyncio.sleep(100)
+        first, second, third = (at for at, _ in sink.tried)
+        assert 29.9 < second - first < 31
+        assert 29.9 < third - second < 31
+        (told,) = await stage.told("delivery_made")
+        assert told.data == {
+            "sink": "web",
+            "delivery": sink.got[0].id,
+            "tries": 2,
+            "says": "✅ Delivered on retry 2",
+        }
+
+    play(scene)
+
+
+def test_a_target_that_is_down_for_an_hour_gets_everything_in_order_and_holds_up_nobody() -> None:
+    async def scene(stage: Stage) -> None:
+        sink = Listener(targets=("a", "b"))
+        sink.fails = lambda one: DOWN if one.target == "a" and stage.seconds < HOUR else None
+        async with following(stage.watch, sink):
+            for number in range(30):
+                await submit(stage, f"a{number}", f"b{number}")
+                await asyncio.sleep(60)
+            assert [one for one in sink.heard if one[0] == "b"] == [f"b{number}" for number in range(30)]
+            waiting = await stage.watch.outbox.view_deliveries(DeliveryFilter("web"))
+            assert [one.body for one in waiting] == [f'"a{number}"' for number in range(30)]
+            await asyncio.sleep(HOUR)
+        assert [one for one in sink.heard if one[0] == "a"] == [f"a{number}" for number in range(30)]
+        assert len(await stage.told("sink_down")) == 1
+        assert len(await stage.told("delivery_made")) == 1
+
+    play(scene)
+
+
+def test_a_sink_that_hangs_is_left_after_its_limit() -> None:
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        sink.fails = lambda one: None if one.tries else asyncio.sleep(HOUR)
+        async with following(stage.watch, sink):
+            await submit(stage, "a")
+            await asyncio.sleep(25)
+            assert sink.heard == []
+            await asyncio.sleep(60)
+        assert sink.heard == ["a"]
+        assert [round(at) for at, _ in sink.tried] == [0, 60]
+
+    play(scene)
+
+
+def test_what_is_given_up_is_listed_and_holds_up_nobody() -> None:
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        sink.fails = lambda one: Failure("410 Gone", final=True) if one.body == '"bad"' else None
+        async with following(stage.watch, sink):
+            await submit(stage, "a", "bad", "b")
+            await asyncio.sleep(1)
+            assert sink.heard == ["a", "b"]
+            (left,) = await stage.watch.outbox.view_deliveries(DeliveryFilter(given_up=True))
+            assert (left.body, left.reason) == ('"bad"', "410 Gone")
+            (told,) = await stage.told("delivery_given_up")
+            assert told.data == {"sink": "web", "delivery": left.id, "reason": "410 Gone"}
+
+    play(scene)
+
+
+def test_one_follower_at_a_time_and_the_next_takes_over() -> None:
+    async def scene(stage: Stage) -> None:
+        first, second = Listener(), Listener()
+        async with stage.another(seed=2) as other, following(other, second, "two"):
+            running = asyncio.ensure_future(Follower(stage.watch, first, "one").run())
+            await submit(stage, "a")
+            await asyncio.sleep(1)
+            assert sorted(first.heard + second.heard) == ["a"]
+            at_work = first if first.heard else second
+            await submit(stage, "b")
+            await asyncio.sleep(30)
+            assert at_work.heard == ["a", "b"]
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await asyncio.sleep(10)
+            await submit(stage, "c")
+            await asyncio.sleep(10)
+            assert second.heard[-1] == "c"
+            assert sorted(first.heard + second.heard) == ["a", "b", "c"]
+
+    play(scene)
+
+
+def test_whoever_dies_is_followed_by_another_after_a_few_seconds() -> None:
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        await stage.watch.swap(follower_name("web"), None, f'{{"marker":"dead","said_at":{await stage.watch.now()}}}')
+        async with following(stage.watch, sink):
+            await submit(stage, "a")
+            await asyncio.sleep(14)
+            assert sink.heard == []
+            await asyncio.sleep(10)
+            assert sink.heard == ["a"]
+
+    play(scene)
+
+
+def test_a_store_that_goes_and_comes_doubles_nothing() -> None:
+    weather = Weather()
+
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        calls = 0
+
+        async def now_and_then(statement: str) -> None:
+            nonlocal calls
+            if statement in ("enlist", "revise", "view_deliveries", "journal", "cursor", "view_agenda", "swap"):
+                calls += 1
+                if calls % 3 == 0:
+                    raise Unavailable("the store cannot be reached")
+
+        async with stage.another(seed=3, faults=weather) as other:
+            weather.on = now_and_then
+            async with following(other, sink):
+                await submit(stage, *(f"{number}" for number in range(50)))
+                await asyncio.sleep(60)
+            weather.on = None
+        assert sink.heard == [f"{number}" for number in range(50)]
+
+    play(scene)
+
+
+async def cut_off(stage: Stage, sink: Listener, cut: int) -> bool:
+    """Follow with a process that stops for good before its n-th statement, or right after a sending; whether it did."""
+    left = cut
+    dead = asyncio.Event()
+    weather = Weather()
+
+    async def die(_: str = "") -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            dead.set()
+            await asyncio.Event().wait()
+
+    def sent(one: Delivery) -> Awaitable[None]:
+        sink.got.append(one)
+        return die()
+
+    async with stage.another(seed=4, faults=weather) as doomed:
+        sink.fails = sent
+        weather.on = die
+        running = asyncio.ensure_future(Follower(doomed, sink, "doomed").run())
+        waiting = asyncio.ensure_future(dead.wait())
+        await asyncio.wait([waiting], timeout=40)
+        weather.on = None
+        left = 0
+        for task in (running, waiting):
+            task.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+    return dead.is_set()
+
+
+def test_killed_at_every_point_nothing_is_lost_and_repetitions_have_the_same_id() -> None:
+    async def scene(stage: Stage) -> None:
+        await submit(stage, "a", "b")
+        cut, died = 0, True
+        while died and cut < 60:
+            cut += 1
+            doomed, survivor = Listener(f"web{cut}"), Listener(f"web{cut}")
+            died = await cut_off(stage, doomed, cut)
+            async with following(stage.watch, survivor, "survivor"):
+                await asyncio.sleep(40)
+            told = {one.id: one.body for one in (*doomed.got, *survivor.got)}
+            assert sorted(told.values()) == ['"a"', '"b"'], "each event has one id, and was delivered"
+            assert len(survivor.got) == len({one.id for one in survivor.got})
+        assert cut > 20
+
+    play(scene, max_steps=20_000_000)
+
+
+def test_a_sink_does_not_hear_of_itself() -> None:
+    async def scene(stage: Stage) -> None:
+        class Everything(Listener):
+            async def messages(self, entry: Entry, views: Views) -> Sequence[Message]:
+                return [Message(f'"{entry.event.kind}"')]
+
+        sink = Everything(patience=Patience(retries=0, apart=1_000))
+        sink.fails = lambda one: DOWN if one.tries < 1 else None
+        async with following(stage.watch, sink):
+            await submit(stage, "a")
+            await asyncio.sleep(60)
+        assert sink.heard == ["task_submitted"]
+        assert await stage.told("sink_down", "delivery_made") != []
+
+    play(scene)
