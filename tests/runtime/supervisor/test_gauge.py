@@ -61,7 +61,7 @@ def test_at_the_context_threshold_check_ins_are_collected_and_compaction_is_call
     agents = [standin("one", role="a"), standin("two", role="b")]
     night(tmp_path, scene, *agents, policies=policies, usage=source(tmp_path), compaction=compaction)
     (found,) = json.loads(kept.read_text())["checkpoints"]
-    assert (found["agent"], found["name"], found["checkpoint"]) == ("one", "answers", "as you asked")
+    assert (found["agent_id"], found["name"], found["checkpoint"]) == ("one", "answers", "as you asked")
 
 
 @pytest.mark.row("O6")

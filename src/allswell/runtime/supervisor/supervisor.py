@@ -360,7 +360,7 @@ class Supervisor:
         heard = [one.lease.agent for one in answered]
         await self._notice("checkpoints_collected", why=why, answered=heard, silent=silent)
         return [
-            {"agent": one.lease.agent, "task": one.lease.task, "name": one.lease.name, "checkpoint": one.note}
+            {"agent_id": one.lease.agent, "task_id": one.lease.task, "name": one.lease.name, "checkpoint": one.note}
             for one in answered
         ]
 
