@@ -19,7 +19,8 @@ class Refused(AllswellError):
     """The caller asked for something that cannot be; nothing was changed.
 
     `code` is stable and meant for programs, the message for people, `where` names the field or id at fault; `hint` says
-    what to do, where the message does not.
+    what to do, where the message does not. Of several tasks that were given together, `place` is the one at fault,
+    counted from 0.
     """
 
     def __init__(self, code: str, message: str, *, where: str | None = None, hint: str | None = None) -> None:
@@ -28,13 +29,16 @@ class Refused(AllswellError):
         self.message = message
         self.where = where
         self.hint = hint
+        self.place: int | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_refused, (self.code, self.message, self.where, self.hint))
+        return (_refused, (self.code, self.message, self.where, self.hint, self.place))
 
 
-def _refused(code: str, message: str, where: str | None, hint: str | None) -> Refused:
-    return Refused(code, message, where=where, hint=hint)
+def _refused(code: str, message: str, where: str | None, hint: str | None, place: int | None) -> Refused:
+    made = Refused(code, message, where=where, hint=hint)
+    made.place = place
+    return made
 
 
 class LeaseLost(AllswellError):

@@ -10,7 +10,7 @@ import msgspec
 from allswell.domain.command import NewTask
 from allswell.domain.duration import parse
 from allswell.domain.meant import nearest
-from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.names import Millis, RunId
 from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.engine.ids import Ids, task_for_key
@@ -52,6 +52,12 @@ def _listed(value: object, where: str) -> tuple[Any, ...]:
 
 def _what_is_wrong(given: Mapping[str, Any], place: int, error: msgspec.ValidationError) -> Refused:
     """The error for a task that could not be read, in words of the caller's."""
+    wrong = _wrong_form(given, place, error)
+    wrong.place = place
+    return wrong
+
+
+def _wrong_form(given: Mapping[str, Any], place: int, error: msgspec.ValidationError) -> Refused:
     name = given.get("name")
     if not isinstance(name, str):
         return Refused("bad_name", f"task number {place + 1} has no name", where="name")
@@ -114,22 +120,14 @@ class TaskMaker:
         return self._policies.get(role, self._default)
 
     def new_tasks(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
-        """Tasks from plain mappings; a need is an id, or the name of another one of them."""
+        """Tasks from plain mappings; their needs stand as they were named."""
         made = []
-        names: dict[str, TaskId] = {}
-        needy = False
         for place, given in enumerate(tasks):
             try:
-                form = msgspec.convert(given if isinstance(given, dict) else dict(given), Form)
-                new = self._new_task(form)
+                made.append(self._new_task(msgspec.convert(given if isinstance(given, dict) else dict(given), Form)))
             except msgspec.ValidationError as error:
                 raise _what_is_wrong(given, place, error) from None
-            made.append(new)
-            names.setdefault(form.name, new.id)
-            needy = needy or bool(new.needs)
-        if not needy:
-            return tuple(made)
-        return tuple(
-            msgspec.structs.replace(new, needs=tuple(names.get(need, need) for need in new.needs)) if new.needs else new
-            for new in made
-        )
+            except Refused as refused:
+                refused.place = place
+                raise
+        return tuple(made)

@@ -13,6 +13,8 @@ from allswell.domain.names import CommandId, RunId, TaskId
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_BITS, _CHANCE_BITS = 45, 35
 _LETTERS = (_TIME_BITS + _CHANCE_BITS) // 5
+SPELLED = f"[{_ALPHABET}]{{{_LETTERS}}}"
+"""How an id is spelled behind its prefix, as a pattern."""
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 

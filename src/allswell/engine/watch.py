@@ -7,9 +7,9 @@ out is plain values: the engine behind it, its store and its transactions are no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -43,12 +43,21 @@ from allswell.engine.form import TaskMaker
 from allswell.engine.handle import Lease
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids, run_for_key
+from allswell.engine.joining import Joining
 from allswell.engine.looking import Looking
+from allswell.engine.needs import with_ids
 from allswell.engine.pace import Pace
 from allswell.engine.renewing import Renewing, say_many
 from allswell.errors import AllswellError, Refused
 from allswell.timing.clock import Clock
 from allswell.timing.own_loop import OwnLoop
+
+if TYPE_CHECKING:
+    from allswell.engine.bulk import Submitted
+
+
+def _to_nobody(*_: object) -> None:
+    """For whoever is not asked to hear."""
 
 
 class Watch(Looking):
@@ -96,7 +105,10 @@ class Watch(Looking):
         retries: int | None = None,
         key: str | None = None,
     ) -> TaskId:
-        """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once."""
+        """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
+
+        What it needs is named by id, or by name where only one task has it.
+        """
         fields = {
             "payload": payload,
             "role": role,
@@ -118,13 +130,42 @@ class Watch(Looking):
 
     async def submit_many(self, tasks: Iterable[Mapping[str, Any]]) -> list[TaskId]:
         """Hand over many tasks at once, all or none."""
-        made = self.new_tasks(tasks)
+        made = await self.prepare(tasks)
         await self.submit_prepared(made)
         return [new.id for new in made]
 
-    def new_tasks(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
-        """Tasks from plain mappings; a need is an id, or the name of another one of them."""
-        return self._maker.new_tasks(tasks)
+    async def submit_all(
+        self,
+        tasks: Iterable[Mapping[str, Any]],
+        *,
+        run_timeout: int | str | None = None,
+        told: Callable[[Sequence[TaskId]], None] = _to_nobody,
+        progress: Callable[[int, int | None], None] = _to_nobody,
+    ) -> Submitted:
+        """Hand over any number of tasks in parcels; all are looked at before the first is handed over.
+
+        `tasks` is gone through more than once, and where it can be, no more than a parcel is held at a time; a parcel
+        is accepted whole or not at all. A task's `run` may be a name here: the run that is open under it is joined, or
+        a new one opened, with `run_timeout`. `told` hears the ids, in the order of the tasks; `progress` how many were
+        looked at, and then how many of how many were submitted.
+        """
+        from allswell.engine.bulk import Bulk
+
+        joining = Joining(self.views, None if run_timeout is None else parse(run_timeout, where="run_timeout"))
+        bulk = Bulk(
+            self._maker,
+            self.views,
+            joining,
+            submit=self.submit_prepared,
+            open_run=lambda name, timeout, key: self.open_run(name, timeout=timeout, key=key),
+            told=told,
+            progress=progress,
+        )
+        return await bulk.submit(list(tasks) if isinstance(tasks, Iterator) else tasks)
+
+    async def prepare(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
+        """Tasks from plain mappings, with ids, for `submit_prepared`; nothing is handed over yet."""
+        return await with_ids(self.views, self._maker.new_tasks(tasks))
 
     async def submit_prepared(self, tasks: Sequence[NewTask]) -> None:
         """Hand over tasks that have their ids already, all or none; those that are there already stay as they are."""
@@ -260,7 +301,7 @@ class Watch(Looking):
         """Decide a question; the option acts."""
         row = await self.question(question)
         run = row.run if row is not None else None
-        made = self.new_tasks([{"run": run, **fields} for fields in subtasks])
+        made = await self.prepare([{"run": run, **fields} for fields in subtasks])
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
         id_ = self._ids.command()
         await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from allswell.doors.cli import submitting
-from allswell.engine.watch import Watch
+from allswell.engine import bulk
+from allswell.engine.form import TaskMaker
 from tests.doors.cli.console import Console
 
 
@@ -17,16 +17,16 @@ def lines(*tasks: Any) -> str:  # noqa: ANN401
 def test_very_many_lines_are_looked_at_first_and_never_held_at_once(
     cli: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submitting, "_FEW", 40)
-    monkeypatch.setattr(submitting, "_PARCEL", 25)
+    monkeypatch.setattr(bulk, "FEW", 40)
+    monkeypatch.setattr(bulk, "PARCEL", 25)
     held: list[int] = []
-    new_tasks = Watch.new_tasks
+    new_tasks = TaskMaker.new_tasks
 
-    def counted(self: Watch, tasks: Any) -> Any:  # noqa: ANN401
+    def counted(self: TaskMaker, tasks: Any) -> Any:  # noqa: ANN401
         held.append(len(tasks))
         return new_tasks(self, tasks)
 
-    monkeypatch.setattr(Watch, "new_tasks", counted)
+    monkeypatch.setattr(TaskMaker, "new_tasks", counted)
     old = cli.submit("an older one")
     tasks = [{"name": f"n{number}", "needs": [f"n{number - 1}"] if number % 30 == 26 else []} for number in range(130)]
     tasks[99]["needs"] = ["an older one", "n0"]

@@ -280,7 +280,7 @@ def fail(
     """
     from allswell.domain.duration import parse
     from allswell.domain.retry import ErrorClass, Failure
-    from allswell.doors.cli.ids import did_you_mean
+    from allswell.engine.finding import did_you_mean
 
     frame = Frame(store, json=json)
     if error_class not in list(ErrorClass):

@@ -194,7 +194,7 @@ class Course:
     async def _submit(self, watch: Watch) -> tuple[TaskId, Order, FlightFile | None]:
         asked, order = self._asked, self._checked
         assert order is not None  # noqa: S101 - checked when this was made
-        (new,) = watch.new_tasks(
+        (new,) = await watch.prepare(
             [
                 {
                     "name": self._task_name(asked),
@@ -264,7 +264,7 @@ class Course:
 
     async def _again(self, watch: Watch) -> tuple[TaskId, Order, FlightFile | None]:
         """The command of an earlier task: as its next attempt while it is open, as a new task once it has ended."""
-        from allswell.doors.cli.ids import find_task
+        from allswell.engine.finding import find_task
 
         task = await find_task(watch.views, self._resume or "")
         row = await watch.task(task)

@@ -86,7 +86,7 @@ def diff(
 
 
 async def _task(views: Views, what: str) -> TaskId:
-    from allswell.doors.cli.ids import find_task
+    from allswell.engine.finding import find_task
 
     return await find_task(views, what)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allswell.doors.cli.ids import did_you_mean
 from allswell.doors.cli.ink import prose
 from allswell.doors.cli.render import paint, plain
 from allswell.engine.explaining.words import length
+from allswell.engine.finding import did_you_mean
 from allswell.errors import Refused
 from allswell.testing.sim import CALM, Levels, Report, simulate
 

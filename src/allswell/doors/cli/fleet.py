@@ -135,7 +135,7 @@ def work(
 
 
 def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
-    from allswell.doors.cli.ids import did_you_mean
+    from allswell.engine.finding import did_you_mean
 
     known = sorted({spec.role for spec in fleet.agents.values() if spec.role})
     for role in roles:

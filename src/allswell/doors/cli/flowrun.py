@@ -183,7 +183,7 @@ def join_flow(frame: Frame, run: str, jobs: int) -> None:
     from allswell.timing.clock import SystemClock
 
     async def work(watch: Watch) -> Summary:
-        from allswell.doors.cli.ids import find_run
+        from allswell.engine.finding import find_run
         from allswell.flows.run.join import join
         from allswell.flows.run.runner import Runner
         from allswell.flows.run.start import make_site, this_runner

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 async def hold_of(frame: Frame, watch: Watch, task: str | None, token: int | None, agent: str | None) -> Held:
     """The lease that the options or the environment name. An agent that is not named is who has had that token."""
-    from allswell.doors.cli.ids import find_task
+    from allswell.engine.finding import find_task
 
     if not task:
         raise Refused("no_task", "which task? give --task ID, or set ALLSWELL_TASK", where="task")

@@ -66,7 +66,7 @@ def events(
     telling = Telling(json=json)
 
     async def past(views: Views) -> tuple[Callable[[Entry], bool], Position | None]:
-        from allswell.doors.cli.ids import find_task
+        from allswell.engine.finding import find_task
 
         about = None if task is None else await find_task(views, task)
         now = (await views.view_agenda()).now
@@ -105,7 +105,7 @@ def events(
 
 def _kind(given: str) -> str:
     from allswell.domain.event import KINDS
-    from allswell.doors.cli.ids import did_you_mean
+    from allswell.engine.finding import did_you_mean
 
     if given in KINDS:
         return given

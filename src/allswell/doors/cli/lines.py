@@ -1,11 +1,7 @@
 """Tasks as JSON lines, however many: read line by line, as often as need be, and never held all at once.
 
-**Nothing is handed over before everything was looked at**, so a mistake in line 900,000 leaves nothing behind. What
-comes through a pipe is therefore put into a temporary file, and read twice: once to check, once to submit. Kept in
-memory are the names that other lines need, and a mark for each line with a key of its own.
-
-That works as long as a line needs only lines above it. Where it needs one below, the order has to be found among all
-of them (`submitting`).
+Nothing is handed over before everything was looked at, so they are read at least twice (`engine/bulk.py`). What comes
+through a pipe is therefore put into a temporary file.
 """
 
 from __future__ import annotations
@@ -13,21 +9,21 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from allswell.doors.cli.given import parsed
+from allswell.doors.cli.given import moment, parsed
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from allswell.domain.command import NewTask
     from allswell.domain.names import TaskId
 
 Fields = dict[str, Any]
-"""What `Watch.new_tasks` takes: whatever JSON can say, checked there."""
+"""What the watch takes: whatever JSON can say, checked there."""
 LONGEST = 8 << 20
 """Bytes of a line; no task is as large."""
 _CHUNK = 1 << 20
@@ -40,9 +36,20 @@ class Lines:
         self._content = content
         self._source = source
         self._defaults = defaults
+        self.now = 0
+        """The store's clock, from which delays count."""
 
-    def __iter__(self) -> Iterator[tuple[int, Fields]]:
-        """Each with the number of its line, and with what holds for all of them; empty lines are passed over."""
+    def __iter__(self) -> Iterator[Fields]:
+        """Each with what holds for all of them."""
+        return (fields for _, fields in self._numbered())
+
+    def refused(self, error: Refused, place: int) -> Refused:
+        """The same error, about the line on which the task of this place stands."""
+        number = next(number for number, _ in islice(self._numbered(), place, None))
+        return _about_line(error, number)
+
+    def _numbered(self) -> Iterator[tuple[int, Fields]]:
+        """Each with the number of its line; empty lines are passed over."""
         self._content.seek(0)
         number = 0
         while line := self._content.readline(LONGEST + 1):
@@ -51,7 +58,16 @@ class Lines:
                 text = f"lines, line {number}, is longer than {LONGEST >> 20} MiB, which no task can be"
                 raise Refused("bad_line", text, where=f"line {number}")
             if line.strip():
-                yield number, {**self._defaults, **self._object(line, number)}
+                yield number, self._timed({**self._defaults, **self._object(line, number)}, number)
+
+    def _timed(self, fields: Fields, number: int) -> Fields:
+        """With an instant where a delay stands."""
+        if isinstance(fields.get("not_before"), str):
+            try:
+                fields["not_before"] = moment(fields["not_before"], self.now, "not_before")
+            except Refused as error:
+                raise _about_line(error, number) from None
+        return fields
 
     def _object(self, line: bytes, number: int) -> Fields:
         try:
@@ -66,6 +82,10 @@ class Lines:
         if "run_id" in value:  # as it is printed
             value.setdefault("run", value.pop("run_id"))
         return value
+
+
+def _about_line(error: Refused, number: int) -> Refused:
+    return Refused(error.code, f"line {number}: {error.message}", where=f"line {number}", hint=error.hint)
 
 
 @contextmanager
@@ -97,50 +117,6 @@ def _kept(content: IO[bytes]) -> IO[bytes]:
     return kept
 
 
-class Survey:
-    """What is remembered of lines while they are looked at one by one."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.needy: list[tuple[int, tuple[str, ...]]] = []
-        """Lines that need something, and what."""
-        self.first: dict[str, int] = {}
-        """Names that are needed, and the first line of each."""
-        self._keys: set[int] = set()
-
-    def add(self, number: int, fields: Fields) -> Fields:
-        """Note a line; returned is what of it can be checked alone: whom it needs is another matter."""
-        self.total += 1
-        needs = fields.get("needs")
-        if not isinstance(needs, list) or not needs or not all(isinstance(need, str) for need in needs):
-            return dict(fields)
-        self.needy.append((number, tuple(needs)))
-        return {**fields, "needs": [f"t_{place}" for place in range(len(needs))]}
-
-    def made(self, new: NewTask) -> None:
-        """Refuse a key that another line has."""
-        if new.keyed:
-            mark = hash(new.id)
-            if mark in self._keys:
-                raise Refused("duplicate_id", f"{new.name} and a line before it have the same key", where="key")
-            self._keys.add(mark)
-
-    def name(self, lines: Lines) -> None:
-        """Find the lines of the names that are needed."""
-        wanted = {need for _, needs in self.needy for need in needs}
-        if not wanted:
-            return
-        for number, fields in lines:
-            name = fields.get("name")
-            if isinstance(name, str) and name in wanted:
-                self.first.setdefault(name, number)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether each line needs only lines above it."""
-        return all(self.first.get(need, 0) < number for number, needs in self.needy for need in needs)
-
-
 class Ids:
     """The ids of what was submitted: printed as they come, or kept as one JSON list."""
 
@@ -148,7 +124,7 @@ class Ids:
         self._json = bytearray() if json else None
         self.count = 0
 
-    def add(self, ids: list[TaskId]) -> str:
+    def add(self, ids: Sequence[TaskId]) -> str:
         """Take more of them; returned is what is to be printed now."""
         self.count += len(ids)
         if self._json is None:

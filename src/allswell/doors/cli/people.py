@@ -89,7 +89,7 @@ def tasks(
     _check_text(name=name, role=role, after=after)
 
     async def work(views: Views) -> tuple[list[TaskRow], int, dict[str, int], dict[str, str]]:
-        from allswell.doors.cli.ids import find_run
+        from allswell.engine.finding import find_run
 
         of_run = None if run is None else await find_run(views, run)
         which = TaskFilter(open_, of_run, name, role, states, after, limit + 1)
@@ -166,7 +166,7 @@ def about(row: TaskRow, state: str, now: int, names: Mapping[str, str] = {}) -> 
 
 def _state(given: str) -> str:
     from allswell.domain.task import State
-    from allswell.doors.cli.ids import did_you_mean
+    from allswell.engine.finding import did_you_mean
 
     if given in list(State):
         return given
@@ -312,7 +312,7 @@ def answer(
     parts = tasks_in(source, "--subtasks") if source else []
 
     async def work(watch: Watch) -> tuple[str, str, str]:
-        from allswell.doors.cli.ids import find_question
+        from allswell.engine.finding import find_question
 
         views = watch.views
         id_ = await find_question(views, question)
@@ -363,7 +363,7 @@ def cancel(
 
     async def work(watch: Watch) -> tuple[str, str]:
         from allswell.domain.names import TaskId
-        from allswell.doors.cli.ids import find
+        from allswell.engine.finding import find
 
         views = watch.views
         id_ = await find(views, what)

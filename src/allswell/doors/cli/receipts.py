@@ -225,7 +225,7 @@ def _snapshot(frame: Frame, what: str, attempt: int | None) -> Snapshot | Receip
     every = kept.all()
     found = [one] if one is not None else [seen for seen in every if what in (seen.receipt.task, seen.receipt.name)]
     if not found:
-        from allswell.doors.cli.ids import did_you_mean
+        from allswell.engine.finding import did_you_mean
 
         known = [name for seen in every for name in (seen.receipt.task, seen.receipt.name)]
         hint = did_you_mean(what, known) or "; `allswell receipts` lists what there is"

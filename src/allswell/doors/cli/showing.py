@@ -58,7 +58,7 @@ def show(
 
     async def work(views: Views) -> Shown:
         from allswell.domain.names import QuestionId, RunId, TaskId
-        from allswell.doors.cli.ids import find
+        from allswell.engine.finding import find
 
         id_ = await find(views, what)
         now = (await views.view_agenda()).now

@@ -73,9 +73,9 @@ def why(
 ) -> None:
     """Say why something stands where it stands, what comes next, and what you could do."""
     frame = Frame(store, json=json)
-    from allswell.doors.cli.ids import find
     from allswell.engine.explaining.shapes import Explanation
     from allswell.engine.explaining.why import why as explained
+    from allswell.engine.finding import find
     from allswell.store.views import Views
 
     async def work(views: Views) -> Explanation:
