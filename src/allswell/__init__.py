@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # type checkers know the name; `typing` is imported once the command line minds Ctrl-C
 
 if TYPE_CHECKING:
     from allswell.app import make_watch, open  # noqa: A004 - `allswell.open` is how one says it

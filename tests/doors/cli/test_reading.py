@@ -132,6 +132,7 @@ def test_what_is_declared_is_read_back_however_it_is_spelt(command: Command, mon
         ("a 1 --lou", "--lou", "no such option: --lou; did you mean --loud?"),  # abbreviations are not guessed
         ("a 1 --nothing-like-it", "--nothing-like-it", "no such option: --nothing-like-it"),
         ("a 1 -z", "-z", "no such option: -z"),
+        ("a 1 -json", "-json", "no such option: -json; did you mean --json?"),
         ("a 1 -lzx", "-lzx", "no such option: -lzx (put -- before a text that begins with a dash)"),
         ("a 1 b more", "more", "unexpected argument 'more': put -- before a command"),
         ("a 1 --share", "--share", "--share needs a value: --share S"),
@@ -156,7 +157,12 @@ def test_a_mistake_says_what_where_and_what_to_do(typed: str, where: str, text: 
 
 
 def test_an_endless_value_is_not_repeated(cli: Console) -> None:
-    for words in (["tasks", "--limit", "9" * 6_000], ["9" * 6_000]):
+    for words in (
+        ["tasks", "--limit", "9" * 6_000],
+        ["9" * 6_000],
+        ["tasks", "9" * 6_000],
+        ["tasks", "--" + "9" * 6_000],
+    ):
         said = cli(*words)
         assert said.code == 2
         assert len(said.err) < 300, said.err

@@ -160,6 +160,14 @@ main()
 """
 
 
+def test_an_interrupt_is_minded_before_much_is_imported() -> None:
+    """What Python and pip's script import before us is not ours to mend; what we import is next to nothing."""
+    script = "import re, sys; before = set(sys.modules); import allswell.doors.cli; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
+    others = {name for name in done.stdout.split() if not name.startswith("allswell")}
+    assert others <= {"__future__", "signal", "types"}
+
+
 @pytest.mark.parametrize("module", ["msgspec", "allswell.doors.cli.app", "asyncio"])
 def test_an_interrupt_while_it_starts_is_quiet(tmp_path: Path, module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED, module, "submit", "a"]

@@ -23,7 +23,7 @@ WORKING = "Hold work (for agents)"
 UPKEEP = "Look after the watch"
 GROUPS = (RUNNING, LOOKING, DECIDING, WORKING, UPKEEP)
 """The groups of the help page, in its order."""
-_LONGEST = 60
+LONGEST = 60
 """So much is repeated of a word that means nothing."""
 
 
@@ -104,6 +104,6 @@ class Commands:
         typed = " ".join(words[: size + 1])
         near = " or ".join(map(repr, alike(typed, self.below(words[:size]), most=3)))
         meant = f"; did you mean {near}?" if near else ""
-        text = f"no such command: {cut(typed, _LONGEST)!r}{meant}"
+        text = f"no such command: {cut(typed, LONGEST)!r}{meant}"
         page = " ".join([NAME, *words[:size], "--help"])
         return Refused("usage", text, where="command", hint=f"`{page}` lists them")

@@ -8,6 +8,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
+from allswell.doors.cli.commands import LONGEST
 from allswell.doors.cli.options import Declared
 from allswell.doors.cli.width import cut
 
@@ -15,8 +16,6 @@ Value = str | int | float | bool | list[str] | None
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # which 64 bits can hold, with which every store counts
 _KINDS: dict[object, str] = {int: "a whole number", float: "a number"}
-_LONGEST = 60
-"""So much is repeated of a value that cannot be."""
 _NOTHING = object()
 """The default of what must be given."""
 
@@ -91,7 +90,7 @@ class Parameter:
         """A value of its kind; `ValueError` says what it must be."""
         value = self._converted(text)
         if value is None or not self._fits(value):
-            raise ValueError(f"it must be {self.expected}, not {cut(text, _LONGEST)!r}")
+            raise ValueError(f"it must be {self.expected}, not {cut(text, LONGEST)!r}")
         return value
 
     def _converted(self, text: str) -> str | int | float | None:

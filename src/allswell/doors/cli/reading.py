@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from allswell.domain.meant import nearest
-from allswell.doors.cli.commands import Command
+from allswell.doors.cli.commands import LONGEST, Command
 from allswell.doors.cli.parameter import NUMBER, Parameter, Value, parameters
+from allswell.doors.cli.width import cut
 from allswell.errors import Refused
 
 HELP = ("-h", "--help")
@@ -62,7 +63,7 @@ def _letters(word: str, named: dict[str, Parameter], rest: Iterator[str]) -> Ite
         if name in HELP:
             yield Token("help", name)
         elif option is None:
-            yield Token("unknown", name if place == 2 and len(word) == 2 else word)
+            yield Token("unknown", word)
             return
         elif option.flag:
             yield Token("option", name, option)
@@ -146,15 +147,16 @@ def _value(one: Parameter, text: str, title: str) -> Value:
 
 def _unknown(known: Sequence[Parameter], word: str) -> Refused:
     names = [name[2:] for one in known for name in one.declared.names if name.startswith("--")]
-    meant = nearest(word[2:], [*names, "help"]) if word.startswith("--") else None
-    more = f"; did you mean --{meant}?" if meant else ""
-    if len(word) > 2 and not word.startswith("--"):
-        more = " (put -- before a text that begins with a dash)"
-    return Refused("usage", f"no such option: {word}{more}", where=word)
+    meant = nearest(word.lstrip("-"), [*names, "help"]) if len(word) > 2 else None
+    if meant:
+        more = f"; did you mean --{meant}?"
+    else:
+        more = "" if word.startswith("--") or len(word) == 2 else " (put -- before a text that begins with a dash)"
+    return Refused("usage", f"no such option: {cut(word, LONGEST)}{more}", where=word)
 
 
 def _unexpected(command: Command, known: Sequence[Parameter], word: str) -> Refused:
     takes = " and ".join(one.metavar for one in known if one.placed)
     rest = any(one.declared.rest for one in known)
     more = "put -- before a command" if rest else f"`{command.path}` takes {takes or 'none'}"
-    return Refused("usage", f"unexpected argument {word!r}: {more}", where=word)
+    return Refused("usage", f"unexpected argument {cut(word, LONGEST)!r}: {more}", where=word)
