@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from allswell.domain.build.heard import Heard
+from allswell.domain.names import Millis
 from allswell.errors import AllswellError
 
 
@@ -32,6 +33,6 @@ class Channel(Protocol):
         """
         ...
 
-    async def send(self, lines: Sequence[str]) -> None:
-        """Say these lines, in order; returns when they have arrived."""
+    async def send(self, lines: Sequence[str]) -> Millis:
+        """Say these lines, in order; returns when they have arrived, with the channel's time of that."""
         ...

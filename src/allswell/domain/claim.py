@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.build.roles import BUILD_ROLES
 from allswell.domain.case import Case, Outcome, state
 from allswell.domain.command import Claim
 from allswell.domain.event import Event
@@ -18,6 +19,7 @@ STEP_ROLE = "step"
 """The role of a flow's steps, which need what only their runner has: the flow's folder, its agents, its values."""
 RUN_ROLE = "run"
 """The role of commands under watch, which run where they were started; whoever started one can resume it."""
+_BY_NAME_ONLY = frozenset((STEP_ROLE, RUN_ROLE, *BUILD_ROLES))
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
 _READY = State.READY
@@ -37,11 +39,12 @@ def check_claim(claim: Claim) -> None:
 def fits(claim: Claim, role: str) -> bool:
     """Whether a claim asks for tasks of a role.
 
-    Who takes any role is not meant to take steps out of a flow, or a command that was stopped and waits to be resumed.
+    Who takes any role is not meant to take steps out of a flow, components out of a build, or a command that was
+    stopped and waits to be resumed.
     """
     if claim.roles is not None:
         return role in claim.roles
-    return role not in {STEP_ROLE, RUN_ROLE} or claim.task is not None
+    return role not in _BY_NAME_ONLY or claim.task is not None
 
 
 def grant(case: Case, claim: Claim, now: Millis, run: Run | None = None) -> Outcome:

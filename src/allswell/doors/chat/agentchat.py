@@ -65,6 +65,8 @@ class AgentChat:
         """Lines put so far."""
         self._arrived = 0
         """Lines that have arrived; they arrive in the order in which they were put."""
+        self._arrived_at = Millis(0)
+        """When the last of them did, by the server's clock."""
         self._known = KnownMessages()
         self._heard: deque[Heard] = deque()
         self._who = ""
@@ -93,8 +95,8 @@ class AgentChat:
             self._changed.notify_all()
             return heard
 
-    async def send(self, lines: Sequence[str]) -> None:
-        """Say these lines in the channel; returns when all have arrived."""
+    async def send(self, lines: Sequence[str]) -> Millis:
+        """Say these lines in the channel; returns when all have arrived, with the server's time of that."""
         for line in lines:
             if "\n" in line or len(line.encode()) > MESSAGE_BYTES:
                 raise Bug(f"a line of {len(line)} characters was to be said that is no line: {line[:80]!r}")
@@ -106,6 +108,7 @@ class AgentChat:
             await self._changed.wait_for(lambda: self._arrived >= last or self._ended is not None)
             if self._arrived < last:
                 self._raise_end()
+            return self._arrived_at
 
     def _raise_end(self) -> None:
         assert self._ended is not None  # noqa: S101 - only called when it is there
@@ -193,6 +196,7 @@ class AgentChat:
             if heard.who in self._names:
                 lines = self._outgoing.echoed(frame.to, frame.content, self.now())
                 self._arrived += lines
+                self._arrived_at = heard.at if lines else self._arrived_at
                 self._wake.set()
                 if lines or not frame.replay:
                     self._changed.notify_all()

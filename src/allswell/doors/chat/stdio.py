@@ -54,11 +54,12 @@ class StdioChannel:
             raise ChannelClosed("standard input has ended")
         return heard
 
-    async def send(self, lines: Sequence[str]) -> None:
+    async def send(self, lines: Sequence[str]) -> Millis:
         """Say these lines; returns when they are written."""
         text = "".join(f"{self._name}: {line}\n" for line in lines)
         async with self._writing:
             await asyncio.to_thread(self._write, text.encode("utf-8", "replace"))
+        return Millis(self._clock.wall())
 
     def _write(self, raw: bytes) -> None:
         try:

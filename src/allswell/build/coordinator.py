@@ -1,0 +1,299 @@
+"""A build's coordinator: hears what is said, lets the rules decide, does it on the watch, and says what is new.
+
+Three things go round beside each other. The **ear** takes in messages. The **turn** works them off, closes windows of
+claims, and does what is due; everything it decides is committed before the next line is looked at. The **mouth** says
+the difference between how the build stands and what the channel was told last, and keeps what was told when it has
+arrived. So a coordinator that is killed at any moment goes on from the store: what was decided is there, what was not
+said is still news, and of what was perhaps said the replay tells whether it was.
+
+Of a build there is one coordinator: it holds the task that stands for the build.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+
+import msgspec
+
+from allswell.build.channel import Channel, ChannelClosed
+from allswell.build.deeds import Deeds
+from allswell.build.memory import mark_of
+from allswell.build.place import BuildPlace
+from allswell.build.rows import BuildRows
+from allswell.domain.build.claims import ClaimWindows
+from allswell.domain.build.component import BuildSpec
+from allswell.domain.build.due import due_steps
+from allswell.domain.build.heard import Heard
+from allswell.domain.build.hearing import ALREADY_CLAIMED, Rights, Speaker, cannot_claim, follow_line
+from allswell.domain.build.limits import BuildLimits
+from allswell.domain.build.line import CompleteLine, Line, Misread, RejectLine, TasksLine
+from allswell.domain.build.news import news
+from allswell.domain.build.standing import CYCLE_OPTIONS, Standing
+from allswell.domain.build.step import AnswerQuestion, BuildStep, CollectClaim, GrantClaim
+from allswell.domain.build.wording import read, write
+from allswell.domain.names import Millis
+from allswell.engine.handle import Lease
+from allswell.engine.watch import Watch
+from allswell.errors import Refused
+from allswell.timing.nursery import Nursery
+
+_log = logging.getLogger("allswell.build")
+_LOOK_EVERY = 5.0
+"""Seconds after which a coordinator looks, whether or not anything was said or written."""
+_SPEC_EVERY = 2_000
+"""Milliseconds between two looks at the spec: it may have been corrected."""
+_MOST_ROUNDS = 20
+"""So often what is due is done at once; a build that is never at rest would be a mistake of ours."""
+_CATCHING_UP = 0.2
+"""Seconds without a message after which the replay has been taken in."""
+
+
+class Coordinator:
+    """`await Coordinator(...).run()`: coordinates a build until it is complete, or stopped."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        channel: Channel,
+        place: BuildPlace,
+        *,
+        spec: Callable[[], BuildSpec],
+        rights: Rights | None = None,
+        limits: BuildLimits | None = None,
+    ) -> None:
+        self._watch = watch
+        self._channel = channel
+        self._place = place
+        self._read_spec = spec
+        self._spec = spec()
+        self._spec_read_at = self._now()
+        self._rights = rights or Rights()
+        self._limits = (limits or BuildLimits()).checked()
+        self._rows = BuildRows(watch, place.run)
+        self._windows = ClaimWindows(self._limits.claim_window)
+        self._inbox: deque[Heard] = deque()
+        self._replies: list[Line] = []
+        self._keyless: set[str] = set()
+        self._perhaps_said: Counter[str] = Counter()
+        """Our own lines in the replay that came after the last one of which we know that it arrived."""
+        self._standing: Standing | None = None
+        self._pending: dict[str, list[str]] = {}
+        """Messages with claims that are not decided yet, by component."""
+        self._news = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._saying = asyncio.Lock()
+        self._closed = False
+
+    async def run(self) -> Standing:
+        """Coordinate to the end; how the build stands then."""
+        build = await self._place.take(self._watch, agent=self._channel.who)
+        deeds = Deeds(self._watch, self._place.run, build, self._limits)
+        await self._place.keep_spec(self._watch, self._spec)
+        await self._catch_up()
+        async with Nursery() as nursery:
+            nursery.start(self._listen())
+            nursery.start(self._speak())
+            while not await self._turn(deeds, build):
+                await self._wait()
+            await self._say()
+            nursery.cancel()
+        standing = await self._look()
+        await self._place.finish(self._watch, build, standing)
+        return standing
+
+    # --- the ear ------------------------------------------------------------------------------------------------------
+
+    async def _catch_up(self) -> None:
+        """Take in what was replayed before anything is said. What is older than the build is not about it."""
+        try:
+            while True:
+                async with asyncio.timeout(_CATCHING_UP):
+                    heard = await self._channel.receive()
+                if heard.replay and self._place.is_new:
+                    await self._remember([mark_of(heard)])
+                else:
+                    self._hear(heard)
+        except TimeoutError:
+            return
+        except ChannelClosed:
+            self._closed = True
+
+    async def _listen(self) -> None:
+        try:
+            while not self._closed:
+                self._hear(await self._channel.receive())
+        except ChannelClosed as closed:
+            _log.info("%s", closed)
+            self._closed = True
+        self._heard.set()
+
+    def _hear(self, heard: Heard) -> None:
+        if heard.who == self._channel.who:
+            if heard.at > self._place.memory.said_until:
+                self._perhaps_said.update(heard.text.split("\n"))
+            return
+        if not heard.keyed:
+            self._keyless.add(heard.who)
+        if not heard.replay or mark_of(heard) not in self._place.memory.heard:
+            self._inbox.append(heard)
+            self._heard.set()
+
+    # --- the turn -----------------------------------------------------------------------------------------------------
+
+    async def _turn(self, deeds: Deeds, build: Lease) -> bool:
+        """Work off what was heard and what is due; whether the build is over."""
+        await self._do_what_is_due(deeds)
+        while self._inbox:
+            await self._follow(self._inbox.popleft(), deeds)
+        standing = await self._look()
+        for claims in self._windows.closed(self._now()):
+            await self._settle(claims, standing, deeds)
+            await self._remember(self._pending.pop(claims[0].component, []))
+            standing = await self._look()
+        standing = await self._do_what_is_due(deeds)
+        await self._read_again(standing, deeds)
+        self._standing = standing
+        self._news.set()
+        if build.lost is not None or await self._is_stopped(build):
+            return True
+        return standing.is_over or (self._closed and not self._inbox and self._windows.closes_at() is None)
+
+    async def _do_what_is_due(self, deeds: Deeds) -> Standing:
+        """Do what follows from how the build stands, until nothing more does; how it stands then."""
+        for _ in range(_MOST_ROUNDS):
+            standing = await self._look()
+            steps = due_steps(standing, self._rights, self._limits, await self._watch.now())
+            if not steps:
+                return standing
+            for step in steps:
+                self._replies += await deeds.carry_out(step)
+        return await self._look()
+
+    async def _follow(self, heard: Heard, deeds: Deeds) -> None:
+        """Do what somebody's lines come to, one after the other."""
+        speaker = Speaker(heard.who, heard.at, heard.id, heard.keyed)
+        mark, pending = mark_of(heard), False
+        for line in read(heard.text):
+            if isinstance(line, Misread):
+                _log.info("%s said something that is no line: %s (%s)", heard.who, line.text, line.why)
+                continue
+            for step in follow_line(await self._look(), line, speaker, self._rights, self._limits):
+                if isinstance(step, CollectClaim):
+                    self._windows.add(step, self._now())
+                    self._pending.setdefault(step.component, []).append(mark)
+                    pending = True
+                else:
+                    self._replies += await deeds.carry_out(step)
+        if not pending:
+            await self._remember([mark])
+
+    async def _remember(self, marks: list[str]) -> None:
+        """These messages were acted on. It is kept after each, so that after a kill at most one is acted on again."""
+        await self._place.keep(self._watch, lambda memory: memory.having_heard(marks))
+
+    async def _settle(self, claims: list[CollectClaim], standing: Standing, deeds: Deeds) -> None:
+        """Decide a window of claims: the first of them that may have it gets it."""
+        name = claims[0].component
+        for place, claim in enumerate(claims):
+            component = standing.components[name]
+            keyed = claim.agent not in self._keyless
+            speaker = Speaker(claim.agent, claim.mark.at, claim.mark.id, keyed)
+            why = cannot_claim(standing, component, speaker, self._rights, self._limits)
+            if not why and component.task is not None:
+                losers = tuple(other.agent for other in claims[place + 1 :])
+                grant = GrantClaim(name, component.task, claim.agent, claim.mark, losers)
+                self._replies += await deeds.carry_out(grant)
+                return
+            if component.holder != claim.agent:
+                self._replies.append(RejectLine(name, claim.agent, why or ALREADY_CLAIMED))
+
+    async def _read_again(self, standing: Standing, deeds: Deeds) -> None:
+        """A spec that was corrected goes on (C4); one that cannot be read is left alone."""
+        if self._now() < self._spec_read_at + _SPEC_EVERY and not _is_rechecked(standing):
+            return
+        self._spec_read_at = self._now()
+        try:
+            spec = self._read_spec()
+        except (Refused, OSError) as error:
+            _log.warning("the spec is not read again: %s", error)
+            return
+        if spec == self._spec:
+            return
+        self._spec = spec
+        await self._place.keep_spec(self._watch, spec)
+        for question in standing.questions:
+            if question.choice is None and question.options == CYCLE_OPTIONS and not (await self._look()).cycle:
+                step: BuildStep = AnswerQuestion(question.id, "recheck", "the spec was corrected", "allswell")
+                self._replies += await deeds.carry_out(step)
+        self._heard.set()
+
+    async def _is_stopped(self, build: Lease) -> bool:
+        """Whether a human has stopped the build."""
+        row = await self._watch.task(build.task)
+        return row is None or row.lease is None or row.lease.token != build.token
+
+    async def _look(self) -> Standing:
+        holders = set() if self._standing is None else {one.holder for one in self._standing.components.values()}
+        gone = self._keyless - holders
+        return await self._rows.look(self._spec, self._place.started_at, gone)
+
+    def _now(self) -> Millis:
+        return Millis(self._watch.clock.monotonic())
+
+    async def _wait(self) -> None:
+        """Until something was said, a window closes, the store has news, or it is time to look."""
+        bell = self._watch.on_event()
+        closes = self._windows.closes_at()
+        left = _LOOK_EVERY if closes is None else min(_LOOK_EVERY, max(closes - self._now(), 0) / 1_000)
+        rings = asyncio.ensure_future(bell.wait())
+        hears = asyncio.ensure_future(self._heard.wait())
+        try:
+            await asyncio.wait({rings, hears}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            rings.cancel()
+            hears.cancel()
+        self._heard.clear()
+
+    # --- the mouth ----------------------------------------------------------------------------------------------------
+
+    async def _speak(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._say()
+
+    async def _say(self) -> None:
+        """Say what is new, and keep what was told when it has arrived."""
+        async with self._saying:
+            if self._standing is None:
+                return
+            memory = self._place.memory
+            replies, self._replies = self._replies, []
+            moment = await self._watch.now()
+            url = self._spec.url or self._spec.name
+            lines, told = news(memory.told, self._standing, self._limits, url, moment)
+            last = [line for line in lines if isinstance(line, TasksLine | CompleteLine)]
+            first = [line for line in lines if not isinstance(line, TasksLine | CompleteLine)]
+            texts = [text for line in (*first, *replies, *last) if not self._said_before(text := write(line))]
+            self._perhaps_said.clear()
+            try:
+                at = await self._channel.send(texts) if texts else memory.said_until
+            except ChannelClosed:
+                self._closed = True
+                return
+            await self._place.keep(self._watch, lambda now: msgspec.structs.replace(now, told=told, said_until=at))
+
+    def _said_before(self, text: str) -> bool:
+        if self._perhaps_said[text] <= 0:
+            return False
+        self._perhaps_said[text] -= 1
+        return True
+
+
+def _is_rechecked(standing: Standing) -> bool:
+    """Whether a human says that the spec is corrected, although there is a cycle in it as it was read last."""
+    asked = [question for question in standing.questions if question.options == CYCLE_OPTIONS]
+    return bool(standing.cycle) and bool(asked) and asked[-1].choice is not None

@@ -1,0 +1,105 @@
+"""The place of a build in the store: its run, the task that stands for it, and what is kept beside its tasks.
+
+A build is found again by its name: whoever coordinates it once more goes on with it, until it is complete. Its
+coordinator holds its task by a lease that is renewed every few seconds, so of two there is one, and the work of one
+that was killed is taken up a quarter of a minute later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from allswell.build.memory import BuildMemory
+from allswell.domain.build.component import BuildSpec
+from allswell.domain.build.limits import PLAIN_POLICY
+from allswell.domain.build.roles import BUILD_ROLE
+from allswell.domain.build.standing import Standing
+from allswell.domain.names import Millis, RunId
+from allswell.engine.handle import Lease
+from allswell.engine.watch import Watch
+from allswell.errors import LeaseLost, Refused
+
+LEASE = "15s"
+_PATIENCE = 20.0
+"""Seconds: longer than the lease of a coordinator that was killed."""
+
+
+class BuildPlace:
+    """Where a build lives. `memory` is as it was last kept."""
+
+    def __init__(self, run: RunId, started_at: Millis) -> None:
+        self.run = run
+        self.started_at = started_at
+        self.memory = BuildMemory()
+        self.is_new = False
+        """Whether nobody has coordinated this build before."""
+        self._kept: str | None = None
+        self._keeping = asyncio.Lock()
+
+    @classmethod
+    async def find(cls, watch: Watch, name: str) -> BuildPlace:
+        """The build of this name that is not over yet; a new one if there is none."""
+        number = 1
+        while True:
+            id_ = await watch.open_run(name, key=f"build.{name}.{number}")
+            run = await watch.run(id_)
+            if run is not None and run.ended_at is None:
+                return cls(id_, run.created_at)
+            number += 1
+
+    @property
+    def _key(self) -> str:
+        return f"build.{self.run}"
+
+    async def take(self, watch: Watch, *, agent: str, patience: float = _PATIENCE) -> Lease:
+        """Hold the build; `Refused` while somebody else does."""
+        name = f"build {self.run}"
+        task = await watch.submit(name, run=self.run, role=BUILD_ROLE, policy=PLAIN_POLICY, key=f"{self.run}.build")
+        lease = await watch.claim(agent=agent, task=task, lease=LEASE, wait=patience)
+        if lease is None:
+            row = await watch.task(task)
+            holder = "somebody" if row is None or row.lease is None else row.lease.agent
+            text = f"{holder} coordinates this build ({self.run}) already; stop that coordinator first"
+            raise Refused("build_taken", text, where="build")
+        self._kept = await watch.recall(self._key)
+        self.is_new = self._kept is None
+        if self._kept is not None:
+            self.memory = msgspec.json.decode(self._kept, type=BuildMemory)
+        else:
+            await self.keep(watch, lambda memory: memory)
+        return lease
+
+    async def keep(self, watch: Watch, change: Callable[[BuildMemory], BuildMemory]) -> None:
+        """Keep what must not be forgotten; `Refused` if another coordinator has, meanwhile."""
+        async with self._keeping:
+            memory = change(self.memory)
+            text = msgspec.json.encode(memory).decode()
+            if text != self._kept and not await watch.swap(self._key, self._kept, text):
+                raise Refused("build_taken", f"another coordinator has taken the build {self.run} over", where="build")
+            self._kept = text
+            self.memory = memory
+
+    async def keep_spec(self, watch: Watch, spec: BuildSpec) -> None:
+        """Keep the graph for whoever looks at the build: names and needs."""
+        bare = [msgspec.structs.replace(component, text="") for component in spec.components]
+        text = msgspec.json.encode(msgspec.structs.replace(spec, components=tuple(bare))).decode()
+        before = await watch.recall(f"{self._key}.spec")
+        if text != before:
+            await watch.swap(f"{self._key}.spec", before, text)
+
+    async def finish(self, watch: Watch, build: Lease, standing: Standing) -> None:
+        """Leave the build: it is over, or was stopped, or somebody will coordinate it again."""
+        if standing.is_over:
+            merged = sum(one.state == "merged" for one in standing.components.values())
+            await build.complete({"merged": merged, "skipped": len(standing.components) - merged})
+            await watch.end_run(self.run, "complete")
+            return
+        try:
+            await build.release("its coordinator was stopped")
+        except LeaseLost:
+            row = await watch.task(build.task)
+            if row is not None and row.task.ended_at is not None:
+                await watch.end_run(self.run, "stopped by a human")

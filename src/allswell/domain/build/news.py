@@ -1,0 +1,117 @@
+"""What the channel has to be told: the difference between what it was told last and how the build stands now.
+
+What was told is kept in the store. A coordinator that was killed goes on from there, so that a line is said again only
+if nobody knows whether it arrived, and then word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allswell.domain.build.limits import BuildLimits
+from allswell.domain.build.line import (
+    AckLine,
+    AuditLine,
+    CompleteLine,
+    ErrorLine,
+    EscalateLine,
+    Line,
+    MergedLine,
+    ReadyLine,
+    RetryLine,
+    TimeoutLine,
+)
+from allswell.domain.build.standing import AUDIT_FAILED, SILENT, ComponentStanding, Standing
+from allswell.domain.build.wording import tasks_lines
+from allswell.domain.names import Millis, QuestionId
+
+
+class ToldComponent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the channel knows of a component."""
+
+    holder: str = ""
+    token: int = 0
+    """Of the last lease that was told of."""
+    audits: int = 0
+    """How many verdicts were told."""
+    announced: int = 0
+    """The READY that was announced last, by its number, and when."""
+    announced_at: Millis = Millis(0)
+    merged: bool = False
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the channel knows."""
+
+    components: Mapping[str, ToldComponent] = {}
+    free: tuple[str, ...] = ()
+    questions: tuple[QuestionId, ...] = ()
+    cycle: str = ""
+    complete: bool = False
+
+
+_UNTOLD = ToldComponent()
+
+
+def news(told: Told, standing: Standing, limits: BuildLimits, url: str, now: Millis) -> tuple[list[Line], Told]:
+    """The lines to say, and what the channel knows once they have arrived."""
+    lines: list[Line] = []
+    components = dict(told.components)
+    returned = False
+    for component in standing.components.values():
+        before = components.get(component.name, _UNTOLD)
+        said, after, freed = _about(before, component, limits, now)
+        lines += said
+        returned = returned or freed
+        if after is not before:
+            components[component.name] = after
+    for question in standing.questions:
+        if question.choice is None and question.id not in told.questions:
+            if standing.cycle and question.options[:1] == ("recheck",):
+                lines.append(ErrorLine(f"dependency cycle detected: {standing.cycle}"))
+            lines.append(EscalateLine(question.text, question.id, question.options))
+    free = () if standing.stands_still() else tuple(standing.free)
+    if free and (returned or not set(free) <= set(told.free)):
+        lines += tasks_lines(url, free)
+    complete = standing.is_over and bool(standing.components)
+    if complete and not told.complete:
+        lines.append(CompleteLine(url))
+    questions = tuple(question.id for question in standing.questions)
+    return lines, Told(components, free, questions, standing.cycle, complete)
+
+
+def _about(
+    before: ToldComponent, component: ComponentStanding, limits: BuildLimits, now: Millis
+) -> tuple[list[Line], ToldComponent, bool]:
+    """The lines about one component, in the order in which it happened; whether it has become free again."""
+    lines: list[Line] = []
+    name = component.name
+    freed = False
+    verdicts = [audit for audit in component.audits if audit.passed is not None]
+    lines += [AuditLine(name, passed=False, details=one.details) for one in verdicts[before.audits :] if not one.passed]
+    for ended in component.past:
+        if ended.token < before.token or (ended.token == before.token and not before.holder):
+            continue
+        freed = component.state == "free"
+        if ended.outcome == SILENT:
+            lines.append(TimeoutLine(name))
+        elif ended.detail.startswith(AUDIT_FAILED):
+            lines.append(RetryLine(name))
+    last_ended = component.past[-1].token if component.past else 0
+    token = max(before.token, last_ended, component.token)
+    if component.holder and component.token > before.token:
+        lines.append(AckLine(name, component.holder))
+    merged = component.state == "merged"
+    if merged and not before.merged:
+        lines.append(MergedLine(name))
+    announced, announced_at = before.announced, before.announced_at
+    audit = component.in_audit
+    if audit is not None and audit.number > announced:
+        announced, announced_at = audit.number, now  # its builder has just said so
+    elif audit is not None and now >= announced_at + limits.audit_timeout:
+        lines.append(ReadyLine(name, audit.url))
+        announced_at = now
+    after = ToldComponent(component.holder, token, len(verdicts), announced, announced_at, merged)
+    return lines, before if after == before else after, freed

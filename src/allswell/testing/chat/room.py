@@ -1,0 +1,109 @@
+"""A chat in memory, for tests on virtual time: everybody hears everybody, at moments that the room gives out.
+
+What a member says arrives at once, unless the room is told otherwise: it can hold a member's words back, cut a member
+off and let it come back to a replay. For the limits and troubles of a real server there is `ChatServer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from allswell.build.channel import ChannelClosed
+from allswell.domain.build.heard import Heard
+from allswell.domain.names import Millis
+from allswell.timing.clock import Clock
+
+
+class Room:
+    """Where members meet."""
+
+    def __init__(self, clock: Clock, *, replayed: int = 200) -> None:
+        self._clock = clock
+        self._replayed = replayed
+        self._members: list[RoomChannel] = []
+        self._count = 0
+        self.said: list[Heard] = []
+        """All that was said, in order."""
+        self._changed = asyncio.Condition()
+
+    def join(self, name: str) -> RoomChannel:
+        """A place in the room; it begins with the replay."""
+        member = RoomChannel(self, name)
+        for heard in self.said[-self._replayed :]:
+            member.put(Heard(heard.who, heard.text, heard.at, heard.id, replay=True))
+        self._members.append(member)
+        return member
+
+    def leave(self, member: RoomChannel) -> None:
+        """Somebody is gone."""
+        if member in self._members:
+            self._members.remove(member)
+
+    async def say(self, who: str, text: str, *, at: int | None = None, id_: str | None = None) -> Heard:
+        """Somebody says something; `at` and `id_` are the room's own unless given."""
+        self._count += 1
+        moment = Millis(self._clock.wall() if at is None else at)
+        heard = Heard(who, text, moment, f"{self._count:08}" if id_ is None else id_)
+        async with self._changed:
+            self.said.append(heard)
+            for member in self._members:
+                if member.who != who:
+                    member.put(heard)
+            self._changed.notify_all()
+        return heard
+
+    def lines(self, who: str) -> list[str]:
+        """Every line that somebody has said."""
+        return [line for heard in self.said if heard.who == who for line in heard.text.split("\n")]
+
+    async def wait_for(self, who: str, line: str, *, times: int = 1, seconds: float = 100_000.0) -> None:
+        """Wait until somebody has said this line so often; `TimeoutError` with what was said instead."""
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: self.lines(who).count(line) >= times)
+        except TimeoutError:
+            told = "\n".join(f"  {heard.who}: {heard.text}" for heard in self.said[-20:])
+            raise TimeoutError(f"{who} has not said {line!r} {times} times; the last were:\n{told}") from None
+
+
+class RoomChannel:
+    """A member's `Channel`."""
+
+    def __init__(self, room: Room, name: str) -> None:
+        self._room = room
+        self._name = name
+        self._heard: deque[Heard | None] = deque()
+        self._rings = asyncio.Event()
+
+    @property
+    def who(self) -> str:
+        """Our name."""
+        return self._name
+
+    def put(self, heard: Heard) -> None:
+        """Have this member hear something."""
+        self._heard.append(heard)
+        self._rings.set()
+
+    def close(self) -> None:
+        """End this member's channel for good."""
+        self._heard.append(None)
+        self._rings.set()
+        self._room.leave(self)
+
+    async def receive(self) -> Heard:
+        """The next message."""
+        while not self._heard:
+            self._rings.clear()
+            await self._rings.wait()
+        heard = self._heard[0]
+        if heard is None:
+            raise ChannelClosed("the room was closed")
+        self._heard.popleft()
+        return heard
+
+    async def send(self, lines: Sequence[str]) -> Millis:
+        """Say these lines in one message."""
+        return (await self._room.say(self._name, "\n".join(lines))).at
