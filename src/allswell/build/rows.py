@@ -20,10 +20,10 @@ from allswell.domain.build.standing import (
     PastAttempt,
     Standing,
 )
+from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, RunId, TaskId, task_of_question
 from allswell.domain.task import OPEN, State
 from allswell.engine.watch import Watch
-from allswell.store.port import TaskFilter, TaskRow
 
 _PAGE = 1_000
 
