@@ -7,28 +7,35 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from allswell.doors.shapes.board import BoardShape
+from allswell.doors.shapes.cancelled import CancelledShape
+from allswell.doors.shapes.checkup import CheckupShape
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
+from allswell.doors.shapes.completion import CompletionShape
 from allswell.doors.shapes.crew import AgentsShape
+from allswell.doors.shapes.diff import DiffShape
 from allswell.doors.shapes.drill import DrillShape
 from allswell.doors.shapes.event import EventShape
 from allswell.doors.shapes.explanation import ExplanationShape
-from allswell.doors.shapes.finding import CheckedShape, CheckupShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
+from allswell.doors.shapes.misfit import CheckedShape
 from allswell.doors.shapes.night import NightShape
 from allswell.doors.shapes.orders import LastWordShape, OrdersShape
 from allswell.doors.shapes.question import DecidedShape, QuestionShape, QuestionsShape
 from allswell.doors.shapes.ran import RanShape
 from allswell.doors.shapes.receipt import ReceiptsShape
+from allswell.doors.shapes.request import RequestedShape
 from allswell.doors.shapes.run import RunsShape
-from allswell.doors.shapes.said import CompletionShape, SaidShape, VersionShape
+from allswell.doors.shapes.said import SaidShape
 from allswell.doors.shapes.setting import SettingsShape
 from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
-from allswell.doors.shapes.status import BoardShape, StatusShape
-from allswell.doors.shapes.submitted import CancelledShape, RequestedShape, SubmittedManyShape, SubmittedShape
+from allswell.doors.shapes.status import StatusShape
+from allswell.doors.shapes.submitted import SubmittedManyShape, SubmittedShape
 from allswell.doors.shapes.task import TasksShape
 from allswell.doors.shapes.tracking import TrackingShape
-from allswell.doors.shapes.work import DiffShape, RecoverShape
+from allswell.doors.shapes.version import VersionShape
+from allswell.doors.shapes.work import RecoverShape
 
 ALONE = "allswell"
 """Stands for the command line without a command."""

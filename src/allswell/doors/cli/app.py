@@ -72,7 +72,7 @@ def bare(
     if version:
         from importlib.metadata import version as installed
 
-        from allswell.doors.shapes.said import VersionShape
+        from allswell.doors.shapes.version import VersionShape
 
         number = installed("allswell")
         write(f"{encoded(VersionShape(number)) if json else f'allswell {number}'}\n")

@@ -55,7 +55,7 @@ def check(
     found, texts = _checked(file, config=config)
     code = _code(found, strict=strict)
     if json:
-        from allswell.doors.shapes.finding import CheckedShape
+        from allswell.doors.shapes.misfit import CheckedShape
 
         Frame(None, json=True).say(CheckedShape.of(int(code), found))
     else:

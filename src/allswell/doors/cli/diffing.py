@@ -58,8 +58,8 @@ def diff(
     shown = found.difference
     since = "HEAD" if found.gap else "its beginning"
     if json:
+        from allswell.doors.shapes.diff import DiffShape
         from allswell.doors.shapes.receipt import ChangeShape
-        from allswell.doors.shapes.work import DiffShape
 
         frame.say(
             DiffShape(

@@ -22,7 +22,7 @@ from allswell.domain.store_url import hide
 from allswell.doors.cli.advice import typed_here, typed_in
 from allswell.doors.cli.frame import Frame, flush, write
 from allswell.doors.cli.keys import at_a_terminal, keyboard
-from allswell.doors.shapes.status import BoardShape
+from allswell.doors.shapes.board import BoardShape
 from allswell.engine.explaining.board import Board, Line, board, changes
 from allswell.engine.explaining.words import many, rough, within
 from allswell.errors import Unavailable

@@ -355,8 +355,8 @@ def cancel(
     json: Json = False,
 ) -> None:
     """Call off a task, whoever holds it, or a run with all its tasks."""
+    from allswell.doors.shapes.cancelled import CancelledShape
     from allswell.doors.shapes.named import named
-    from allswell.doors.shapes.submitted import CancelledShape
 
     frame = Frame(store, json=json)
     frame.for_humans("cancel")

@@ -55,7 +55,7 @@ def request(
     code 1 says that it failed, 124 that its time ran out.
     """
     from allswell.domain.duration import parse
-    from allswell.doors.shapes.submitted import RequestedShape
+    from allswell.doors.shapes.request import RequestedShape
 
     frame = Frame(store, json=json)
     given = json_of(payload, "PAYLOAD")

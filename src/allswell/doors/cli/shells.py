@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from allswell.doors.cli.commands import UPKEEP, Commands
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import Argument, Json, Option
-from allswell.doors.shapes.said import CompletionShape
+from allswell.doors.shapes.completion import CompletionShape
 from allswell.errors import Refused
 
 _BASH = """\

@@ -86,7 +86,7 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     checkup.findings[:] = [typed_in(one) for one in (*checkup.findings, finding)]
     code = _code(checkup)
     if json:
-        from allswell.doors.shapes.finding import CheckupShape, FindingShape
+        from allswell.doors.shapes.checkup import CheckupShape, FindingShape
 
         frame.say(CheckupShape(int(code), [FindingShape.of(one) for one in checkup.findings]))
     else:

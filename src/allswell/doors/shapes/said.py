@@ -1,4 +1,4 @@
-"""What a supervisor says while it watches, and what the program says of itself."""
+"""What a supervisor says while it watches."""
 
 from __future__ import annotations
 
@@ -12,17 +12,3 @@ class SaidShape(Struct, frozen=True):
 
     said_at: Moment
     said: str
-
-
-class VersionShape(Struct, frozen=True):
-    """Which version this is."""
-
-    version: str
-
-
-class CompletionShape(Struct, frozen=True):
-    """The script with which a shell completes, and the files that were written with it."""
-
-    shell: str
-    script: str
-    written: tuple[str, ...]

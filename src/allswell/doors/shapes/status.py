@@ -1,4 +1,4 @@
-"""The state of the whole watch at one look, and the board of its open tasks."""
+"""The state of the whole watch at one look."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from allswell.doors.shapes.named import named
 from allswell.engine.explaining.overview import Concern
 
 if TYPE_CHECKING:
-    from allswell.engine.explaining.board import Board, Line
     from allswell.engine.explaining.overview import Need, Overview
 
 
@@ -62,46 +61,3 @@ class StatusShape(Struct, frozen=True):
     def of_none(cls, store: str) -> StatusShape:
         """There is no store yet, so nothing is amiss in it."""
         return cls(store, there=False, well=True, seen_at=None, counts={}, next_due_at=None, needs=[])
-
-
-class BoardLineShape(Struct, frozen=True):
-    """One open task in short: `who` has it or is waited for, and what lies `ahead`."""
-
-    task_id: str
-    name: str
-    state: str
-    trouble: int
-    who: str
-    since_at: Moment | None
-    progress: float | None
-    note: str
-    due_at: Moment | None
-    ahead: str
-
-    @classmethod
-    def of(cls, line: Line) -> BoardLineShape:
-        """One task."""
-        return cls(
-            task_id=line.task,
-            name=line.name,
-            state=line.state,
-            trouble=line.trouble,
-            who=line.who,
-            since_at=moment(line.since),
-            progress=line.progress,
-            note=line.note,
-            due_at=moment(line.due),
-            ahead=line.ahead,
-        )
-
-
-class BoardShape(Struct, frozen=True):
-    """The watch as a table, those tasks first that need somebody."""
-
-    status: StatusShape
-    tasks: list[BoardLineShape]
-
-    @classmethod
-    def of(cls, store: str, seen: Board) -> BoardShape:
-        """The board of a store."""
-        return cls(StatusShape.of(store, seen.overview), [BoardLineShape.of(line) for line in seen.lines])

@@ -1,8 +1,8 @@
-"""What was handed over or called off, and the runs that it joined."""
+"""What was handed over, and the runs that it joined."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Raw, Struct
 
@@ -29,19 +29,3 @@ class SubmittedManyShape(Struct, frozen=True):
     submitted: int
     task_ids: Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "string"}})]
     runs: list[JoinedRunShape]
-
-
-class CancelledShape(Struct, frozen=True):
-    """A task was called off, or a run with all its tasks."""
-
-    task_id: str | None
-    run_id: str | None
-    cancelled: bool
-
-
-class RequestedShape(Struct, frozen=True):
-    """How a request to an expert stands; `result` is what came of it, or why nothing did."""
-
-    request_id: str
-    state: str
-    result: Any

@@ -54,16 +54,3 @@ class RecoverShape(Struct, frozen=True):
     work: WorkShape | None
     snapshot: SnapshotShape | None
     recovery: RecoveryShape | None
-
-
-class DiffShape(Struct, frozen=True):
-    """What an attempt has changed, from its beginning (or HEAD, where `gap` says what was not noted) to `until`."""
-
-    task_id: str
-    attempt: int
-    since: str
-    until: str
-    gap: str | None
-    changed: list[ChangeShape]
-    unshown: list[str]
-    diff: str

@@ -1,41 +1,17 @@
-"""What a check found: about the watch (`doctor`), or about figures that do not fit into each other (`check`)."""
+"""Figures that do not fit into each other, as `check` finds them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from allswell.domain.arithmetic.finding import Severity
-from allswell.doors.shapes.fields import outside
 
 if TYPE_CHECKING:
     from allswell.domain.arithmetic.figure import Place
-    from allswell.domain.arithmetic.finding import Finding as Misfit
-    from allswell.engine.checkup import Finding
-
-
-class FindingShape(Struct, frozen=True):
-    """What one check of the watch found; `next` is what to type, `data` has the exact figures behind the words."""
-
-    check: str
-    verdict: Literal["ok", "warn", "bad"]
-    says: str
-    next: str | None
-    data: dict[str, Any]
-
-    @classmethod
-    def of(cls, found: Finding) -> FindingShape:
-        """One finding."""
-        return cls(found.check, found.verdict, found.says, found.next, outside(found.data))
-
-
-class CheckupShape(Struct, frozen=True):
-    """What all checks found, and what the command ends with."""
-
-    exit: int
-    findings: list[FindingShape]
+    from allswell.domain.arithmetic.finding import Finding
 
 
 class PlaceShape(Struct, frozen=True):
@@ -69,7 +45,7 @@ class MisfitShape(Struct, frozen=True):
     numbers: dict[str, int | float]
 
     @classmethod
-    def of(cls, found: Misfit) -> MisfitShape:
+    def of(cls, found: Finding) -> MisfitShape:
         """One of them."""
         return cls(
             rule=found.rule,
@@ -95,7 +71,7 @@ class CheckedShape(Struct, frozen=True):
     findings: list[MisfitShape]
 
     @classmethod
-    def of(cls, code: int, found: Sequence[Misfit]) -> CheckedShape:
+    def of(cls, code: int, found: Sequence[Finding]) -> CheckedShape:
         """What was found."""
         errors, warnings, notes = (sum(one.severity is kind for one in found) for kind in Severity)
         return cls(code, errors, warnings, notes, [MisfitShape.of(one) for one in found])
