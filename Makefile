@@ -15,7 +15,7 @@ STORM  ?= --minutes 10 --store both
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test quick lint format docs bench race demo sim chaos soak clean
+.PHONY: help venv test quick lint format docs bench race demo sim mutants chaos soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,9 @@ demo: $(STAMP) ## see it at work
 
 sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
 	$(SHARED) tests/sim $(ARGS)
+
+mutants: $(STAMP) ## small mistakes put into the core, one at a time: which of them would no test notice?
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 100,000 scope trees; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.checkin import Agent
+from allswell.domain.checkin import Agent, tells_every
 from allswell.domain.command import Recover
 from allswell.domain.names import AgentId, CommandId, Millis, Token
 from allswell.domain.policy import Policy
@@ -217,3 +217,30 @@ def test_waking_up_makes_no_deadline_shorter() -> None:
     awake = one_more_window(life.case, at(1))
     assert awake.lease is not None
     assert awake.lease == replace(life.lease, renewed_at=at(1))
+
+
+def test_a_late_sweeper_notes_when_the_check_in_was_missed_not_when_it_came_by() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    life.tick(at(7))
+    assert life.agents[AgentId("bob")].missed_at == at(5.5)
+
+
+@pytest.mark.parametrize(
+    "wait, idle, every",
+    [(30_000, None, 7_500), (120_000, None, 15_000), (30_000, 20_000, 5_000), (30_000, 50_000, 7_500), (3, None, 1)],
+)
+def test_what_a_watcher_sees_is_told_four_times_in_the_time_that_there_is_to_answer(
+    wait: int, idle: int | None, every: int
+) -> None:
+    lease = Life(policy=Policy(checkpoint_timeout=wait, idle=idle)).claim("bob", at(0))
+    assert tells_every(lease) == every
+
+
+def test_a_window_that_reaches_an_attempt_s_own_limit_makes_it_its_own_again() -> None:
+    life = Life(limit_at=at(9))
+    life.claim("bob", at(0))
+    for own, left in ((at(9.5), None), (Millis(at(9.5) + 1), Millis(at(9.5) + 1))):
+        awake = one_more_window(replace(life.case, lease=replace(life.lease, own=own)), at(9)).lease
+        assert awake is not None
+        assert (awake.deadline, awake.own) == (at(9.5), left)

@@ -1,15 +1,16 @@
 """Every word of a holder carries its token; repeated words are recognised, late ones kept (O10)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from allswell.domain.command import Ask, CheckIn, CheckInAgain, Complete
+from allswell.domain.command import Ask, CheckIn, CheckInAgain, Complete, EndIdle, Release
 from allswell.domain.hold import check_in
 from allswell.domain.late import TEXT_MOST, WORDS_MOST, afterwards
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Token
 from allswell.domain.question import Act, Option
-from allswell.domain.retry import ErrorClass
+from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import State
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import MINUTE, Life, at
@@ -309,3 +310,65 @@ def test_a_result_of_exactly_one_mebibyte_is_taken() -> None:
     life.claim(BOB, at(0))
     life.do(Complete(CommandId("c"), life.case.task.id, Token(1), BOB, "x" * (1 << 20)), at(1))
     assert life.stands() is State.DONE
+
+
+# --- what a holder says is checked, told and known again --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["note", "message", "reason", "said"])
+def test_a_text_that_no_store_can_hold_is_refused_whatever_it_says(word: str) -> None:
+    life = Life()
+    lease = life.claim("bob", at(0))
+    signed = (CommandId("c"), lease.task, lease.token, lease.agent)
+    words: dict[str, Callable[[], object]] = {
+        "note": lambda: life.check_in(at(1), note="a\0b"),
+        "message": lambda: life.fail(at(1), Failure(ErrorClass.NETWORK, "a\0b")),
+        "reason": lambda: life.do(Release(*signed, "a\0b"), at(1)),
+        "said": lambda: life.do(EndIdle(*signed, None, "a\0b"), at(1)),
+    }
+    with pytest.raises(Refused, match=word):
+        words[word]()
+    assert life.stands() is State.HELD
+
+
+def test_a_release_is_told_with_its_reason() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    life.release(at(1))
+    assert [dict(event.data) for event in life.told("task_returned")] == [{"reason": "released"}]
+
+
+def test_only_proof_of_progress_answers_for_an_agent_and_orders_say_whose_limit_it_is() -> None:
+    life = Life(limit_at=at(9))
+    life.claim("bob", at(0))
+    done = life.check_in(at(1), proof=False)
+    assert (done.answered, done.orders.by_run, done.orders.deadline) == (False, True, at(9))
+    alone = Life()
+    alone.claim("bob", at(0))
+    done = alone.check_in(at(1))
+    assert (done.answered, done.orders.by_run, done.orders.deadline) == (True, False, at(15))
+
+
+def test_a_repeated_command_is_answered_even_where_its_agent_s_next_lease_has_just_run_out() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    life.release(at(1), id_="back")
+    life.claim("bob", at(2), length=MINUTE)
+    out = life.release(at(4), id_="back", token=1)
+    assert (out.answer, life.error) == (life.case.task.id, None)
+    assert life.attempts[2].outcome == "lease_lapsed"
+
+
+def test_a_question_without_options_can_be_answered_in_words_or_by_skipping_the_task() -> None:
+    life = Life()
+    lease = life.claim("bob", at(0))
+    life.do(Ask(CommandId("q"), lease.task, lease.token, lease.agent, "How?"), at(1))
+    assert [option.key for option in life.question.options] == ["reply", "skip"]
+
+
+def test_a_question_about_a_task_cannot_act_on_a_service() -> None:
+    life = Life()
+    lease = life.claim("bob", at(0))
+    probe = Option("probe", "Try it", Act.PROBE)
+    with pytest.raises(Refused, match="acts on a service"):
+        life.do(Ask(CommandId("q"), lease.task, lease.token, lease.agent, "How?", (probe,)), at(1))

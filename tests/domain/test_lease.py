@@ -2,10 +2,10 @@
 
 import pytest
 
-from allswell.domain.claim import check_claim, grant
+from allswell.domain.claim import CLAIM_MAX, LENGTH_MIN, check_claim, fits, grant
 from allswell.domain.command import Claim
 from allswell.domain.lease import asked_at, due_at, ends_at, is_asked, judged_at
-from allswell.domain.names import AgentId, CommandId
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.task import State
 from allswell.errors import LeaseLost, Refused
@@ -123,12 +123,40 @@ def test_every_lease_has_a_greater_token() -> None:
         (Claim(CommandId("c"), AgentId("a"), count=0), "bad_count"),
         (Claim(CommandId("c"), AgentId("a"), count=10_001), "bad_count"),
         (Claim(CommandId("c"), AgentId("a"), length=99), "bad_lease"),
+        (Claim(CommandId("a\nb"), AgentId("a")), "bad_name"),
     ],
 )
 def test_a_claim_that_cannot_be_meant_is_refused(claim: Claim, code: str) -> None:
     with pytest.raises(Refused) as caught:
         check_claim(claim)
     assert caught.value.code == code
+
+
+def test_the_most_and_the_least_that_can_be_claimed_is_granted() -> None:
+    for count in (1, CLAIM_MAX):
+        check_claim(Claim(NO_COMMAND, AgentId("a"), count=count, length=LENGTH_MIN))
+
+
+@pytest.mark.parametrize(
+    "roles, task, fitting",
+    [
+        (None, None, ["", "writer"]),
+        (("writer", "run"), None, ["writer", "run"]),
+        (None, "t_a", ["", "writer", "step", "run"]),
+    ],
+)
+def test_who_takes_any_role_takes_no_step_and_no_stopped_command_unless_it_names_it(
+    roles: tuple[str, ...] | None, task: str | None, fitting: list[str]
+) -> None:
+    claim = Claim(NO_COMMAND, AgentId("a"), roles, task=None if task is None else TaskId(task))
+    assert [role for role in ("", "writer", "step", "run") if fits(claim, role)] == fitting
+
+
+@pytest.mark.parametrize("progress", [0, 1, 0.5, None])
+def test_a_share_is_from_nothing_to_all(progress: float | None) -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    assert life.check_in(at(1), progress=progress).lease.progress == progress
 
 
 @pytest.mark.parametrize("progress", [-0.1, 1.1, float("nan")])

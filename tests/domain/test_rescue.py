@@ -69,6 +69,13 @@ def test_who_has_timed_out_and_idled_is_offered_more_of_both() -> None:
     assert life.record.idle_override == 900_000
 
 
+def test_who_does_not_say_how_long_it_was_idle_leaves_what_is_known_of_it() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    life.do(EndIdle(CommandId("i"), life.case.task.id, Token(1), BOB), at(1))
+    assert (life.record.idles, life.record.idle_reached) == (1, None)
+
+
 def test_saying_it_twice_is_saying_it_once() -> None:
     life = Life()
     life.claim("bob", at(0))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allswell.domain.answer import answer
 from allswell.domain.case import Outcome
@@ -10,7 +11,9 @@ from allswell.domain.claim import grant
 from allswell.domain.command import Answer, Claim
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId
 from allswell.domain.policy import Policy
+from allswell.domain.retry import RetryPolicy
 from allswell.domain.task import State
+from allswell.domain.tick import is_asked_about
 from allswell.errors import LeaseLost, Refused
 from tests.domain.life import MINUTE, Life, at, new
 
@@ -223,3 +226,25 @@ def test_a_late_sweeper_does_not_take_a_timeout_for_the_run_s_end() -> None:
     life.tick(at(21))
     assert life.told("agent_timeout")[0].data == {"elapsed_ms": 21 * MINUTE}
     assert (life.stands(), life.record.timeouts) == (State.READY, 1)
+
+
+@pytest.mark.parametrize(
+    "what, count, failures, asked",
+    [("timeout", 2, 0, False), ("timeout", 3, 0, True), ("timeout", 1, 1, False), ("timeout", 2, 1, True)],
+)
+def test_a_task_with_a_figure_of_its_own_is_asked_about_after_as_many_bad_ends_as_it_says(
+    what: str, count: int, failures: int, asked: bool
+) -> None:
+    task = Life(policy=Policy(retry=RetryPolicy(timeouts=2))).case.task
+    task = replace(task, record=replace(task.record, failures={"network": failures}))
+    assert is_asked_about(task, what, count) is asked
+    assert is_asked_about(task, "lapse", count) is (count >= 3), "which counts timeouts and nothing else"
+
+
+def test_a_task_that_has_ended_has_no_timer() -> None:
+    life = Life()
+    life.claim("bob", at(0))
+    life.complete(at(1))
+    life.case = replace(life.case, due=at(2))
+    out = life.tick(at(2))
+    assert (life.case.due, out.events) == (None, [])
