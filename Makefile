@@ -76,6 +76,7 @@ mutants: $(STAMP) ## small mistakes put into the core, one at a time: which of t
 
 chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 100,000 scope trees; then ten minutes of storm on each store
 	ALLSWELL_KILLS=100 ALLSWELL_MIXED_SECONDS=60 ALLSWELL_CALLERS=50 $(PYTEST) tests/crash $(ARGS)
+	ALLSWELL_WORKER_STORM_SECONDS=600 $(PYTEST) --timeout 1200 tests/worker/test_storm.py $(ARGS)
 	ALLSWELL_PROCESS_TREES=1000 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) tests/runtime/warden $(ARGS)
 	ALLSWELL_FLOW_CUTS=all $(PYTEST) tests/flows/run/test_kill.py $(ARGS)
 	ALLSWELL_RUN_KILLS=100 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) -k 'kill or lot' tests/doors/cli/test_run.py $(ARGS)

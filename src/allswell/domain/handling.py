@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.duration import LONGEST
 from allswell.domain.names import Millis
 from allswell.domain.retry import Again, ErrorClass, Failure, RetryPolicy, Weather, judge
 
@@ -28,6 +29,16 @@ class MessagePolicy(msgspec.Struct, frozen=True):
     """Milliseconds before each retry; there are as many retries as pauses."""
     poison_after: int = 3
     """So often a message may be read without an end."""
+
+
+def checked_messages(policy: MessagePolicy) -> MessagePolicy:
+    """This policy, or a `ValueError` that names what is wrong with it."""
+    for pause in policy.pauses:
+        if not 0 < pause <= LONGEST:
+            raise ValueError(f"retry_pauses ({pause / 1_000:g}s) must each be more than 0 and at most 366 days")
+    if policy.poison_after < 1:
+        raise ValueError(f"poison_after ({policy.poison_after}) must be at least 1")
+    return policy
 
 
 MESSAGES = MessagePolicy()

@@ -29,6 +29,8 @@ class HealthRules(msgspec.Struct, frozen=True):
     critical_exhausted: int = 5
     window: int = 300_000
     """Only what happened within so many milliseconds counts as critical."""
+    spent_restarts: int = 3
+    """After so many restarts within the window the process itself is spent: each may have left threads behind."""
 
 
 HEALTH = HealthRules()
@@ -71,6 +73,11 @@ def condition(health: Health, now: int, rules: HealthRules = HEALTH) -> tuple[Wo
     if health.failures >= rules.degraded_after:
         return WorkerCondition.DEGRADED, f"{health.failures} failures in a row"
     return WorkerCondition.HEALTHY, ""
+
+
+def spent(restarts: tuple[int, ...], now: int, rules: HealthRules = HEALTH) -> bool:
+    """Whether a worker was restarted so often lately that only a new process helps."""
+    return len(_recent(restarts, now, rules)) >= rules.spent_restarts
 
 
 def _recent(moments: tuple[int, ...], now: int, rules: HealthRules) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""Keeping the messages of long handlers hidden: each third of the visibility timeout, on a connection of its own (W7).
+"""Keeping up what must be said to the database again and again, on a connection of its own.
+
+The messages of long handlers are hidden for longer at each third of the visibility timeout (W7), and every few seconds
+the worker says how it is, for `allswell worker status`.
 
 A message that turns out to belong to somebody else is lost: its handler is given up, for nothing that it still does can
 be kept. While the database cannot be reached nothing is kept hidden, and the watcher's limit holds.
@@ -7,23 +10,35 @@ be kept. While the database cannot be reached nothing is kept hidden, and the wa
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
 from typing import Any
 
 import psycopg
 
 from allswell.worker.attempt import MessageAttempt
+from allswell.worker.presence import be_gone, be_present
 from allswell.worker.shift import Shift
+from allswell.worker.status import WorkerStatus
 
+TELL_SECONDS = 5.0
+"""How often the worker says how it is."""
 log = logging.getLogger("allswell.worker")
 
 
 class Keeper:
     """The thread that hides messages for longer."""
 
-    def __init__(self, shift: Shift) -> None:
+    def __init__(self, shift: Shift, tell: Callable[[], WorkerStatus]) -> None:
         self._shift = shift
+        self._tell = tell
+        self._name = f"{socket.gethostname()}:{os.getpid()}:{time.time():.3f}"
+        self._told = -inf
         self._over = threading.Event()
         self._connection: psycopg.Connection[Any] | None = None
         self._thread = threading.Thread(target=self._run, name="allswell-keeper", daemon=True)
@@ -35,6 +50,7 @@ class Keeper:
     def stop(self) -> None:
         """Stop."""
         self._over.set()
+        self._thread.join(1.0)
 
     def _run(self) -> None:
         third = self._shift.plan.layers.visibility_timeout / 3
@@ -45,13 +61,17 @@ class Keeper:
                 for attempt in self._shift.attempts()
                 if attempt.handler is not None and attempt.handler.long and now - attempt.began >= third
             ]
-            if not due:
-                continue
             try:
-                self._hide(due)
+                if due:
+                    self._hide(due)
+                if now - self._told >= TELL_SECONDS:
+                    self._told = now
+                    be_present(self._connected(), self._name, self._tell())
             except psycopg.Error as error:
-                log.warning("messages of long handlers cannot be kept hidden: %s", str(error).strip())
+                log.warning("what must be kept up cannot be said to the database: %s", str(error).strip())
                 self._disconnect()
+        with suppress(psycopg.Error):
+            be_gone(self._connected(), self._name)
         self._disconnect()
 
     def _hide(self, due: list[MessageAttempt]) -> None:

@@ -42,11 +42,16 @@ def statement(name: str) -> bytes:
     return STATEMENTS[name].encode()
 
 
+def can_name(name: object) -> bool:
+    """Whether a queue of ours can be called so."""
+    return _NAME.fullmatch(str(name)) is not None
+
+
 class Queue:
     """A queue by its name."""
 
     def __init__(self, name: str) -> None:
-        if not _NAME.fullmatch(str(name)):
+        if not can_name(name):
             text = f"queue {name!r}: a queue's name is up to 47 small letters, digits and underscores"
             raise Refused("bad_queue", text, where="queue")
         self.name = name

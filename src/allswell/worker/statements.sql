@@ -11,7 +11,7 @@ SELECT to_regprocedure('pgmq.read(text,integer,integer)') IS NOT NULL
        (SELECT default_version FROM pg_available_extensions WHERE name = 'pgmq') AS available,
        to_regprocedure('pgmq.enable_notify_insert(text,integer)') IS NOT NULL
            OR to_regprocedure('pgmq.enable_notify_insert(text)') IS NOT NULL AS has_notify,
-       to_regclass('allswell_worker.trouble') IS NOT NULL AS has_tables,
+       to_regclass('allswell_worker.presence') IS NOT NULL AS has_tables,
        current_database() AS database;
 
 -- name: has_headers
@@ -135,3 +135,26 @@ FROM {queue};
 -- name: troubles
 -- How many messages of a queue are in which kind of trouble.
 SELECT state, count(*) AS messages FROM allswell_worker.trouble WHERE queue = %s GROUP BY state;
+
+-- name: be_present
+-- Say how a process of a worker is; rows of processes that died a day ago are removed on the way.
+WITH forgotten AS (
+    DELETE FROM allswell_worker.presence WHERE seen_at < clock_timestamp() - interval '1 day'
+)
+INSERT INTO allswell_worker.presence (worker, queue, seen_at, status)
+VALUES (%(worker)s, %(queue)s, clock_timestamp(), %(status)s::jsonb)
+ON CONFLICT (worker) DO UPDATE SET seen_at = excluded.seen_at, status = excluded.status;
+
+-- name: be_gone
+-- A process of a worker has stopped.
+DELETE FROM allswell_worker.presence WHERE worker = %s;
+
+-- name: present
+-- The processes of all workers, and for how many seconds each has said nothing.
+SELECT worker, queue, status, extract(epoch FROM clock_timestamp() - seen_at)::float8 AS silent
+FROM allswell_worker.presence
+ORDER BY queue, worker;
+
+-- name: queues
+-- Every queue that PGMQ has.
+SELECT queue_name FROM pgmq.list_queues() ORDER BY queue_name;

@@ -22,3 +22,11 @@ CREATE TABLE IF NOT EXISTS allswell_worker.batch (
     open integer NOT NULL,             -- messages that have not ended
     message jsonb NOT NULL             -- sent when the last has
 );
+
+-- Processes of workers, as they were when they last said so. A row is gone when its process has stopped.
+CREATE TABLE IF NOT EXISTS allswell_worker.presence (
+    worker text PRIMARY KEY,           -- host, process and start, so that none is taken for another
+    queue text NOT NULL,
+    seen_at timestamptz NOT NULL,
+    status jsonb NOT NULL
+);

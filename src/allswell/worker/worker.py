@@ -12,16 +12,18 @@ worker.run()
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from allswell.domain.health import WorkerCondition
+from allswell.domain.handling import MessagePolicy, checked_messages
+from allswell.domain.health import WorkerCondition, spent
 from allswell.domain.layers import STUCK_GRACE, Layers, checked_layers
 from allswell.errors import Refused, Unavailable
 from allswell.worker.connection import HandlerConnection
@@ -34,6 +36,7 @@ from allswell.worker.queue import Queue
 from allswell.worker.reader import Reader
 from allswell.worker.setup import refuse_unless_ready
 from allswell.worker.shift import Shift
+from allswell.worker.status import WorkerStatus
 from allswell.worker.watcher import Watcher
 
 log = logging.getLogger("allswell.worker")
@@ -54,17 +57,21 @@ class Worker:
         statement_timeout: int = 25_000,
         pool_timeout: float = 30.0,
         stuck_grace: float = STUCK_GRACE,
+        retry_pauses: Sequence[float] = (10, 60, 300),
+        poison_after: int = 3,
         poll_interval: float = 1.0,
         stop_timeout: float = 10.0,
         listen: bool = True,
         handlers: Handlers | None = None,
     ) -> None:
         layers = Layers(statement_timeout, visibility_timeout, pool_timeout, stuck_grace, concurrency)
+        pauses = tuple(round(pause * 1_000) for pause in retry_pauses)
         self.plan = checked_plan(
             WorkerPlan(
                 conninfo,
                 Queue(queue).name,
                 checked_layers(layers),
+                checked_messages(MessagePolicy(pauses, poison_after)),
                 poll_interval=poll_interval,
                 listen=listen,
                 stop_timeout=stop_timeout,
@@ -72,11 +79,32 @@ class Worker:
         )
         self.handlers = Handlers() if handlers is None else handlers
         self.figures = Figures()
-        self.restarts = 0
-        """How often it was restarted in its process, because it was critical."""
+        self._restarts: tuple[int, ...] = ()
+        """When it was restarted in its process, because it was critical."""
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
         self._stopped = threading.Event()
+        self._since = time.time()
+
+    @classmethod
+    def by(cls, plan: WorkerPlan, handlers: Handlers) -> Self:
+        """A worker that goes by a plan made elsewhere."""
+        layers = plan.layers
+        return cls(
+            plan.conninfo,
+            plan.queue,
+            concurrency=layers.concurrency,
+            visibility_timeout=layers.visibility_timeout,
+            statement_timeout=layers.statement_timeout,
+            pool_timeout=layers.pool_timeout,
+            stuck_grace=layers.stuck_grace,
+            retry_pauses=[pause / 1_000 for pause in plan.messages.pauses],
+            poison_after=plan.messages.poison_after,
+            poll_interval=plan.poll_interval,
+            stop_timeout=plan.stop_timeout,
+            listen=plan.listen,
+            handlers=handlers,
+        )
 
     def handler(self, type_: str, *, long: bool = False) -> Callable[[Function], Function]:
         """Have a function handle messages of this type; it is given the message and a connection."""
@@ -95,7 +123,7 @@ class Worker:
             if self._parts is not None:
                 raise Refused("running", "this worker runs already", where="worker")
             self._stopped.clear()
-            self._parts = _Parts(self.plan, self.handlers, self.figures, self._critical)
+            self._parts = _Parts(self)
 
     def stop(self, timeout: float | None = None) -> None:
         """Read no more, let running handlers end within `timeout` seconds (`stop_timeout`), and let go of the rest."""
@@ -130,7 +158,18 @@ class Worker:
 
     def counts(self) -> dict[str, int]:
         """What it has done so far."""
-        return {**self.figures.counts(), "restarts": self.restarts, "running": len(self.running())}
+        return {**self.figures.counts(), "restarts": len(self._restarts), "running": len(self.running())}
+
+    def alive(self) -> bool:
+        """Whether it still does its work: the reader comes round, and restarts have not become a habit."""
+        layers = self.plan.layers
+        return self.silent() <= 2 * (layers.pool_timeout + layers.stuck_after) and not spent(self._restarts, _now())
+
+    def status(self) -> WorkerStatus:
+        """How it is, for others."""
+        how, why = self.condition()
+        running = self._parts is not None
+        return WorkerStatus(os.getpid(), self.plan.queue, running, self.alive(), how, why, self.counts(), self._since)
 
     def running(self) -> list[int]:
         """The ids of the messages that are being handled."""
@@ -150,7 +189,7 @@ class Worker:
 
     # --- restarting ---------------------------------------------------------------------------------------------------
 
-    def _critical(self, why: str) -> None:
+    def restart(self, why: str) -> None:
         """Put a new shift in place of one that is critical; what runs well in the old one may end there."""
         with self._lock:
             old = self._parts
@@ -158,9 +197,9 @@ class Worker:
                 return
             log.critical("the worker is critical (%s), and is restarted", why)
             old.shift.stopping = True
-            self.restarts += 1
+            self._restarts = (*self._restarts, _now())
             self.figures.restarted()
-            self._parts = _Parts(self.plan, self.handlers, self.figures, self._critical)
+            self._parts = _Parts(self)
         threading.Thread(target=old.end, args=(RETIRING_SECONDS,), name="allswell-retiring", daemon=True).start()
 
     def _refuse_unless_ready(self) -> None:
@@ -172,18 +211,23 @@ class Worker:
             raise Unavailable(f"the queue's database cannot be reached: {str(error).splitlines()[0]}") from error
 
 
+def _now() -> int:
+    return int(time.monotonic() * 1_000)
+
+
 class _Parts:
     """All that runs in one shift."""
 
-    def __init__(
-        self, plan: WorkerPlan, handlers: Handlers, figures: Figures, on_critical: Callable[[str], None]
-    ) -> None:
-        self.shift = Shift(plan, handlers, figures)
+    def __init__(self, worker: Worker) -> None:
+        self.shift = Shift(worker.plan, worker.handlers, worker.figures)
         self.shift.pool.open()
         self.reader = Reader(self.shift)
-        others: list[Any] = [Watcher(self.shift, self.reader, on_critical), Keeper(self.shift)]
-        if plan.listen:
-            others.append(Listener(plan, self.reader.told))
+        others: list[Watcher | Keeper | Listener] = [
+            Watcher(self.shift, self.reader, worker.restart),
+            Keeper(self.shift, worker.status),
+        ]
+        if worker.plan.listen:
+            others.append(Listener(worker.plan, self.reader.told))
         self._others = others
         for part in (self.reader, *others):
             part.start()

@@ -1,0 +1,114 @@
+"""One process of a worker, as its supervising process starts it: `python -m allswell.worker.process`.
+
+It reads what to do as one line of JSON on standard input (a connection string belongs on no command line), and says
+once a second on the descriptor that it was given how it is. No word for some seconds means that its interpreter is held
+or its work stands still; then it is aborted, and `faulthandler` writes where its threads stand. The end of standard
+input means that the supervising process is gone: then this one stops too.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+
+import msgspec
+
+from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.worker.handlers import Handlers
+from allswell.worker.plan import WorkerPlan
+from allswell.worker.status import WorkerStatus
+from allswell.worker.worker import Worker
+
+BEAT_SECONDS = 1.0
+WRONG, UNREACHABLE = 2, 75
+"""What it ends with where trying again will not help, and where it may."""
+
+
+class ProcessOrder(msgspec.Struct, frozen=True):
+    """What a process is told to do."""
+
+    handlers: str
+    """`module:name`."""
+    folder: str
+    """Where modules are looked for first."""
+    plan: WorkerPlan
+    told_on: int = 1
+    """The descriptor that it says on how it is."""
+
+
+def load_handlers(name: str, folder: str) -> Handlers:
+    """The handlers that `module:name` names: a `Handlers`, or a `Worker` that has some."""
+    module_name, colon, attribute = name.partition(":")
+    if not module_name or not colon or not attribute:
+        text = f"{name!r} names no handlers: say module:name, such as shop.jobs:handlers"
+        raise Refused("bad_handlers", text, where=name)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # it is the module that misses something
+        raise Refused("no_module", f"there is no module {error.name!r} to be found from {folder}", where=name) from None
+    found = getattr(module, attribute, None)
+    if isinstance(found, Worker):
+        found = found.handlers
+    if not isinstance(found, Handlers):
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        text = f"{name} is {what}, and must be a Handlers or a Worker"
+        raise Refused("bad_handlers", text, where=name)
+    return found
+
+
+def main() -> int:
+    """Handle messages until told to stop."""
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessOrder)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    threading.Thread(target=_until_alone, args=(stop,), daemon=True).start()
+    try:
+        worker = Worker.by(order.plan, load_handlers(order.handlers, order.folder))
+        worker.start()
+    except Unavailable as error:
+        print(f"allswell worker: {error}", file=sys.stderr)  # noqa: T201 - its log
+        return UNREACHABLE
+    except (AllswellError, ValueError) as error:
+        print(f"allswell worker: {error}", file=sys.stderr)  # noqa: T201 - its log
+        return WRONG
+    except Exception:  # of the user's own module, which is told where
+        logging.exception("%s cannot be loaded", order.handlers)  # noqa: LOG015 - nobody else logs yet
+        return WRONG
+    while not stop.wait(BEAT_SECONDS):
+        _say(order.told_on, worker.status())
+    worker.stop()
+    _say(order.told_on, worker.status())
+    return 0
+
+
+def _say(descriptor: int, status: WorkerStatus) -> None:
+    try:
+        os.write(descriptor, msgspec.json.encode(status) + b"\n")
+    except OSError:
+        return  # nobody is there to hear it; standard input says so too
+
+
+def _until_alone(stop: threading.Event) -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    stop.set()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads that are stuck are not waited for

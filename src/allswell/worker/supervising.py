@@ -1,0 +1,225 @@
+"""The process above a worker's processes: it starts them, hears how they are, and puts new ones in place of dead ones.
+
+It is another process, so it sees what a thread cannot: an interpreter that is held (by C code, or by a computation that
+never lets go). A process that says nothing for `SILENCE` seconds, or says that it no longer does its work, is aborted,
+which makes it write where its threads stand, and killed. A new one comes after a pause that grows while they die young.
+One that ends because it was told something wrong is not started again: all are stopped, with its exit code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from allswell.worker.health_port import HealthPort
+from allswell.worker.process import WRONG, ProcessOrder
+from allswell.worker.service_notice import ServiceNotice
+from allswell.worker.status import WorkerStatus
+
+log = logging.getLogger("allswell.worker")
+SILENCE = 10.0
+"""A process that says nothing for so many seconds is taken to hang."""
+START_SECONDS = 60.0
+"""How long a process may take to its first word."""
+ABORT_SECONDS = 2.0
+"""How long an aborted process may take to write where it stands."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+GROWN_UP = 60.0
+"""A process that lived for so long died of something new: the pause begins anew."""
+LOOK_SECONDS = 0.5
+
+
+class ChildProcess:
+    """One process of a worker, and what it last said."""
+
+    def __init__(self, order: ProcessOrder) -> None:
+        heard, told = os.pipe()
+        os.set_blocking(heard, False)
+        self.heard = heard
+        self._rest = b""
+        self.status: WorkerStatus | None = None
+        self.began = self.last_word = time.monotonic()
+        command = [sys.executable, "-m", "allswell.worker.process"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(told,))
+        os.close(told)
+        assert self.process.stdin is not None  # noqa: S101 - asked for above
+        with suppress(OSError):
+            self.process.stdin.write(msgspec.json.encode(msgspec.structs.replace(order, told_on=told)) + b"\n")
+            self.process.stdin.flush()
+
+    def hear(self) -> None:
+        """Take in what it said."""
+        with suppress(BlockingIOError):
+            while said := os.read(self.heard, 65_536):
+                self._rest += said
+        *lines, self._rest = self._rest.split(b"\n")
+        if lines:
+            self.last_word = time.monotonic()
+            with suppress(msgspec.DecodeError):
+                self.status = msgspec.json.decode(lines[-1], type=WorkerStatus)
+
+    def hangs(self) -> str:
+        """Why it must go; empty if it need not."""
+        patience = START_SECONDS if self.status is None else SILENCE
+        silent = time.monotonic() - self.last_word
+        if silent > patience:
+            return f"has said nothing for {silent:.0f} s"
+        if self.status is not None and not self.status.alive:
+            return "no longer does its work"
+        return ""
+
+    def abort(self) -> None:
+        """Have it write where its threads stand, and end it."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGABRT)
+        try:
+            self.process.wait(ABORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        os.close(self.heard)
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+
+    def seen(self) -> WorkerStatus | None:
+        """What it last said; not alive where that is too long ago."""
+        if self.status is None:
+            return None
+        return msgspec.structs.replace(self.status, alive=self.status.alive and not self.hangs())
+
+
+class WorkerProcesses:
+    """So many processes of one worker."""
+
+    def __init__(self, order: ProcessOrder, processes: int, notice: ServiceNotice) -> None:
+        self._order = order
+        self._notice = notice
+        self._children: list[ChildProcess | None] = [None] * processes
+        self._due = [0.0] * processes
+        self._pauses = [FIRST_PAUSE] * processes
+        self._stopping = False
+        self._was_ready = False
+
+    def run(self, health: HealthPort | None = None) -> int:
+        """Keep them going until told to stop; the exit code."""
+        with selectors.DefaultSelector() as selector:
+            wake_read, wake_write = os.pipe()
+            os.set_blocking(wake_write, False)
+            selector.register(wake_read, selectors.EVENT_READ)
+            before = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+            kept = {number: signal.signal(number, self._told_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+            try:
+                code = 0
+                while not self._stopping and not code:
+                    code = self._look()
+                    selector.select(LOOK_SECONDS)
+                self._end()
+            finally:
+                for number, handler in kept.items():
+                    signal.signal(number, handler)
+                signal.set_wakeup_fd(before)
+                for end in (wake_read, wake_write):
+                    os.close(end)
+                if health is not None:
+                    health.close()
+        return code
+
+    def statuses(self) -> list[WorkerStatus]:
+        """How each is; one that has not spoken yet, or is dead, is told as not running."""
+        return [self._status(child) for child in self._children]
+
+    def _status(self, child: ChildProcess | None) -> WorkerStatus:
+        seen = None if child is None else child.seen()
+        if seen is not None:
+            return seen
+        pid = 0 if child is None else child.process.pid
+        return msgspec.convert(
+            {
+                "pid": pid,
+                "queue": self._order.plan.queue,
+                "running": False,
+                "alive": child is not None,
+                "condition": "healthy",
+                "why": "it starts",
+                "counts": {},
+                "since": time.time(),
+            },
+            WorkerStatus,
+        )
+
+    def _told_to_stop(self, _number: int, _frame: object) -> None:
+        self._stopping = True
+
+    def _look(self) -> int:
+        """Hear, bury, start; an exit code if there is no use in going on."""
+        for place, child in enumerate(self._children):
+            if child is None:
+                if time.monotonic() >= self._due[place]:
+                    self._children[place] = ChildProcess(self._order)
+                continue
+            child.hear()
+            code = child.process.poll()
+            if code is None and (why := child.hangs()):
+                log.critical("process %s %s, and is replaced", child.process.pid, why)
+                child.abort()
+                code = child.process.returncode
+            if code is not None:
+                self._bury(place, child, code)
+                if code == WRONG:
+                    return WRONG
+        self._tell()
+        return 0
+
+    def _bury(self, place: int, child: ChildProcess, code: int) -> None:
+        child.close()
+        self._children[place] = None
+        lived = time.monotonic() - child.began
+        pause = FIRST_PAUSE if lived > GROWN_UP else self._pauses[place]
+        self._pauses[place] = min(pause * 2, LONGEST_PAUSE)
+        self._due[place] = time.monotonic() + pause
+        log.error("process %s ended with code %s; the next is started in %g s", child.process.pid, code, pause)
+
+    def _tell(self) -> None:
+        """Say to systemd how it goes. It hears of life only while this loop turns and no process hangs."""
+        now = self.statuses()
+        told = summary(now)
+        if not self._was_ready and all(one.ready for one in now):
+            self._was_ready = True
+            self._notice.ready(told)
+            log.info("ready: %s", told)
+        self._notice.alive(told)
+
+    def _end(self) -> None:
+        self._notice.stopping()
+        running = [child for child in self._children if child is not None]
+        for child in running:
+            child.process.terminate()
+        give_up = time.monotonic() + self._order.plan.stop_timeout + 3.0
+        for child in running:
+            try:
+                child.process.wait(max(give_up - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                log.critical("process %s does not stop, and is killed", child.process.pid)
+                child.process.kill()
+                child.process.wait()
+            child.close()
+
+
+def summary(statuses: Sequence[WorkerStatus]) -> str:
+    """One line for `systemctl status`."""
+    handled = sum(one.counts.get("handled", 0) for one in statuses)
+    ready = sum(one.ready for one in statuses)
+    return f"{ready} of {len(statuses)} processes ready, {handled} messages handled"

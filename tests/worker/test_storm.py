@@ -1,0 +1,164 @@
+"""A storm over a worker: servers restart, sessions and processes are killed or stopped, handlers hang.
+
+Every message is handled or quarantined, its effect inside the transaction happens exactly once, and when the storm is
+over no worker is stuck. `make chaos` runs it for ten minutes (ALLSWELL_WORKER_STORM_SECONDS).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from allswell.domain.handling import MessagePolicy
+from allswell.domain.layers import Layers
+from allswell.testing.postgres import Cluster
+from allswell.worker import send, setup
+from allswell.worker.plan import WorkerPlan
+from allswell.worker.process import ProcessOrder
+from allswell.worker.supervising import ChildProcess
+from tests.worker.stage import until
+
+SECONDS = float(os.environ.get("ALLSWELL_WORKER_STORM_SECONDS", "30"))
+TYPES = ("work", "work", "work", "work", "async", "slow", "long", "stuck")
+
+
+class Storm:
+    """The processes, the server, and what befalls them."""
+
+    def __init__(self, cluster: Cluster, url: str, seed: int) -> None:
+        self.cluster = cluster
+        self.url = url
+        self.draw = random.Random(seed)
+        plan = WorkerPlan(
+            url,
+            "storm",
+            Layers(900, 1, 5.0, 1.0, 4),
+            MessagePolicy((200, 200, 200, 200, 200, 200), 3),
+            poll_interval=0.2,
+            stop_timeout=3.0,
+        )
+        self.order = ProcessOrder("tests.worker.jobs:handlers", str(Path(__file__).parents[2]), plan)
+        self.children = [ChildProcess(self.order) for _ in range(2)]
+        self.number = 0
+        self.befell: list[str] = []
+
+    def speak(self) -> None:
+        """Send a few messages, and write down in the same transaction that they were sent."""
+        with suppress(psycopg.Error), psycopg.connect(self.url, connect_timeout=5) as connection:
+            for _ in range(self.draw.randrange(1, 12)):
+                self.number += 1
+                kind = "deadly" if self.draw.random() < 0.01 else self.draw.choice(TYPES)
+                send(connection, "storm", kind, {"number": self.number})
+                connection.execute("INSERT INTO sent VALUES (%s, %s)", (self.number, kind))
+
+    def befall(self) -> None:
+        """One misfortune."""
+        what = self.draw.choice(("restart", "terminate", "terminate", "stop", "kill", "nothing", "nothing"))
+        self.befell.append(what)
+        place = self.draw.randrange(len(self.children))
+        child = self.children[place]
+        match what:
+            case "restart":
+                self.cluster.restart(self.draw.choice(("fast", "immediate")))
+            case "terminate":
+                with suppress(psycopg.Error), psycopg.connect(self.url, connect_timeout=5) as connection:
+                    ours = "application_name = 'allswell-worker' AND random() < 0.5"
+                    connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}".encode())
+            case "stop":
+                child.process.send_signal(signal.SIGSTOP)
+                time.sleep(self.draw.uniform(0.5, 3.0))
+                child.process.send_signal(signal.SIGCONT)
+            case "kill":
+                child.process.kill()
+            case _:
+                pass
+
+    def replace_the_dead(self) -> None:
+        for place, child in enumerate(self.children):
+            child.hear()
+            if child.process.poll() is not None:
+                child.close()
+                self.children[place] = ChildProcess(self.order)
+
+    def memory(self) -> int:
+        """Kilobytes that the processes hold now."""
+        pages = sum(int(Path(f"/proc/{c.process.pid}/statm").read_text().split()[1]) for c in self.children)
+        return pages * os.sysconf("SC_PAGESIZE") // 1_024
+
+    def close(self) -> None:
+        for child in self.children:
+            child.process.kill()
+            child.process.wait()
+            child.close()
+
+
+@pytest.mark.row("W4", "W5", "W6")
+def test_every_message_is_handled_once_or_quarantined() -> None:
+    seed = int(os.environ.get("ALLSWELL_WORKER_STORM_SEED", random.SystemRandom().randrange(10**9)))
+    with Cluster() as cluster:
+        url = cluster.create_database()
+        setup(url, "storm")
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE TABLE sent (number int, kind text)")
+            connection.execute("CREATE TABLE effect (number int, process int)")
+        storm = Storm(cluster, url, seed)
+        try:
+            early = _blow(storm)
+            _calm(storm, f"seed {seed}, after {storm.befell}")
+            assert SECONDS < 300 or storm.memory() < 1.3 * early + 30_000, "memory stays flat"
+        finally:
+            storm.close()
+
+
+def _blow(storm: Storm) -> int:
+    """Let it rage; gives the memory held early in it."""
+    began, early = time.monotonic(), 0
+    while time.monotonic() < began + SECONDS:
+        if not early and time.monotonic() > began + SECONDS / 4:
+            with suppress(OSError):
+                early = storm.memory()
+        storm.speak()
+        if storm.draw.random() < 0.25:
+            storm.befall()
+        storm.replace_the_dead()
+        time.sleep(0.05)
+    return early
+
+
+def _calm(storm: Storm, story: str) -> None:
+    """The storm is over: everything comes to its end, exactly once."""
+    with psycopg.connect(storm.url, autocommit=True) as outside:
+
+        def left() -> int:
+            storm.replace_the_dead()  # a deadly message may still be there
+            row = outside.execute("SELECT count(*) FROM pgmq.q_storm").fetchone()
+            assert row is not None
+            return int(row[0])
+
+        until(lambda: left() == 0, f"the queue is empty ({story})")
+        wrong = outside.execute("""
+            SELECT sent.number, sent.kind, count(effect.number), bool_or(known.state = 'quarantined')
+            FROM sent
+            LEFT JOIN effect USING (number)
+            LEFT JOIN pgmq.a_storm AS archived ON (archived.message -> 'payload' ->> 'number')::int = sent.number
+            LEFT JOIN allswell_worker.trouble AS known ON known.queue = 'storm' AND known.msg_id = archived.msg_id
+            GROUP BY sent.number, sent.kind
+            HAVING count(effect.number) <> CASE WHEN bool_or(known.state = 'quarantined') THEN 0 ELSE 1 END
+        """).fetchall()
+        assert wrong == [], story
+    for child in storm.children:
+        until(partial(_is_ready, child), f"each process is ready ({story})")
+        assert not child.hangs(), story
+
+
+def _is_ready(child: ChildProcess) -> bool:
+    child.hear()
+    return child.status is not None and child.status.ready
