@@ -16,6 +16,8 @@ from allswell.domain.breaker import DEFAULT as BREAKER
 from allswell.domain.breaker import Then
 from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
+from allswell.domain.handling import MESSAGES
+from allswell.domain.layers import Layers
 from allswell.domain.policy import DEFAULT as POLICY
 from allswell.domain.policy import DELEGATION_TIMEOUT
 from allswell.domain.quota import DEFAULT as QUOTA
@@ -99,6 +101,11 @@ def _doctor(key: str, kind: Kind, description: str) -> Setting:
     return Setting(f"doctor.{key}", kind, getattr(TOLERANCE, key), description)
 
 
+def _worker(key: str, kind: Kind, default: float, description: str) -> Setting:
+    return Setting(f"worker.{key}", kind, int(default), description)
+
+
+_LAYERS = Layers()
 _SCOPES = {
     ScopeKind.FLOW: "a flow",
     ScopeKind.STEP: "a step",
@@ -299,13 +306,13 @@ _ALL = (
     Setting(
         "worker.statement_timeout",
         Kind.DURATION,
-        25_000,
+        _LAYERS.statement_timeout,
         "PostgreSQL ends a statement of a handler that takes longer.",
     ),
     Setting(
         "worker.visibility_timeout",
         Kind.SECONDS,
-        30,
+        _LAYERS.visibility_timeout,
         "How long a message that was read is hidden from other workers.",
     ),
     Setting(
@@ -314,6 +321,15 @@ _ALL = (
         30,
         "How long is waited for a connection when all are in use.",
     ),
+    _worker(
+        "stuck_grace", Kind.SECONDS, _LAYERS.stuck_grace, "So long after its message shows again a handler is stuck."
+    ),
+    _worker("concurrency", Kind.COUNT, _LAYERS.concurrency, "How many messages a worker's process handles at a time."),
+    _worker(
+        "poison_after", Kind.COUNT, MESSAGES.poison_after, "A message read so often without an end is quarantined."
+    ),
+    _worker("poll_interval", Kind.SECONDS, 1, "How often a worker looks for messages when nobody tells of any."),
+    _worker("stop_timeout", Kind.SECONDS, 10, "How long handlers may go on when their worker is told to stop."),
     # How patient the engine is.
     _pace("store_patience", "How long a command waits for a store that cannot be reached before it gives up."),
     _pace("retry_first", "The first pause before a store that failed is tried again; each is twice the last."),

@@ -41,12 +41,18 @@ class ProcessOrder(msgspec.Struct, frozen=True):
     """The descriptor that it says on how it is."""
 
 
-def load_handlers(name: str, folder: str) -> Handlers:
-    """The handlers that `module:name` names: a `Handlers`, or a `Worker` that has some."""
-    module_name, colon, attribute = name.partition(":")
-    if not module_name or not colon or not attribute:
+def is_handlers_name(name: str) -> tuple[str, str]:
+    """The module and the name that `module:name` names; `Refused` where it is no such thing."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute.isidentifier():
         text = f"{name!r} names no handlers: say module:name, such as shop.jobs:handlers"
         raise Refused("bad_handlers", text, where=name)
+    return module_name, attribute
+
+
+def load_handlers(name: str, folder: str) -> Handlers:
+    """The handlers that `module:name` names: a `Handlers`, or a `Worker` that has some."""
+    module_name, attribute = is_handlers_name(name)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -59,8 +65,8 @@ def load_handlers(name: str, folder: str) -> Handlers:
     if isinstance(found, Worker):
         found = found.handlers
     if not isinstance(found, Handlers):
-        what = "nothing" if found is None else f"a {type(found).__name__}"
-        text = f"{name} is {what}, and must be a Handlers or a Worker"
+        what = "is not there" if found is None else f"is of type {type(found).__name__}"
+        text = f"{name} {what}: it must be a Handlers, or a Worker"
         raise Refused("bad_handlers", text, where=name)
     return found
 

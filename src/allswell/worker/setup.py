@@ -35,8 +35,8 @@ class PgmqFound(msgspec.Struct, frozen=True):
     database: str
 
 
-def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _line: None) -> None:
-    """Make what a worker of this queue needs, as far as it is not there."""
+def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _line: None, notify: bool = True) -> None:
+    """Make what a worker of this queue needs, as far as it is not there; without `notify`, PGMQ tells of no message."""
     named = Queue(queue)
     try:
         connection = psycopg.connect(conninfo, connect_timeout=10, prepare_threshold=None)
@@ -44,7 +44,7 @@ def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _lin
         raise _unreachable(error) from error
     with connection:
         try:
-            _make(connection, named, say)
+            _make(connection, named, say, notify=notify)
         except psycopg.errors.InsufficientPrivilege as error:
             text = f"this role may not set up PGMQ: {_first_line(error)}; ask whoever owns the database to do it once"
             raise Refused("not_allowed", text, where="store") from error
@@ -72,7 +72,7 @@ def refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> No
         raise Refused("no_queue", text, where="queue")
 
 
-def _make(connection: psycopg.Connection[Any], queue: Queue, say: Callable[[str], None]) -> None:
+def _make(connection: psycopg.Connection[Any], queue: Queue, say: Callable[[str], None], *, notify: bool) -> None:
     connection.execute(statement("one_at_a_time"))
     found = look(connection)
     _pgmq(connection, found, say)
@@ -83,7 +83,9 @@ def _make(connection: psycopg.Connection[Any], queue: Queue, say: Callable[[str]
     else:
         connection.execute(statement("create_queue"), (queue.name,))
         say(f"made queue {queue.name}")
-    if not look(connection).has_notify:
+    if not notify:
+        say("new messages are not told of: the worker polls")
+    elif not look(connection).has_notify:
         say("this PGMQ cannot tell of new messages: the worker polls")
     elif _answer(connection, "notifies", f'pgmq."{queue.table}"'):
         say("new messages are told of already")

@@ -8,14 +8,13 @@ One that ends because it was told something wrong is not started again: all are 
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -25,7 +24,6 @@ from allswell.worker.process import WRONG, ProcessOrder
 from allswell.worker.service_notice import ServiceNotice
 from allswell.worker.status import WorkerStatus
 
-log = logging.getLogger("allswell.worker")
 SILENCE = 10.0
 """A process that says nothing for so many seconds is taken to hang."""
 START_SECONDS = 60.0
@@ -104,8 +102,11 @@ class ChildProcess:
 class WorkerProcesses:
     """So many processes of one worker."""
 
-    def __init__(self, order: ProcessOrder, processes: int, notice: ServiceNotice) -> None:
+    def __init__(self, order: ProcessOrder, processes: int, notice: ServiceNotice, tell: Callable[[str], None]) -> None:
         self._order = order
+        self._tell_user = tell
+        self.interrupted = False
+        """Whether it was stopped from the keyboard."""
         self._notice = notice
         self._children: list[ChildProcess | None] = [None] * processes
         self._due = [0.0] * processes
@@ -160,8 +161,9 @@ class WorkerProcesses:
             WorkerStatus,
         )
 
-    def _told_to_stop(self, _number: int, _frame: object) -> None:
+    def _told_to_stop(self, number: int, _frame: object) -> None:
         self._stopping = True
+        self.interrupted = number == signal.SIGINT
 
     def _look(self) -> int:
         """Hear, bury, start; an exit code if there is no use in going on."""
@@ -173,7 +175,7 @@ class WorkerProcesses:
             child.hear()
             code = child.process.poll()
             if code is None and (why := child.hangs()):
-                log.critical("process %s %s, and is replaced", child.process.pid, why)
+                self._tell_user(f"process {child.process.pid} {why}, and is replaced")
                 child.abort()
                 code = child.process.returncode
             if code is not None:
@@ -190,7 +192,8 @@ class WorkerProcesses:
         pause = FIRST_PAUSE if lived > GROWN_UP else self._pauses[place]
         self._pauses[place] = min(pause * 2, LONGEST_PAUSE)
         self._due[place] = time.monotonic() + pause
-        log.error("process %s ended with code %s; the next is started in %g s", child.process.pid, code, pause)
+        if code != WRONG:
+            self._tell_user(f"process {child.process.pid} ended with code {code}; the next comes in {pause:g} s")
 
     def _tell(self) -> None:
         """Say to systemd how it goes. It hears of life only while this loop turns and no process hangs."""
@@ -199,7 +202,7 @@ class WorkerProcesses:
         if not self._was_ready and all(one.ready for one in now):
             self._was_ready = True
             self._notice.ready(told)
-            log.info("ready: %s", told)
+            self._tell_user(f"ready: {told}; Ctrl-C stops in good order")
         self._notice.alive(told)
 
     def _end(self) -> None:
@@ -212,7 +215,7 @@ class WorkerProcesses:
             try:
                 child.process.wait(max(give_up - time.monotonic(), 0.1))
             except subprocess.TimeoutExpired:
-                log.critical("process %s does not stop, and is killed", child.process.pid)
+                self._tell_user(f"process {child.process.pid} does not stop, and is killed")
                 child.process.kill()
                 child.process.wait()
             child.close()

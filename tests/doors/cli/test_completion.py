@@ -26,7 +26,8 @@ def offered(cli: Console, *words: str, kind: str = "bash") -> list[str]:
 
 def test_commands_and_options_are_offered(cli: Console) -> None:
     assert offered(cli, "ta") == ["tasks"]
-    assert offered(cli, "") == app.commands().names
+    assert offered(cli, "") == list(dict.fromkeys(name.split()[0] for name in app.commands().names))
+    assert offered(cli, "worker", "s") == ["status", "setup"]
     assert offered(cli, "tasks", "--st") == ["--state", "--store"]
     assert offered(cli, "tasks", "--json", "--j") == []  # once is enough
     assert offered(cli, "tasks", "--state", "held", "--state=done", "--sta") == [

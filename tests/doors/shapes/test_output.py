@@ -25,6 +25,9 @@ from tests.doors.shapes.outside import BARE, MOMENT, check, document, misnamed, 
 ELSEWHERE = {
     ("demo", "Night"),  # tests/doors/cli/test_demo.py: real processes, for many seconds
     ("work", "Joined"),  # tests/doors/cli/test_flow.py: two processes at one flow
+    ("worker", "Said"),  # tests/doors/cli/test_worker.py, with the next two: they need a PostgreSQL
+    ("worker setup", "WorkerSetup"),
+    ("worker status", "Queues"),
 }
 FLOW = """\
 name: build

@@ -36,6 +36,7 @@ from allswell.doors.shapes.task import TasksShape
 from allswell.doors.shapes.tracking import TrackingShape
 from allswell.doors.shapes.version import VersionShape
 from allswell.doors.shapes.work import RecoverShape
+from allswell.doors.shapes.worker import QueuesShape, WorkerSetupShape
 
 ALONE = "allswell"
 """Stands for the command line without a command."""
@@ -83,4 +84,7 @@ ANSWERS: Mapping[str, Answer] = {
     "watch": Answer((BoardShape,), lines=True),
     "why": Answer((ExplanationShape,)),
     "work": Answer((SaidShape, JoinedShape), lines=True),
+    "worker": Answer((SaidShape,), lines=True),
+    "worker setup": Answer((WorkerSetupShape,)),
+    "worker status": Answer((QueuesShape,)),
 }

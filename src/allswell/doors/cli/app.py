@@ -25,6 +25,7 @@ _MODULES = {
     "resume": "flowrun",
     "up": "fleet",
     "work": "fleet",
+    "worker": "messages",
     "tasks": "people",
     "show": "people",
     "runs": "people",
@@ -36,6 +37,7 @@ _MODULES = {
     "graph": "graphing",
     "agents": "fleet",
     "tracking": "fleet",
+    "worker status": "messages",
     "questions": "people",
     "answer": "people",
     "cancel": "people",
@@ -53,6 +55,7 @@ _MODULES = {
     "check": "checking",
     "config": "upkeep",
     "doctor": "upkeep",
+    "worker setup": "messages",
     "completion": "shells",
 }
 """Every command, in the order of the help page, and the module whose `add_to` declares it."""

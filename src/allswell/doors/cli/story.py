@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli import commands, options
 from allswell.doors.cli.advice import typed_in
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from allswell.worker.presence import QueueSeen
 
 
 def add_to(app: commands.Commands) -> None:
@@ -46,9 +49,21 @@ def bare(store: str | None, *, json: bool) -> None:
     from allswell.engine.explaining.overview import look
 
     seen = typed_in(frame.look(look))
-    frame.say(StatusShape.of(hide(frame.url), seen), None if json else words(seen))
+    queues, lines = _queues(frame)
+    text = None if json else "\n".join([words(seen), *lines])
+    frame.say(StatusShape.of(hide(frame.url), seen, queues), text)
     if not seen.well:
         raise Left(Exit.NEEDS_HUMAN)
+
+
+def _queues(frame: Frame) -> tuple[list[QueueSeen], list[str]]:
+    """The queues of messages beside the store, and what is said of them; only PostgreSQL has any."""
+    if not frame.url.startswith("postgresql:"):
+        return [], []
+    from allswell.doors.cli.messages import queue_lines, queues
+
+    seen = queues(frame)
+    return seen, queue_lines(seen)
 
 
 def _is_there(url: str) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from allswell.doors.shapes.moment import Moment, moment
 from allswell.doors.shapes.named import named
+from allswell.doors.shapes.worker import QueueShape
 from allswell.engine.explaining.overview import Concern
 
 if TYPE_CHECKING:
     from allswell.engine.explaining.overview import Need, Overview
+    from allswell.worker.presence import QueueSeen
 
 
 class NeedShape(Struct, frozen=True):
@@ -50,14 +53,17 @@ class StatusShape(Struct, frozen=True):
     counts: dict[str, int]
     next_due_at: Moment | None
     needs: list[NeedShape]
+    queues: list[QueueShape]
+    """Of messages, in the store's database."""
 
     @classmethod
-    def of(cls, store: str, seen: Overview) -> StatusShape:
+    def of(cls, store: str, seen: Overview, queues: Sequence[QueueSeen] = ()) -> StatusShape:
         """What is to be seen in a store."""
         needs = [NeedShape.of(need) for need in seen.needs]
-        return cls(store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs)
+        shown = [QueueShape.of(queue) for queue in queues]
+        return cls(store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs, shown)
 
     @classmethod
     def of_none(cls, store: str) -> StatusShape:
         """There is no store yet, so nothing is amiss in it."""
-        return cls(store, there=False, well=True, seen_at=None, counts={}, next_due_at=None, needs=[])
+        return cls(store, there=False, well=True, seen_at=None, counts={}, next_due_at=None, needs=[], queues=[])

@@ -1,0 +1,244 @@
+"""The worker for messages: `worker` runs it, `worker setup` makes its queue, `worker status` shows how it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.commands import LOOKING, RUNNING, UPKEEP, Commands
+from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
+from allswell.doors.cli.options import Argument, Json, Option, Store
+from allswell.doors.cli.render import Column, paint, plain, short, table
+from allswell.engine.explaining.words import many
+from allswell.errors import Refused, Unavailable
+
+if TYPE_CHECKING:
+    from allswell.settings import Settings
+    from allswell.worker.plan import WorkerPlan
+    from allswell.worker.presence import QueueSeen
+
+_HOST = "127.0.0.1"
+_COLUMNS = (
+    Column("QUEUE", 8),
+    Column("WAITING", None, right=True),
+    Column("OLDEST", None, right=True),
+    Column("IN TROUBLE", 12),
+    Column("PROCESSES", 20),
+)
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.add(
+        RUNNING,
+        "worker",
+        worker,
+        "allswell worker shop.jobs:handlers --queue orders",
+        "allswell worker shop.jobs:handlers --queue orders --concurrency 20 --processes 2 --health-port 9090",
+    )
+    app.add(UPKEEP, "worker setup", setup, "allswell worker setup orders")
+    app.add(LOOKING, "worker status", status, "allswell worker status")
+
+
+def worker(
+    handlers: Annotated[str, Argument(metavar="MODULE:NAME", help="Where the handlers are.")],
+    *,
+    queue: Annotated[str, Option("--queue", "-q", metavar="NAME", help="Whose messages.")],
+    concurrency: Annotated[
+        int | None, Option("--concurrency", metavar="N", min=1, max=1000, help="How many at a time, in each process.")
+    ] = None,
+    processes: Annotated[int, Option("--processes", metavar="N", min=1, max=64, help="How many processes.")] = 1,
+    health_port: Annotated[
+        int | None,
+        Option("--health-port", metavar="PORT", min=0, max=65535, help="Serve /healthz, /readyz and /metrics there."),
+    ] = None,
+    health_host: Annotated[str, Option("--health-host", metavar="HOST", help="At which address.")] = _HOST,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Handle the messages of a queue in the store's PostgreSQL, until Ctrl-C or SIGTERM.
+
+    A supervising process stands above the worker's processes: one that dies, hangs or is spent is replaced. Under
+    systemd it says READY and WATCHDOG (deploy/allswell-worker.service).
+    """
+    from allswell.worker.health_port import HealthPort
+    from allswell.worker.process import ProcessOrder, is_handlers_name
+    from allswell.worker.service_notice import ServiceNotice
+    from allswell.worker.supervising import WorkerProcesses
+
+    frame = Frame(store, json=json)
+    is_handlers_name(handlers)
+    plan = _plan(frame.settings, _postgres(frame), queue, concurrency)
+    _refuse_unless_ready(plan)
+
+    def tell(line: str) -> None:
+        _tell(frame, line)
+
+    order = ProcessOrder(handlers, os.getcwd(), plan)  # noqa: PTH109 - as a shell says it
+    all_of_them = WorkerProcesses(order, processes, ServiceNotice(), tell)
+    health = None if health_port is None else HealthPort(health_port, all_of_them.statuses, health_host)
+    if health is not None:
+        tell(f"health at http://{health_host}:{health.port}/healthz")
+    code = all_of_them.run(health)
+    if code:
+        raise Refused("bad_handlers", f"{handlers} could not be started: what it said stands above", where=handlers)
+    if all_of_them.interrupted:
+        raise Left(Exit.INTERRUPTED)
+
+
+def setup(
+    queue: Annotated[str, Argument(metavar="QUEUE", help="Small letters, digits and underscores.")],
+    *,
+    no_notify: Annotated[
+        bool, Option("--no-notify", help="Do not have PGMQ notify: long transactions of senders wait for each other.")
+    ] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Make PGMQ, the worker's own tables and a queue in the store's PostgreSQL, as far as they are missing.
+
+    PGMQ is used as it is found (1.5 or newer), made as an extension where the server offers it, else installed from the
+    SQL inside PyPI's `pgmq`. It may be repeated, and says what it did.
+    """
+    from allswell.doors.shapes.worker import WorkerSetupShape
+    from allswell.worker.setup import setup as make
+
+    frame = Frame(store, json=json)
+    did: list[str] = []
+    make(_postgres(frame), queue, say=did.append, notify=not no_notify)
+    frame.say(WorkerSetupShape(queue, did), "\n".join(plain(line) for line in did))
+
+
+def status(*, store: Store = None, json: Json = False) -> None:
+    """How the queues stand, which messages are in trouble, and which processes work on them."""
+    from allswell.doors.shapes.worker import QueuesShape
+
+    frame = Frame(store, json=json)
+    _postgres(frame)
+    seen = queues(frame)
+    if not seen:
+        frame.say(QueuesShape.of(seen), "There is no queue here yet: `allswell worker setup NAME` makes one.")
+        return
+    frame.say(QueuesShape.of(seen), table(_COLUMNS, [_row(one) for one in seen]))
+
+
+def queues(frame: Frame) -> list[QueueSeen]:
+    """The queues in the store's database; none where it is no PostgreSQL, or was not set up for a worker."""
+    if not frame.url.startswith("postgresql:"):
+        return []
+    try:
+        import psycopg
+
+        from allswell.worker.presence import queues_seen
+    except ImportError:
+        return []
+    try:
+        with psycopg.connect(frame.url, connect_timeout=10, prepare_threshold=None, autocommit=True) as connection:
+            return queues_seen(connection)
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the store cannot be reached: {str(error).splitlines()[0]}") from error
+
+
+def queue_lines(seen: list[QueueSeen]) -> list[str]:
+    """One line for each queue, for the state of the watch."""
+    lines = []
+    for one in seen:
+        troubles = "".join(f", {count:,} {state}" for state, count in _troubles(one))
+        lines.append(f"  Queue {plain(one.queue)}: {one.visible:,} waiting{troubles}; {_processes(one)}")
+    return lines
+
+
+def _row(one: QueueSeen) -> list[str]:
+    oldest = short(round(one.oldest * 1_000)) if one.visible else ""
+    troubles = ", ".join(f"{count:,} {state}" for state, count in _troubles(one))
+    return [plain(one.queue), f"{one.visible:,}", oldest, troubles, _processes(one)]
+
+
+def _troubles(one: QueueSeen) -> list[tuple[str, int]]:
+    return [(state, one.troubles[state]) for state in ("retrying", "quarantined", "failed") if one.troubles.get(state)]
+
+
+def _processes(one: QueueSeen) -> str:
+    there = [process.status for process in one.workers if not process.gone]
+    if not there:
+        return paint("nobody works on it", "warn")
+    running = sum(status.counts.get("running", 0) for status in there)
+    bad = [f"{status.condition}: {status.why}" for status in there if status.why]
+    how = paint(plain("; ".join(bad)), "warn") if bad else "healthy"
+    return f"{many(len(there), 'process', 'processes')}, {many(running, 'message')} in hand, {how}"
+
+
+def _postgres(frame: Frame) -> str:
+    if not frame.url.startswith("postgresql:"):
+        text = f"the worker's queue lies in the store's PostgreSQL, and the store is {frame.identity}"
+        hint = "name one with --store postgresql://… or $ALLSWELL_STORE"
+        raise Refused("not_postgres", text, where="store", hint=hint)
+    return frame.url
+
+
+def _plan(settings: Settings, url: str, queue: str, concurrency: int | None) -> WorkerPlan:
+    from allswell.domain.handling import MessagePolicy, checked_messages
+    from allswell.domain.layers import Layers, checked_layers
+    from allswell.worker.plan import WorkerPlan, checked_plan
+    from allswell.worker.queue import Queue
+
+    def number(name: str) -> float:
+        value = settings.value(f"worker.{name}")
+        return float(value) if isinstance(value, int | float) else 0.0
+
+    try:
+        layers = checked_layers(
+            Layers(
+                statement_timeout=round(number("statement_timeout")),
+                visibility_timeout=_whole(number("visibility_timeout")),
+                pool_timeout=number("pool_timeout"),
+                stuck_grace=number("stuck_grace"),
+                concurrency=round(number("concurrency")) if concurrency is None else concurrency,
+            )
+        )
+        messages = checked_messages(MessagePolicy(poison_after=round(number("poison_after"))))
+        plan = WorkerPlan(
+            url,
+            Queue(queue).name,
+            layers,
+            messages,
+            poll_interval=number("poll_interval"),
+            stop_timeout=number("stop_timeout"),
+        )
+        return checked_plan(plan)
+    except ValueError as error:
+        raise Refused("bad_worker", f"[worker] of the settings: {error}", where="worker") from None
+
+
+def _whole(seconds: float) -> int:
+    if not seconds.is_integer():
+        raise ValueError(f"visibility_timeout ({seconds:g}s) must be a whole number of seconds: PGMQ takes no other")
+    return int(seconds)
+
+
+def _refuse_unless_ready(plan: WorkerPlan) -> None:
+    import psycopg
+
+    from allswell.worker.queue import Queue
+    from allswell.worker.setup import refuse_unless_ready
+
+    try:
+        with psycopg.connect(plan.conninfo, autocommit=True, **plan.connecting()) as connection:
+            refuse_unless_ready(connection, Queue(plan.queue))
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"the store cannot be reached: {str(error).splitlines()[0]}") from error
+
+
+def _tell(frame: Frame, line: str) -> None:
+    import time
+
+    from allswell.doors.shapes.moment import moment
+    from allswell.doors.shapes.said import SaidShape
+
+    with contextlib.suppress(Left):  # nobody reads any more: the worker goes on
+        if frame.json:
+            frame.say(SaidShape(moment(time.time_ns() // 1_000_000), line))
+        else:
+            write(f"{time.strftime('%H:%M:%S')}  {plain(line)}\n")
+        flush()
