@@ -100,7 +100,7 @@ def test_a_script_is_printed_or_put_into_place(cli: Console) -> None:
         cli.ok("completion", "bash", "--install")
     script = cli.folder / ".local" / "share" / "allswell" / "completion.bash"
     assert script.read_text() == SCRIPTS["bash"]
-    assert (cli.folder / ".bashrc").read_text() == f'alias a=b\nsource "{script}"\n'
+    assert (cli.folder / ".bashrc").read_text() == f"alias a=b\nsource {script}\n"
     cli.ok("completion", "fish", "--install")
     assert (cli.folder / ".config" / "fish" / "completions" / "allswell.fish").read_text() == SCRIPTS["fish"]
     cli.patch.setenv("SHELL", "/bin/tcsh")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import shlex
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -15,8 +17,10 @@ from allswell.doors.cli.commands import LOOKING, UPKEEP, Command, Commands
 from allswell.doors.cli.options import Argument, Json, Option, Rest
 from allswell.doors.cli.parameter import Parameter, parameters
 from allswell.doors.cli.reading import read
+from allswell.doors.cli.width import width_of
 from allswell.errors import Refused
 from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import at_terminal
 
 EVERY = app.commands().named
 TEXTS = st.one_of(
@@ -267,3 +271,12 @@ def test_a_page_tells_all_that_is_declared() -> None:
         assert text in page, page
     done = pages.of_one(Commands(), EVERY["done"])
     assert "[environment: ALLSWELL_TOKEN]" in " ".join(done.split())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_page_at_a_terminal_fits_and_has_colour_where_it_is_wanted(tmp_path: Path, columns: int) -> None:
+    page = at_terminal("run", "--help", cwd=tmp_path, columns=columns).out
+    without = at_terminal("run", "--help", cwd=tmp_path, columns=columns, NO_COLOR="1").out
+    assert "\x1b[1mOptions:\x1b[0m\n" in page
+    assert re.sub(r"\x1b\[[0-9;]*m", "", page) == without
+    assert 70 < max(map(width_of, without.splitlines())) <= min(columns, 100)

@@ -17,7 +17,7 @@ from allswell.doors.cli.commands import Command, Commands
 from allswell.doors.cli.frame import Exit, Left, encoded, flush, hush, told, write
 from allswell.doors.cli.options import Json, Option, Store
 from allswell.doors.cli.parameter import parameters
-from allswell.doors.cli.reading import HELP, read, tokens
+from allswell.doors.cli.reading import read, tokens
 from allswell.errors import AllswellError, Refused
 
 _MODULES = {
@@ -149,11 +149,12 @@ def _run(given: list[str]) -> int:
 def _told_names(every: Commands, given: list[str]) -> int:
     """The line begins with words that name no command: perhaps all those that begin so are asked about."""
     size = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
-    if given[size:][:1] not in ([word] for word in HELP) or not every.below(given[:size]):
-        raise every.unknown(given[:size])
+    words, asked = given[:size], given[size : size + 1]
+    if not every.below(words) or asked not in (["-h"], ["--help"]):
+        raise every.unknown(words)
     from allswell.doors.cli import pages
 
-    write(pages.of_group(every, given[:size]))
+    write(pages.of_group(every, words))
     return int(Exit.FINE)
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from allswell.doors.cli.commands import UPKEEP, Commands
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import Argument, Json, Option
-from allswell.doors.shapes.completion import CompletionShape
 from allswell.errors import Refused
 
 _BASH = """\
@@ -68,6 +67,8 @@ def completion(
     json: Json = False,
 ) -> None:
     """Print the script with which a shell completes commands, options and ids."""
+    from allswell.doors.shapes.completion import CompletionShape
+
     frame = Frame(None, json=json)
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in SCRIPTS:
@@ -86,6 +87,8 @@ def completion(
 
 def _installed(shell: str) -> list[Path]:
     """Put a shell's script into place; the files that were changed. Fish looks there by itself, others are told to."""
+    import shlex
+
     if shell == "fish":
         config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         return _written(config / "fish" / "completions" / "allswell.fish", SCRIPTS[shell])
@@ -93,13 +96,12 @@ def _installed(shell: str) -> list[Path]:
     script = data / "allswell" / f"completion.{shell}"
     changed = _written(script, SCRIPTS[shell])
     settings = Path.home() / f".{shell}rc"
-    line = f'source "{script}"\n'
-    before = settings.read_text(encoding="utf-8") if settings.exists() else ""
+    line = f"source {shlex.quote(str(script))}\n".encode()
+    before = settings.read_bytes() if settings.exists() else b""
     if line in before:
         return changed
-    gap = "" if before.endswith("\n") or not before else "\n"
-    with settings.open("a", encoding="utf-8") as file:
-        file.write(f"{gap}{line}")
+    with settings.open("ab") as file:
+        file.write(line if before.endswith(b"\n") or not before else b"\n" + line)
     return [*changed, settings]
 
 
