@@ -285,8 +285,10 @@ def test_an_unread_answer_is_not_read() -> None:
     assert failure_of(requests.HTTPError(response=response)).error is E.RATE_LIMIT
 
 
-@pytest.mark.parametrize("error", [ServiceParked("s", 9, 5), BreakerOpen("s", None, "why")])
-def test_the_errors_of_guards_survive_a_pickle(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [ServiceParked("s", 9, 5), BreakerOpen("s", None, "why"), Refused("c", "m", where="w", hint="h")]
+)
+def test_errors_survive_a_pickle(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 

@@ -15,8 +15,11 @@ from allswell.domain.event import KINDS
 from allswell.doors.cli import app
 from allswell.doors.cli.answers import ALONE, ANSWERS
 from allswell.doors.cli.parameter import parameters
-from allswell.doors.shapes import error, schema
+from allswell.doors.shapes import schema
+from allswell.doors.shapes.error import ErrorShape
 from allswell.doors.shapes.fields import outside
+from allswell.doors.shapes.moment import moment
+from allswell.errors import BreakerOpen, Bug, Refused, ServiceParked, TimeUp, Unavailable
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import repository
 from tests.doors.cli.scene import told
@@ -203,6 +206,37 @@ def test_a_store_with_all_kinds_of_trouble_is_told_by_the_rules(typist: Typist) 
     looking(typist)
 
 
+@pytest.mark.parametrize(
+    "error, kind, more",
+    [
+        (Refused("bad", "no", where="x", hint="do y"), "refused", {"code": "bad", "where": "x", "hint": "do y"}),
+        (TimeUp("t_1", 3, "late"), "lease_lost", {"task_id": "t_1", "token": 3}),
+        (Unavailable("away", hint="wait"), "unavailable", {"message": "away", "hint": "wait"}),
+        (ServiceParked("api", 9, 5_000), "service_parked", {"service": "api", "retry_after_ms": 5_000}),
+        (BreakerOpen("api", None, "why"), "breaker_open", {"service": "api"}),
+        (Bug("a rule was broken"), "bug", {"message": "this is a bug of Allswell's: a rule was broken"}),
+        (KeyError("x"), "bug", {"code": "bug"}),
+    ],
+)
+def test_every_kind_of_error_has_the_one_shape(error: Exception, kind: str, more: dict[str, object]) -> None:
+    line = msgspec.json.encode(ErrorShape.of(error)).decode()
+    assert check("tasks", line) == "Error"
+    assert {"kind": kind, **more}.items() <= json.loads(line)["error"].items()
+
+
+def test_moments_are_texts_to_the_millisecond() -> None:
+    at = [0, 999, 1_000, 951_782_399_001, 4_102_444_800_000, -1]
+    assert [moment(one) for one in at] == [
+        "1970-01-01T00:00:00.000Z",
+        "1970-01-01T00:00:00.999Z",
+        "1970-01-01T00:00:01.000Z",
+        "2000-02-28T23:59:59.001Z",
+        "2100-01-01T00:00:00.000Z",
+        "1969-12-31T23:59:59.999Z",
+    ]
+    assert moment(None) is None
+
+
 # --- the catalogue ----------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +258,7 @@ def test_every_shape_has_all_its_fields_and_a_name_of_its_own() -> None:
         assert isinstance(info, msgspec.inspect.StructType)
         assert all(field.required for field in info.fields), shape
     assert len({schema.name_of(shape) for shape in used}) == len(used)
-    _, found = msgspec.json.schema_components([*used, error.ErrorShape])
+    _, found = msgspec.json.schema_components([*used, ErrorShape])
     assert len(found) == len(document()["$defs"]), "two shapes have one name"
 
 
