@@ -3,8 +3,8 @@
 `states.md` is drawn from the tables of moves, `reference/events.md` from the catalogue of events, `reference/errors.md`
 from the error classes and from every `Refused(...)` in the source, `reference/settings.md` from the catalogue of
 settings, `reference/commands.md` from the signatures of the commands, `flow.schema.json` from what the loader
-of flows takes, `reference/output.md` and `output.schema.json` from the shapes that `--json` prints. A test fails when a
-page is out of date.
+of flows takes, `reference/output.md` and `output.schema.json` from the shapes that `--json` prints,
+`reference/python.md` from the public names. A test fails when a page is out of date.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import allswell
 from allswell import errors, settings
 from allswell.domain import breaker, task
 from allswell.domain.event import KINDS
@@ -49,6 +50,7 @@ def pages() -> dict[Path, str]:
         "reference/settings.md": all_settings(),
         "reference/commands.md": all_commands(),
         "reference/output.md": output(),
+        "reference/python.md": python_api(),
     }
     flow = json.dumps(flow_schema(), indent=2, ensure_ascii=False) + "\n"
     schemas = {SOURCE / "flows" / "flow.schema.json": flow, DOCS / "reference" / "flow.schema.json": flow}
@@ -324,6 +326,46 @@ def default_of(one: Parameter) -> str:
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+def python_api() -> str:
+    """Every public name with its sentence, and what a watch and a lease can be asked."""
+    lines = ["# What Python can call", ""]
+    lines += [
+        "`async with allswell.open(url) as watch:` gives a `Watch`. Without `async` it is a `SyncWatch`: the same"
+    ]
+    lines += ["calls with the same parameters, without `await`. Types are shipped (`py.typed`).", ""]
+    lines += ["| name | what it is |", "|---|---|"]
+    for name in allswell.__all__:
+        given = getattr(allswell, name)
+        is_id = getattr(given, "__module__", "") == "allswell.domain.names"
+        said = f"The id of a {name.removesuffix('Id').lower()}: a `str`." if is_id else first_sentence(given)
+        lines.append(f"| `{name}` | {said} |")
+    for title, kind in (("A watch", allswell.Watch), ("A lease", allswell.Lease)):
+        lines += ["", f"## {title}", "", "| call | what it does |", "|---|---|", *calls(kind)]
+    return "\n".join(lines) + "\n"
+
+
+def first_sentence(given: object) -> str:
+    """What something says of itself, as far as the first line."""
+    said = (inspect.getdoc(given) or "").splitlines()
+    return said[0].replace("|", "\\|") if said else ""
+
+
+def calls(kind: type) -> Iterator[str]:
+    """The public methods and properties of a class, each with its parameters."""
+    for name, member in inspect.getmembers(kind):
+        if name.startswith("_") or not (callable(member) or isinstance(member, property)):
+            continue
+        shown = name
+        if not isinstance(member, property):
+            given = inspect.signature(member).parameters.values()
+            bare = [one.replace(annotation=one.empty) for one in given if one.name != "self"]
+            shown += re.sub(r"<function \w+ at \w+>", "…", str(inspect.Signature(bare)))
+        yield f"| `{shown}` | {first_sentence(member.fget if isinstance(member, property) else member)} |"
 
 
 def output() -> str:

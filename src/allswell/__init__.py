@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
     from allswell.domain.task import State
     from allswell.engine.handle import Lease
+    from allswell.engine.sync import SyncLease, SyncWatch
     from allswell.engine.watch import Watch
     from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
+    from allswell.runtime.agents.work import SyncWork, Work
     from allswell.runtime.guard import Guard, guard
     from allswell.runtime.run_tool import Output, ToolCancelled, ToolResult, ToolTimeout, run_tool, run_tool_sync
     from allswell.runtime.scoped import flow, llm_call, run, step, tool
@@ -42,6 +44,7 @@ _HOMES = {
     "domain.journal": ("Position",),
     "domain.listing": ("TaskFilter",),
     "engine.handle": ("Lease",),
+    "engine.sync": ("SyncLease", "SyncWatch"),
     "engine.watch": ("Watch",),
     "errors": ("AllswellError", "BreakerOpen", "Bug", "LeaseLost", "Refused", "ServiceParked", "Unavailable"),
     "runtime.agents.work": ("SyncWork", "Work"),
@@ -85,6 +88,8 @@ __all__ = [
     "ScopeTimeout",
     "ServiceParked",
     "State",
+    "SyncLease",
+    "SyncWatch",
     "SyncWork",
     "TaskFilter",
     "TaskId",

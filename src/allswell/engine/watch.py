@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from allswell.engine.bulk import Submitted
 
 
-def _to_nobody(*_: object) -> None:
+def to_nobody(*_: object) -> None:
     """For whoever is not asked to hear."""
 
 
@@ -139,8 +139,8 @@ class Watch(Looking):
         tasks: Iterable[Mapping[str, Any]],
         *,
         run_timeout: int | str | None = None,
-        told: Callable[[Sequence[TaskId]], None] = _to_nobody,
-        progress: Callable[[int, int | None], None] = _to_nobody,
+        told: Callable[[Sequence[TaskId]], None] = to_nobody,
+        progress: Callable[[int, int | None], None] = to_nobody,
     ) -> Submitted:
         """Hand over any number of tasks in parcels; all are looked at before the first is handed over.
 

@@ -1,0 +1,120 @@
+"""What is held, for code that is not async: an attempt known by its task, token and agent, and a lease of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from allswell.domain.hold import Orders
+from allswell.domain.names import QuestionId, RunId, TaskId
+from allswell.domain.question import Option, Question
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.task import Attempt, Handover
+from allswell.engine.handle import Lease
+from allswell.engine.held import Held
+from allswell.engine.sync.thread import OwnThread
+
+T = TypeVar("T")
+
+
+class SyncHeld:
+    """One attempt at one task, held by somebody."""
+
+    def __init__(self, watch: OwnThread, held: Held) -> None:
+        self._wait_for = watch.wait_for
+        self._held = held
+        self.task = held.task
+        self.token = held.token
+        self.agent = held.agent
+
+    def checkin(self, note: str = "", *, progress: float | None = None) -> Orders:
+        """Prove progress; the answer says how much time is left and whether a check-in is owed."""
+        return self._wait_for(self._held.checkin(note, progress=progress))
+
+    def renew(self) -> Orders:
+        """Prove life, not progress."""
+        return self._wait_for(self._held.renew())
+
+    def complete(self, result: object = None, *, command: str | None = None) -> None:
+        """The task is done."""
+        self._wait_for(self._held.complete(result, command=command))
+
+    def fail(
+        self,
+        error: BaseException | str | Failure,
+        *,
+        error_class: ErrorClass | str | None = None,
+        retry_after: int | str | None = None,
+        services: Sequence[str] = (),
+        command: str | None = None,
+    ) -> None:
+        """This attempt failed; the error's class decides what follows."""
+        said = self._held.fail(
+            error, error_class=error_class, retry_after=retry_after, services=services, command=command
+        )
+        self._wait_for(said)
+
+    def release(self, reason: str = "released", *, delay: int | str = 0, command: str | None = None) -> None:
+        """Give the task back: neither a failure nor a timeout."""
+        self._wait_for(self._held.release(reason, delay=delay, command=command))
+
+    def recover(self) -> None:
+        """The agent was marked as stalled and has been ended for real: take its task back."""
+        self._wait_for(self._held.recover())
+
+    def end_idle(self, idle: int | None = None, said: str = "") -> None:
+        """This attempt showed no progress for so long and has been ended: back to the pool, and counted."""
+        self._wait_for(self._held.end_idle(idle, said))
+
+    def keep(self, receipt: str, status: str, path: str = "") -> None:
+        """Have the journal know of a receipt; also after the lease has ended."""
+        self._wait_for(self._held.keep(receipt, status, path))
+
+    def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
+        """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
+        return self._wait_for(self._held.ask(text, options, hold=hold))
+
+    def delegate(self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None) -> TaskId:
+        """Hand a focused request to an expert of this role, and keep working; the request is a task of its own."""
+        return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout))
+
+    def request(self, request: TaskId) -> tuple[str, str | None]:
+        """How a request of this task's stands: `open` or its end, and its result or the reason, as JSON."""
+        return self._wait_for(self._held.request(request))
+
+    def question(self, question: QuestionId) -> Question | None:
+        """A question as it stands: what became of one that was asked while the task was kept."""
+        return self._wait_for(self._held.question(question))
+
+    def past(self) -> Attempt | None:
+        """How the store has ended this attempt; None while it has not."""
+        return self._wait_for(self._held.past())
+
+
+class SyncLease(SyncHeld):
+    """The right to one attempt at one task, for code that is not async."""
+
+    def __init__(self, watch: OwnThread, lease: Lease) -> None:
+        super().__init__(watch, lease)
+        self.inner = lease
+        """The lease behind it, which belongs to the watch's own loop."""
+        self.attempt: int = lease.attempt
+        self.name: str = lease.name
+        self.role: str = lease.role
+        self.run: RunId | None = lease.run
+        self.payload: Any = lease.payload
+        self.handover: Handover | None = lease.handover
+        self.notes: Sequence[str] = lease.notes
+
+    def payload_as(self, shape: type[T]) -> T:
+        """What was submitted with the task, as this; `msgspec.ValidationError` where it is something else."""
+        return self.inner.payload_as(shape)
+
+    @property
+    def remaining(self) -> int:
+        """How long the lease can still be trusted, in ms."""
+
+        async def look() -> int:
+            return self.inner.remaining
+
+        return self._wait_for(look())
