@@ -107,7 +107,7 @@ def test_what_is_declared_is_read_back_however_it_is_spelt(command: Command, mon
     known = parameters(command.function)
     takes_rest = any(one.declared.rest for one in known)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=200 if command is EXAMPLE else 25, deadline=None)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         chosen: dict[str, Any] = {}
@@ -146,8 +146,8 @@ def test_what_is_declared_is_read_back_however_it_is_spelt(command: Command, mon
         ("a 1 -p 7", "-p", "invalid value for '-p': it must be a number from 0 to 1, not '7'"),
         ("a 1 --share nan", "--share", "invalid value for '--share': it must be a number from 0 to 1, not 'nan'"),
         ("a 1 --way stop", "--way", "invalid value for '--way': it must be one of skip, run, not 'stop'"),
-        ("a x", "NUMBER", "invalid value for 'NUMBER': it must be a whole number, not 'x'"),
-        ("a १", "NUMBER", "invalid value for 'NUMBER': it must be a whole number, not '१'"),
+        ("a x", "NUMBER", "invalid value for 'NUMBER': it must be a whole number of at most 18 digits, not 'x'"),
+        ("a १", "NUMBER", "invalid value for 'NUMBER': it must be a whole number of at most 18 digits, not '१'"),
         ("a", "NUMBER", "NUMBER is missing: `allswell everything [OPTIONS] FIRST NUMBER [LAST] [-- COMMAND…]`"),
         ("", "FIRST", "FIRST and NUMBER are missing: "),
     ],
@@ -158,6 +158,12 @@ def test_a_mistake_says_what_where_and_what_to_do(typed: str, where: str, text: 
     assert (caught.value.code, caught.value.where) == ("usage", where)
     assert caught.value.message.startswith(text)
     assert caught.value.hint == "`allswell everything --help` shows what there is"
+
+
+def test_help_is_shown_to_whoever_asks_for_it_however_wrong_the_rest() -> None:
+    for typed in ("--help", "-h", "-lh", "a b --help", "--bogus x -h", "a 1 b c --share 7 --help -- x"):
+        assert read(EXAMPLE, typed.split()) is None, typed
+    assert read(EXAMPLE, ["--some", "--help", "a", "1", "--", "-h"]) is not None  # a value, and another's
 
 
 def test_an_endless_value_is_not_repeated(cli: Console) -> None:
@@ -177,7 +183,7 @@ def test_a_value_from_the_environment_is_spoken_of_by_its_variable(cli: Console)
     cli.patch.setenv("ALLSWELL_TOKEN", "x")
     said = cli("checkin")
     assert said.code == 2
-    assert "invalid value for '$ALLSWELL_TOKEN': it must be a whole number, not 'x'" in said.err
+    assert "invalid value for '$ALLSWELL_TOKEN': it must be a whole number of at most 18 digits, not 'x'" in said.err
     said = cli("checkin", "--token", "1", "--json")
     assert said.json["error"]["code"] == "no_task"  # what is typed holds
 

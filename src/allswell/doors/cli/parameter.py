@@ -75,7 +75,7 @@ class Parameter:
     @property
     def shown_default(self) -> str:
         """What holds where it is not given, if that is worth showing."""
-        if self.required or self.default in (None, False, "") or not self.declared.show_default:
+        if self.required or not self.declared.show_default or self.default is None or self.default is False:
             return ""
         return str(self.default)
 
@@ -84,6 +84,8 @@ class Parameter:
         """What a value of it must be, in words."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
+        if self.kind is int and not self.bounds:
+            return "a whole number of at most 18 digits"
         return f"{_KINDS.get(self.kind, 'text')} {self.bounds}".rstrip()
 
     def value(self, text: str) -> str | int | float:

@@ -93,9 +93,10 @@ def usage(command: Command, known: Sequence[Parameter]) -> str:
 def _given(command: Command, known: Sequence[Parameter], words: Sequence[str]) -> dict[str, Value] | None:
     places = iter([one for one in known if one.placed])
     given: dict[str, Value] = {}
-    for kind, word, option, text, behind in tokens(known, words):
-        if kind == "help":
-            return None
+    seen = list(tokens(known, words))
+    if any(token.kind == "help" for token in seen):
+        return None  # whatever else there is: who asks for help may have typed something wrong
+    for kind, word, option, text, behind in seen:
         if kind == "rest":
             given |= {one.name: list(behind) for one in known if one.declared.rest}
         elif kind == "place":
