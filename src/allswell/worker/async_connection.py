@@ -23,16 +23,25 @@ if TYPE_CHECKING:
     from psycopg.abc import QueryNoTemplate
 
 
+def async_view(held: HandlerConnection, limit: Limit) -> AsyncHandlerConnection:
+    """The view of a connection, which lives as long as that does, limited anew for each message."""
+    if not isinstance(held.view, AsyncHandlerConnection):
+        held.view = AsyncHandlerConnection(held, limit)
+    held.view.limit = limit
+    return held.view
+
+
 class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     """What an async handler speaks to the database with."""
 
     def __init__(self, held: HandlerConnection, limit: Limit) -> None:
         super().__init__(held.pgconn)
-        self._held = held  # as long as this view lives, so does what it looks at
-        self._pool = None  # psycopg's sign that somebody else closes it
         self.limit = limit
         self.prepare_threshold = held.prepare_threshold
         self.cursor_factory = AsyncLimitedCursor
+
+    def __del__(self, *_: object) -> None:
+        """Complain of nothing: the connection behind this view is closed by whoever holds it."""
 
     async def set_cap(self, cap: int) -> None:
         """Set the limit, for this transaction."""

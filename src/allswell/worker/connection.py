@@ -50,6 +50,8 @@ class HandlerConnection(psycopg.Connection[Any]):
         self.cursor_factory = LimitedCursor
         self.server_cursor_factory = LimitedServerCursor
         self.limit: Limit | None = None
+        self.view: object = None
+        """The view that async handlers have of it (`async_connection`)."""
         self.used = time.monotonic()
         """When it last was known to live."""
 

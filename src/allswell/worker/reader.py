@@ -18,6 +18,7 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from allswell.worker.connection import HandlerConnection
+from allswell.worker.limit import Limit
 from allswell.worker.shift import Pending, Shift, outcome, write_end
 
 log = logging.getLogger("allswell.worker")
@@ -94,15 +95,17 @@ class Reader:
             shift.postpone(pending)
             raise
         since = time.monotonic()
+        first, layers = connections[0], shift.plan.layers
+        first.limit = Limit(layers, since + layers.visibility_timeout)  # a locked table must not hold up the reader
         try:
-            ended = _write_ends(shift, connections[0], pending)
+            ended = _write_ends(shift, first, pending)
             taken = []
             if free:
-                taken = shift.queue.read(
-                    connections[0], hide=shift.plan.layers.visibility_timeout, most=min(free, len(connections))
-                )
-            connections[0].commit()
+                taken = shift.queue.read(first, hide=layers.visibility_timeout, most=min(free, len(connections)))
+            first.limit = None
+            first.commit()
         except BaseException:
+            first.limit = None
             shift.postpone(pending)
             shift.give_back(connections)
             raise

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 
 import psycopg
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 from allswell.domain.handling import (
     BROKEN,
@@ -34,7 +34,7 @@ from allswell.domain.handling import (
 from allswell.domain.message import BATCH, Message, Unreadable, read_body
 from allswell.domain.retry import ErrorClass
 from allswell.runtime.threads import Threads
-from allswell.worker.async_connection import AsyncHandlerConnection
+from allswell.worker.async_connection import async_view
 from allswell.worker.attempt import MessageAttempt
 from allswell.worker.batches import end_of_batch
 from allswell.worker.cancelled import Cancellations
@@ -50,6 +50,8 @@ log = logging.getLogger("allswell.worker")
 _CANCELLATIONS = Cancellations()
 IN_HAND_SECONDS = 30.0
 """A connection that goes from handler to handler goes through the pool at least so often: it may be too old."""
+MORE_SECONDS = 0.05
+"""How long is waited for a second connection and further ones: one is enough to go on."""
 Pending = tuple[Token, Handling | None, Taken | None]
 
 
@@ -104,8 +106,9 @@ class Shift:
             taken = [self._ready.pop()[0] for _ in range(min(most, len(self._ready)))]
         if not taken:
             taken.append(self.pool.getconn())
-        while len(taken) < most and self.pool.get_stats().get("pool_available", 0):
-            taken.append(self.pool.getconn())
+        with suppress(PoolTimeout):
+            while len(taken) < most:
+                taken.append(self.pool.getconn(timeout=MORE_SECONDS))
         return taken
 
     def give_back(self, connections: list[HandlerConnection]) -> None:
@@ -176,7 +179,7 @@ class Shift:
     def _perform_async(self, attempt: MessageAttempt, message: Message) -> None:
         assert attempt.handler is not None  # noqa: S101 - looked at by the caller
         function = attempt.handler.function
-        view = AsyncHandlerConnection(attempt.connection, attempt.limit)
+        view = async_view(attempt.connection, attempt.limit)
         attempt.async_call = self._loop.begin(lambda: function(message, view))
         attempt.async_call.wait()
 
