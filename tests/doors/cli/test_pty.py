@@ -20,7 +20,12 @@ from tests.doors.cli.upkeep import Ran, at_terminal
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MOVE = re.compile(r"\x1b\[[0-9;?]*[A-Za-ln-z]")
-SHOWN_ELSEWHERE = {"demo": "tests/doors/cli/test_demo.py plays it"}
+SHOWN_ELSEWHERE = {
+    "demo": "tests/doors/cli/test_demo.py plays it",
+    **dict.fromkeys(
+        ("worker", "worker setup", "worker status"), "tests/doors/cli/test_worker.py has the server for it"
+    ),
+}
 LONG = "summarise the minutes of the meeting about the migration of the database, all four hundred pages of them"
 WIDE = "名前が日本語のタスクで、とても長いので切らなければならないもの"
 AGENT = "an agent with quite a long name"
@@ -201,5 +206,5 @@ def test_no_command_is_left_out() -> None:
 def test_help_fits(cli: Console, columns: int) -> None:
     cli.patch.setenv("COLUMNS", str(columns))
     for name in ("", *app.commands().named):
-        for line in cli.ok(*filter(None, (name, "--help"))).out.splitlines():
+        for line in cli.ok(*name.split(), "--help").out.splitlines():
             assert width_of(line) <= columns, (name, line)

@@ -102,6 +102,8 @@ class Commands:
             names = " or ".join(f"`{NAME} {name}`" for name in self.below(words))
             return Refused("usage", f"{' '.join(words)!r} needs another word", where="command", hint=names)
         typed = " ".join(words[: size + 1])
+        if typed in self._order:
+            return Refused("usage", f"{typed!r} are several words: leave out the quotes", where="command")
         near = " or ".join(map(repr, alike(typed, self.below(words[:size]), most=3)))
         meant = f"; did you mean {near}?" if near else ""
         text = f"no such command: {cut(typed, LONGEST)!r}{meant}"
