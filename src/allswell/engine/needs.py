@@ -39,8 +39,6 @@ async def with_ids(views: Views, tasks: Sequence[NewTask]) -> tuple[NewTask, ...
 
     What is spelled as an id is not looked for: if there is no such task, the core says so, and refuses them all.
     """
-    if not any(new.needs for new in tasks):
-        return tuple(tasks)
     own = {new.id for new in tasks}
     fellows: dict[str, TaskId] = {}
     if len(tasks) > 1:  # one that comes alone may need an older task of its name

@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import (
-    Admit,
     Answer,
-    AskForHelp,
     Cancel,
     Claim,
     EndRun,
     NewTask,
     Notice,
     OpenRun,
-    Park,
-    Report,
     Submit,
     TakeUp,
 )
@@ -34,17 +29,15 @@ from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.retry import ErrorClass
-from allswell.domain.serving import Told
 from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker
+from allswell.engine.guarding import Guarding
 from allswell.engine.handle import Lease
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids, run_for_key
 from allswell.engine.joining import Joining
-from allswell.engine.looking import Looking
 from allswell.engine.needs import with_ids
 from allswell.engine.pace import Pace
 from allswell.engine.renewing import Renewing, say_many
@@ -60,12 +53,11 @@ def to_nobody(*_: object) -> None:
     """For whoever is not asked to hear."""
 
 
-class Watch(Looking):
+class Watch(Guarding):
     """An open watch: submit work, hold it, answer questions, look."""
 
     def __init__(self, engine: Engine, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
-        super().__init__(engine)
-        self._ids = ids
+        super().__init__(engine, ids)
         self._policies = policies or {}
         self._maker = TaskMaker(ids, self._policies)
         self._renewing = Renewing(engine)
@@ -165,7 +157,8 @@ class Watch(Looking):
 
     async def prepare(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
         """Tasks from plain mappings, with ids, for `submit_prepared`; nothing is handed over yet."""
-        return await with_ids(self.views, self._maker.new_tasks(tasks))
+        made = self._maker.new_tasks(tasks)
+        return await with_ids(self.views, made) if any(new.needs for new in made) else made
 
     async def submit_prepared(self, tasks: Sequence[NewTask]) -> None:
         """Hand over tasks that have their ids already, all or none; those that are there already stay as they are."""
@@ -349,24 +342,6 @@ class Watch(Looking):
         """Do now what is due: lapsed leases, reached limits, consequences. Whether nothing is left to do."""
         return await self._engine.sweeper.sweep() > 0
 
-    # --- for guards: the breakers of services -------------------------------------------------------------------------
-
-    async def admit(self, service: str, policy: BreakerPolicy) -> Told:
-        """May this service be called now? Whoever finds its breaker half-open is the probe."""
-        return _told(await self._engine.do(Admit(self._ids.command(), service, policy)))
-
-    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Told:
-        """What came of a call that was let through."""
-        return _told(await self._engine.do(Report(self._ids.command(), permit, outcome, policy)))
-
-    async def park(self, service: str, delay: int) -> Told:
-        """Nobody calls this service for so many milliseconds."""
-        return _told(await self._engine.do(Park(self._ids.command(), service, delay)))
-
-    async def ask_for_help(self, service: str, cause: ErrorClass, reason: str, message: str = "") -> None:
-        """Calls to a service are given up for something that only a human can mend: ask, once per cause."""
-        await self._engine.do(AskForHelp(self._ids.command(), service, cause, reason, message))
-
     # --- how it was opened --------------------------------------------------------------------------------------------
 
     @property
@@ -387,8 +362,3 @@ class Watch(Looking):
     def draw(self) -> float:
         """A number by chance, from 0 to 1: repeatable where the watch is."""
         return self._engine.draw()
-
-
-def _told(answer: object) -> Told:
-    assert isinstance(answer, Told)  # noqa: S101 - for the type checker
-    return answer
