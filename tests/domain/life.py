@@ -7,12 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allswell.domain.answer import answer
 from allswell.domain.case import Case, Outcome, state
 from allswell.domain.checkin import Agent
-from allswell.domain.claim import grant
-from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Complete, Fail, HolderCommand, NewTask, Release
-from allswell.domain.decide import Tick, decide, held_to_table
+from allswell.domain.claim import HandOut
+from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Fail, NewTask, Release
+from allswell.domain.decide import decide
 from allswell.domain.event import Event
 from allswell.domain.hold import CheckedIn, check_in
 from allswell.domain.lease import Lease, due_at
@@ -21,8 +20,10 @@ from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.run import Run, Spread
+from allswell.domain.situation import Situation
 from allswell.domain.submit import accept
 from allswell.domain.task import Attempt, Record, State
+from allswell.domain.tick import Tick
 
 START = Millis(1_700_000_000_000)
 SECOND = 1_000
@@ -68,14 +69,14 @@ class Life:
 
     def claim(self, agent: str, now: Millis, *, length: int | None = None, command: str = "claim") -> Lease:
         claim = Claim(CommandId(command), AgentId(agent), None, 1, length)
-        out = held_to_table(self.case, grant(self.case, claim, now, self.run))
-        self._enter(out, None)
+        task = self.case.task
+        out = self._decide(HandOut(claim, (task.id,), (task.lane,)), now)
         assert isinstance(out.answer, Lease)
         return out.answer
 
     def tick(self, now: Millis) -> Outcome:
         """One look of a sweeper."""
-        return self._decide(Tick(self.case.task.id), now, self.holder)
+        return self._decide(Tick(self.case.task.id, self.holder), now)
 
     def tick_when_due(self, until: Millis) -> None:
         """A sweeper that is never late."""
@@ -107,20 +108,14 @@ class Life:
         return self.do(Release(*self._signed(by), delay=delay), now)
 
     def cancel(self, now: Millis, *, id_: str = "cancel") -> Outcome:
-        return self._decide(Cancel(CommandId(id_), self.case.task.id), now, None)
+        return self._decide(Cancel(CommandId(id_), self.case.task.id), now)
 
-    def do(self, command: HolderCommand, now: Millis, draw: float = 0.0) -> Outcome:
-        return self._decide(command, now, command.agent, draw)
+    def do(self, command: Command, now: Millis, draw: float = 0.0) -> Outcome:
+        return self._decide(command, now, draw)
 
     def answer(self, option: str, now: Millis, *, id_: str = "answer", **how: Any) -> Outcome:
         """Answer the only open question."""
-        question = self.question
-        before = self.case
-        out, closed = answer(before, question, Answer(CommandId(id_), question.id, option, **how), now, self.run)
-        held_to_table(before, out)
-        self.questions[closed.id] = closed
-        self._enter(out, None)
-        return out
+        return self._decide(Answer(CommandId(id_), self.question.id, option, **how), now)
 
     def _signed(self, by: dict[str, Any]) -> tuple[CommandId, TaskId, Token, AgentId]:
         self._commands += 1
@@ -130,18 +125,30 @@ class Life:
         agent = by["agent"] if lease is None else by.get("agent", lease.agent)
         return id_, self.case.task.id, Token(token), AgentId(agent)
 
-    def _decide(self, command: Any, now: Millis, agent: AgentId | None, draw: float = 0.0) -> Outcome:
-        past = self.attempts.get(getattr(command, "token", 0))
-        known = None if agent is None else self.agents.get(agent)
-        out = decide(replace(self.case, agent=known, past=past), command, now, draw, self.run)
-        self._enter(out, agent)
+    def _decide(self, command: Command, now: Millis, draw: float = 0.0) -> Outcome:
+        """What the engine does: the rows in, the decision out, entered. Of this task; others that are made are not."""
+        id_ = self.case.task.id
+        situation = Situation(
+            now,
+            cases={id_: self.case},
+            runs={} if self.run is None else {self.run.id: self.run},
+            agents=dict(self.agents),
+            questions=dict(self.questions),
+            attempts={(id_, Token(token)): ended for token, ended in self.attempts.items()},
+            payloads={id_: "null"},
+            lanes={("", ()): 1},
+        )
+        decision = decide(situation, command, draw)
+        self.questions.update({question.id: question for question in decision.closed})
+        (out,) = [out for out in decision.outcomes if out.case.task.id == id_] or [Outcome(self.case, decision.answer)]
+        self._enter(out)
+        for agent, record in decision.agents:
+            self.agents.pop(agent, None)
+            if record is not None:
+                self.agents[agent] = record
         return out
 
-    def _enter(self, out: Outcome, agent: AgentId | None) -> None:
-        if agent is not None:
-            self.agents.pop(agent, None)
-            if out.case.agent is not None:
-                self.agents[agent] = out.case.agent
+    def _enter(self, out: Outcome) -> None:
         self.case = replace(out.case, agent=None, past=None)
         self.events += out.events
         self.error = out.error

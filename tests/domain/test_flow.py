@@ -5,18 +5,22 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, state
+from allswell.domain import decide as deciding
+from allswell.domain.case import Case, Outcome, state
 from allswell.domain.claim import grant
-from allswell.domain.command import Ask, Claim, Complete, Fail, NewTask, RecordStep, Release, TakeUp
-from allswell.domain.decide import Tick, decide
-from allswell.domain.flow import FLOW_LEFT, fence, give_up_the_dead, leave, record_step, take_up
+from allswell.domain.command import Ask, Claim, Command, Complete, Fail, NewTask, RecordStep, Release, TakeUp
+from allswell.domain.flow import FLOW_LEFT, leave
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.run import Run
+from allswell.domain.situation import Situation
+from allswell.domain.step import fence, record_step
 from allswell.domain.submit import PAYLOAD_MAX, accept
+from allswell.domain.taking_up import give_up_the_dead, take_up
 from allswell.domain.task import State
+from allswell.domain.tick import Tick
 from allswell.errors import LeaseLost, Refused
 
 NOW = Millis(1_700_000_000_000)
@@ -24,6 +28,13 @@ FLOW, RUN, ADA, BOB = TaskId("t_flow"), RunId("r_1"), AgentId("ada"), AgentId("b
 NEW = NewTask(FLOW, "build", RUN, "flow", policy=Policy(timeout=600_000), flow=True)
 HOLD = 60_000
 THE_RUN = Run(RUN, "build", NOW, None)
+
+
+def decide(case: Case, command: Command, now: Millis) -> Outcome:
+    """The one entrance, for one flow in its run."""
+    situation = Situation(now, {FLOW: case}, runs={RUN: THE_RUN})
+    (out,) = deciding.decide(situation, command).outcomes
+    return out
 
 
 def wants(agent: AgentId = BOB, dead: int | None = None, name: str = "build") -> TakeUp:
@@ -35,7 +46,7 @@ def new() -> Case:
 
 
 def held(now: Millis = NOW) -> tuple[Case, Lease]:
-    case = take_up(new(), None, wants(ADA), now)[0].case
+    case = take_up(new(), None, wants(ADA), now)[0][-1].case
     assert case.lease is not None
     return case, case.lease
 
@@ -59,7 +70,8 @@ def test_a_new_flow_is_held_at_once() -> None:
 
 def test_the_same_word_again_is_answered_with_the_same_hold() -> None:
     case, lease = held()
-    assert take_up(case, None, wants(ADA), Millis(NOW + 5))[0].answer == lease
+    ((again,), _) = take_up(case, None, wants(ADA), Millis(NOW + 5))
+    assert again.case.lease == lease
 
 
 def test_while_somebody_holds_it_nobody_else_does() -> None:
@@ -83,20 +95,21 @@ def test_a_holder_is_given_up_for_dead_by_its_own_token_only(token: int | None, 
 
 def test_running_it_again_withdraws_the_question_and_goes_on_with_the_next_token() -> None:
     case, lease = held()
-    left = decide(case, Tick(FLOW), Millis(NOW + HOLD), 0.0, THE_RUN)
+    left = decide(case, Tick(FLOW, ADA), Millis(NOW + HOLD))
     (question,) = left.questions
-    out, closed = take_up(left.case, question, wants(), Millis(NOW + HOLD + 1))
+    (freed, out), closed = take_up(left.case, question, wants(), Millis(NOW + HOLD + 1))
     assert closed is not None
     assert closed.choice == "withdrawn"
+    assert state(freed.case) is State.READY, "step by step, as the table of moves has it"
     assert out.case.lease is not None
     assert (out.case.lease.token, out.case.lease.agent, out.case.waits) == (lease.token + 1, BOB, ())
-    assert [event.kind for event in out.events] == ["question_withdrawn", "task_claimed"]
+    assert [event.kind for event in (*freed.events, *out.events)] == ["question_withdrawn", "task_claimed"]
 
 
 def test_a_flow_that_is_over_or_another_is_refused() -> None:
     case, lease = held()
-    done = decide(case, Complete(CommandId("d"), FLOW, lease.token, ADA), NOW, 0.0, THE_RUN).case
-    assert take_up(done, None, wants(), NOW)[0].case.lease is None
+    done = decide(case, Complete(CommandId("d"), FLOW, lease.token, ADA), NOW).case
+    assert take_up(done, None, wants(), NOW) == ((), None)
     skipped = replace(done, task=replace(done.task, state="skipped"))
     for wrong, command, said in (
         (skipped, wants(), "flow_over"),
@@ -115,7 +128,7 @@ def test_a_flow_that_is_over_or_another_is_refused() -> None:
 @pytest.mark.parametrize(
     "ends, why",
     [
-        (lambda _: (Tick(FLOW), NOW + HOLD), "its process died, or was cut off"),
+        (lambda _: (Tick(FLOW, ADA), NOW + HOLD), "its process died, or was cut off"),
         (
             lambda lease: (Release(CommandId("x"), FLOW, lease.token, ADA, "it was interrupted"), NOW),
             "it was interrupted",
@@ -130,7 +143,7 @@ def test_a_flow_that_is_over_or_another_is_refused() -> None:
 def test_a_flow_that_nobody_runs_asks_a_human_and_is_never_in_the_pool(ends: object, why: str) -> None:
     case, lease = held()
     command, now = ends(lease)  # type: ignore[operator]
-    out = decide(case, command, Millis(now), 0.0, THE_RUN)
+    out = decide(case, command, Millis(now))
     assert state(out.case) is State.WAITING
     assert out.case.ready is None
     (question,) = out.questions
@@ -141,7 +154,7 @@ def test_a_flow_that_nobody_runs_asks_a_human_and_is_never_in_the_pool(ends: obj
 def test_at_its_limit_it_is_left_too() -> None:
     case, lease = held()
     renewed = replace(case, lease=replace(lease, renewed_at=Millis(NOW + 590_000)))
-    out = decide(renewed, Tick(FLOW), Millis(NOW + 600_000), 0.0, THE_RUN)
+    out = decide(renewed, Tick(FLOW, ADA), Millis(NOW + 600_000))
     assert "it reached its limit" in out.questions[0].text
     assert [event.kind for event in out.events].count("question_asked") == 1
 
@@ -150,13 +163,13 @@ def test_a_flow_cannot_wait_without_its_process() -> None:
     case, lease = held()
     said = Ask(CommandId("x"), FLOW, lease.token, ADA, "Which one?")
     with pytest.raises(Refused, match="a flow cannot wait for an answer without its process"):
-        decide(case, said, NOW, 0.0, THE_RUN)
-    assert decide(case, replace(said, hold=True), NOW, 0.0, THE_RUN).case.lease is not None
+        decide(case, said, NOW)
+    assert decide(case, replace(said, hold=True), NOW).case.lease is not None
 
 
 def test_a_plain_claim_finds_nothing_of_a_flow_that_was_left() -> None:
     case, lease = held()
-    out = decide(case, Release(CommandId("x"), FLOW, lease.token, ADA), NOW, 0.0, THE_RUN)
+    out = decide(case, Release(CommandId("x"), FLOW, lease.token, ADA), NOW)
     assert grant(out.case, Claim(CommandId("y"), BOB), NOW).answer is None
     assert leave.__doc__
 

@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome, end_attempt, state
-from allswell.domain.decide import Tick, decide, held_to_table
+from allswell.domain.decide import decide, held_to_table
 from allswell.domain.names import QuestionId, TaskId, question_id, task_of_question
-from allswell.domain.task import ENDS, MOVES, State, Wait, rank
+from allswell.domain.situation import Situation
+from allswell.domain.task import BEGINNINGS, ENDS, MOVES, State, Wait, rank
+from allswell.domain.tick import Tick
 from allswell.errors import Bug
 from tests.domain.life import Life, at, opened
 
@@ -45,10 +47,20 @@ def test_a_decision_is_held_to_the_table(old: State, new: State) -> None:
             held_to_table(before, Outcome(after))
 
 
+@pytest.mark.parametrize("new", State)
+def test_a_new_task_begins_where_the_table_says(new: State) -> None:
+    begun = Outcome(case_in(new))
+    if new in BEGINNINGS:
+        assert held_to_table(None, begun) is begun
+    else:
+        with pytest.raises(Bug, match=f"would begin as {new}, which no rule allows"):
+            held_to_table(None, begun)
+
+
 @pytest.mark.parametrize("end", ENDS)
 def test_time_changes_nothing_about_what_has_ended(end: State) -> None:
     case = case_in(end)
-    out = decide(case, Tick(case.task.id), at(1_000), 0.0)
+    (out,) = decide(Situation(at(1_000), {case.task.id: case}), Tick(case.task.id)).outcomes
     assert (state(out.case), out.events) == (end, [])
 
 

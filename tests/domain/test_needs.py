@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from allswell.domain.answer import end_with_run, need_ended
 from allswell.domain.case import Case, Outcome, state
 from allswell.domain.decide import held_to_table
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.run import Spread
+from allswell.domain.spreading import end_with_run, need_ended
 from allswell.domain.submit import accept
 from allswell.domain.task import OPEN, State
 from tests.domain.life import START, Life, at, new, opened

@@ -11,6 +11,7 @@ from allswell.domain.names import CommandId, Millis, RunId
 from allswell.domain.policy import Policy
 from allswell.domain.run import Run, Spread, start_clock, stop_clock, time_left
 from allswell.domain.service import ServiceRow, park
+from allswell.domain.situation import Situation
 from allswell.domain.task import State
 from allswell.domain.tick import move_limit
 from allswell.errors import Refused
@@ -146,6 +147,7 @@ def test_a_word_that_turns_out_to_need_the_run_says_so() -> None:
     life = Life(limit_at=at(9))
     life.claim("bob", at(0))
     done = Complete(CommandId("c"), life.lease.task, life.lease.token, life.lease.agent)
-    assert decide(life.case, done, at(8), 0.0).error is None
+    cases = {life.lease.task: life.case}
+    assert decide(Situation(at(8), cases), done).error is None
     with pytest.raises(RunUnread):
-        decide(life.case, done, at(9), 0.0)
+        decide(Situation(at(9), cases), done)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
+from allswell.domain.claim import Granted
 from allswell.domain.command import (
     Admit,
     Answer,
@@ -46,7 +47,6 @@ from allswell.domain.policy import Policy
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
 from allswell.domain.task import Attempt
-from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.errors import AllswellError
 

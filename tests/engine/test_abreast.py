@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from allswell.domain.command import Cancel, Claim, Complete, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.claim import Granted
+from allswell.domain.command import Cancel, Claim, Command, Complete, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.names import AgentId, CommandId, RunId, TaskId, Token
-from allswell.engine.claims import Granted
-from allswell.engine.named import Named
+from allswell.engine.batcher import Batch, Waiting
 from tests.engine.stage import Stage, Weather, play
 
 
@@ -164,6 +164,15 @@ def test_a_watch_that_is_closed_with_two_batches_under_way_leaves_nobody_waiting
         (Cancel(CommandId("c"), ["no", "id"]), submit(new("t_b")), True),  # type: ignore[arg-type]
     ],
 )
-def test_which_commands_name_the_same(first: object, second: object, meet: bool) -> None:
-    assert Named([first]).meets(Named([second])) is meet
-    assert Named([second]).meets(Named([first])) is meet
+def test_which_commands_name_the_same(first: Command, second: Command, meet: bool) -> None:
+    assert batch_of(first).meets(batch_of(second)) is meet
+    assert batch_of(second).meets(batch_of(first)) is meet
+
+
+def batch_of(command: Command) -> Batch[Command]:
+    """What waits to be sent by itself; nobody is told of it."""
+    loop = asyncio.new_event_loop()
+    try:
+        return Batch([Waiting([command], loop.create_future(), 0.0, many=False)])
+    finally:
+        loop.close()

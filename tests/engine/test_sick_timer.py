@@ -6,11 +6,10 @@ import random
 import pytest
 
 import allswell
-from allswell.domain import decide as deciding
+from allswell.domain import tick as ticking
 from allswell.domain.case import Case, Outcome
 from allswell.domain.names import Millis
 from allswell.domain.run import Run
-from allswell.engine import sweep
 from allswell.store.memory import MemoryStore
 from allswell.store.views import Agenda
 from allswell.testing.clock import VirtualClock
@@ -21,10 +20,10 @@ def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.Monk
     """The sick one is reported, tried again later, and handled once it is well."""
     sick = {"name": "sick"}
 
-    def decide(case: Case, command: deciding.Tick, now: Millis, draw: float, run: Run | None) -> Outcome:
+    def tick(case: Case, now: Millis, run: Run | None) -> Outcome:
         if case.task.name == sick["name"]:
             raise ZeroDivisionError("planted")
-        return deciding.decide(case, command, now, draw, run)
+        return right(case, now, run)
 
     async def scene() -> None:
         clock = VirtualClock()
@@ -41,7 +40,8 @@ def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.Monk
             await asyncio.sleep(60)
             assert (await watch.counts()) == {"ready": 3}
 
-    monkeypatch.setattr(sweep, "decide", decide)
+    right = ticking.tick
+    monkeypatch.setattr(ticking, "tick", tick)
     run(scene(), seed=3)
 
 

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import case, claim, late, lease, run, tick
+from allswell.domain import case, claim, ending, late, lease, run, spreading, tick
 from allswell.domain.run import Run
-from allswell.engine import checkins, claims, sweep
+from allswell.engine import engine
 from allswell.engine.book import Book
 from allswell.engine.plan import Plan
 from tests.sim.planting import everywhere, mutant
@@ -45,12 +45,12 @@ def what_is_asked_in_passing_stops_the_clock() -> Iterator[None]:
             out.run = run.stop_clock(out.run, now)
         return question
 
-    async def find_runs(self: Plan, tx: Any, *, careful: bool) -> None:
+    async def look(self: Plan, tx: Any, *, careful: bool) -> None:
         del careful
-        await right_find(self, tx, careful=True)
+        await right_look(self, tx, careful=True)
 
-    right_find = Plan.find_runs
-    with everywhere("ask", ask, *_askers()), patch.object(Plan, "find_runs", find_runs):
+    right_look = Plan.look
+    with everywhere("ask", ask, *_askers()), patch.object(Plan, "look", look):
         yield
 
 
@@ -62,7 +62,7 @@ def _askers() -> list[object]:
 
 @mutant
 def clock_of_a_withdrawn_question_stands_for_ever() -> Iterator[None]:
-    with everywhere("resume_clock", lambda row, *_: (row, []), sweep):
+    with everywhere("resume_clock", lambda row, *_: (row, []), spreading):
         yield
 
 
@@ -81,17 +81,12 @@ def lease_believes_the_limit_that_it_carries() -> Iterator[None]:
 @mutant
 def lease_is_not_cut_short_again() -> Iterator[None]:
     """What was claimed while the clock stood keeps its own limit, and the run's end is forgotten."""
+    right = ending.tick_run
     with (
-        everywhere("move_limit", lambda case_, row: case.Outcome(case_, run=row), sweep),
-        everywhere("tick_run", lambda row, now: None if row.stood else _tick_run(row, now), sweep),
+        everywhere("move_limit", lambda case_, row: case.Outcome(case_, run=row), spreading),
+        everywhere("tick_run", lambda row, now: None if row.stood else right(row, now), ending),
     ):
         yield
-
-
-def _tick_run(row: Run, now: Any) -> Any:
-    from allswell.domain.ending import tick_run
-
-    return tick_run(row, now)
 
 
 @mutant
@@ -115,17 +110,13 @@ def claim_reads_the_deadline_as_it_was_set() -> Iterator[None]:
     def grant(case_: Any, claim_: Any, now: Any, row: Run | None) -> Any:
         return right(case_, claim_, now, None if row is None else replace(row, stood=0, stands_since=None))
 
-    with everywhere("grant", grant, claims):
+    with everywhere("grant", grant, claim):
         yield
 
 
 @mutant
 def late_check_in_is_dropped() -> Iterator[None]:
-    async def settle(do: Any, command: Any, lost: Any) -> Any:
-        del do, command
-        raise lost
-
-    with everywhere("settle", settle, checkins):
+    with everywhere("said_again", lambda *_: None, engine):
         yield
 
 

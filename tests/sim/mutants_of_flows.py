@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from allswell.domain import flow, hold, tick
+from allswell.domain import flow, hold, step, taking_up, tick
 from allswell.domain.case import come_to_rest
 from tests.sim.planting import everywhere, mutant
 
@@ -18,7 +18,7 @@ def fence_is_ignored_on_steps() -> Iterator[None]:
     def lenient(*_: Any) -> None:
         return None
 
-    with everywhere("fence", lenient, flow):
+    with everywhere("fence", lenient, step):
         yield
 
 
@@ -28,13 +28,13 @@ def flow_that_is_left_goes_to_the_pool() -> Iterator[None]:
         del why
         out.case = come_to_rest(out.case, now)
 
-    with everywhere("leave", careless, flow, hold, tick):
+    with everywhere("leave", careless, flow, hold, taking_up, tick):
         yield
 
 
 @mutant
 def step_is_recorded_without_its_result() -> Iterator[None]:
-    with patch("allswell.engine.records.Finished", lambda task, payload, _, attempt: _made(task, payload, attempt)):
+    with patch("allswell.domain.step.Finished", lambda task, payload, _, attempt: _made(task, payload, attempt)):
         yield
 
 

@@ -11,9 +11,8 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import answer, case, checkin, claim, hold, lease, retry, tick
+from allswell.domain import answer, answering, case, checkin, claim, hold, lease, retry, taking_up, tick, word
 from allswell.domain.names import Millis
-from allswell.engine import batch, checkins, claims
 from allswell.engine.sweeper import Sweeper
 from tests.sim.planting import everywhere, mutant
 
@@ -32,7 +31,7 @@ def token_is_not_increased() -> Iterator[None]:
             out.case = replace(out.case, lease=out.answer)
         return out
 
-    with everywhere("grant", grant, claims):
+    with everywhere("grant", grant, claim):
         yield
 
 
@@ -45,7 +44,7 @@ def fence_is_ignored_on_complete() -> Iterator[None]:
             command = replace(command, token=case_.lease.token, agent=case_.lease.agent)
         return right(case_, command, now, draw, run)
 
-    with patch("allswell.domain.decide.hold", lenient):
+    with everywhere("hold", lenient, word):
         yield
 
 
@@ -58,7 +57,7 @@ def fence_is_ignored_on_check_in() -> Iterator[None]:
             said = replace(said, token=held.token, agent=held.agent)
         return right(held, said, now)
 
-    with everywhere("check_in", lenient, checkins):
+    with everywhere("check_in", lenient, word):
         yield
 
 
@@ -90,7 +89,7 @@ def cancel_leaves_the_lease() -> Iterator[None]:
         out.case = replace(out.case, lease=case_.lease, due=case_.due)
         return out
 
-    with patch("allswell.domain.decide.cancel", careless):
+    with everywhere("cancel", careless, answering):
         yield
 
 
@@ -107,7 +106,7 @@ def timer_is_not_armed_again() -> Iterator[None]:
             out.case = replace(out.case, due=None)
         return out
 
-    with patch("allswell.domain.decide.tick", forgetful):
+    with everywhere("tick", forgetful, tick, taking_up):
         yield
 
 
@@ -118,7 +117,7 @@ def run_deadline_is_ignored_in_the_lease() -> Iterator[None]:
     def grant(case_: Any, claim_: Any, now: Any, _: Any) -> Any:
         return right(case_, claim_, now, None)
 
-    with everywhere("grant", grant, claims):
+    with everywhere("grant", grant, claim):
         yield
 
 
@@ -152,7 +151,7 @@ def miss_is_not_cleared_by_an_answer() -> Iterator[None]:
     def unforgiving(*given: Any) -> Any:
         return replace(right(*given), answered=False)
 
-    with everywhere("check_in", unforgiving, checkins):
+    with everywhere("check_in", unforgiving, word):
         yield
 
 
@@ -270,5 +269,5 @@ def answer_ends_a_pause() -> Iterator[None]:
             out.case = case.come_to_rest(out.case, now)
         return out, closed
 
-    with everywhere("answer", hasty, batch):
+    with everywhere("answer", hasty, answering):
         yield

@@ -11,9 +11,10 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import answer, case, hold, submit, tick
-from allswell.domain.task import Bar, Ready
-from allswell.engine import batch, batcher, book, claims, engine, named, sweep, sweeper
+from allswell.domain import case, claim, hold, spreading, submit, tick
+from allswell.domain.decide import RULES
+from allswell.domain.task import Ready
+from allswell.engine import batch, batcher, book, engine, plan, sweeper
 from allswell.store import taking
 from allswell.store.memory import database, transaction, views
 from allswell.store.port import CommitUnknown, Conflict, Kind
@@ -25,11 +26,8 @@ from tests.sim.planting import everywhere, mutant
 @mutant
 def lease_is_not_locked() -> Iterator[None]:
     async def take(tx: Any, locks: Any, wanted: Any) -> Any:
-        locked = {
-            lock.kind: await tx.lock(lock.kind, lock.ids, shared=lock.shared)
-            for lock in locks
-            if lock.kind is not Kind.LEASE or Kind.TASK not in {one.kind for one in locks}
-        }
+        with_tasks = Kind.TASK in {lock.kind for lock in locks}
+        locked = await taking.lock_in_turn(tx, [lock for lock in locks if not (with_tasks and lock.kind is Kind.LEASE)])
         locked.setdefault(Kind.LEASE, locked.get(Kind.TASK, ()))
         now = await tx.now()
         return now, await tx.read(taking.only_locked(wanted, locked))
@@ -42,7 +40,7 @@ def lease_is_not_locked() -> Iterator[None]:
 def clock_is_read_before_the_locks() -> Iterator[None]:
     async def take(tx: Any, locks: Any, wanted: Any) -> Any:
         early = await tx.now()
-        locked = {lock.kind: await tx.lock(lock.kind, lock.ids, shared=lock.shared) for lock in locks}
+        locked = await taking.lock_in_turn(tx, locks)
         return early, await tx.read(taking.only_locked(wanted, locked))
 
     with patch.object(transaction, "take_in_turn", take):
@@ -77,31 +75,24 @@ def awaited_is_not_read() -> Iterator[None]:
 
 @mutant
 def waiter_within_a_batch_is_overlooked() -> Iterator[None]:
-    def accept(self: Any, out: Any, payload: str, barred: Any) -> None:
-        id_ = out.case.task.id
-        self._before[id_] = None
-        self._payloads[id_] = payload
-        self.apply(out)
-        self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
-
-    with patch.object(book.Book, "accept", accept):
+    with patch.object(book.Book, "_enter_waits", lambda *_: None):
         yield
 
 
 @mutant
 def picked_rows_are_not_read_again() -> Iterator[None]:
     """What was seen ready is handed out, even if someone was quicker between the look and the lock."""
-    right = claims._serve
+    right = batch._load
 
-    def serve(book_: Any, claim_: Any, offered: Any, barred: Any, given: Any) -> Any:
-        for id_ in offered:
+    async def load(tx: Any, book_: Any, picked: Any, *, bars: bool) -> None:
+        await right(tx, book_, picked, bars=bars)
+        for id_ in picked:
             known = book_.cases[id_]
             if known.ready is None and known.task.state == "open":
                 ready = Ready(id_, known.task.lane, 0)
                 book_.cases[id_] = replace(known, ready=ready, waits=())
-        return right(book_, claim_, offered, barred, given)
 
-    with everywhere("_serve", serve, claims):
+    with everywhere("_load", load, batch):
         yield
 
 
@@ -121,25 +112,20 @@ def spread_is_dropped_too_early() -> Iterator[None]:
 
 @mutant
 def run_spread_ends_after_one_chunk() -> Iterator[None]:
-    right = sweep._end_tasks_of_run
+    right = RULES[spreading.EndTasksOfRun]
 
-    async def hasty(tx: Any, row: Any) -> Any:
-        write = tx.write
+    def hasty(situation: Any, command: Any) -> Any:
+        decision = right.decide(situation, command)
+        decision.worked_off = (command.spread.id,)
+        return decision
 
-        async def last(changes: Any) -> None:
-            changes.drop_spreads = [row.id]
-            await write(changes)
-
-        tx.write = last
-        return await right(tx, row)
-
-    with everywhere("_end_tasks_of_run", hasty, sweep):
+    with patch.dict(RULES, {spreading.EndTasksOfRun: replace(right, decide=hasty)}):
         yield
 
 
 @mutant
 def skip_stops_at_the_first_level() -> Iterator[None]:
-    right = answer.need_ended
+    right = spreading.need_ended
 
     def need_ended(*given: Any) -> Any:
         out = right(*given)
@@ -147,30 +133,30 @@ def skip_stops_at_the_first_level() -> Iterator[None]:
             out.spread = None
         return out
 
-    with everywhere("need_ended", need_ended, sweep):
+    with everywhere("need_ended", need_ended, spreading):
         yield
 
 
 @mutant
 def split_forgets_a_subtask() -> Iterator[None]:
-    right = answer.need_ended
+    right = spreading.need_ended
 
     def need_ended(case_: Any, spread: Any, replacements: Any, now: Any) -> Any:
         return right(case_, replace(spread, replaced_by=spread.replaced_by[:-1]), replacements, now)
 
-    with everywhere("need_ended", need_ended, sweep):
+    with everywhere("need_ended", need_ended, spreading):
         yield
 
 
 @mutant
 def failed_need_counts_as_done() -> Iterator[None]:
-    right = answer.need_ended
+    right = spreading.need_ended
 
     def need_ended(case_: Any, spread: Any, replacements: Any, now: Any) -> Any:
         outcome = "done" if spread.outcome == "failed" else spread.outcome
         return right(case_, replace(spread, outcome=outcome), replacements, now)
 
-    with everywhere("need_ended", need_ended, sweep):
+    with everywhere("need_ended", need_ended, spreading):
         yield
 
 
@@ -200,12 +186,12 @@ def bars_are_ignored() -> Iterator[None]:
 
 @mutant
 def parked_service_is_handed_out() -> Iterator[None]:
-    right = claims.open_lanes
+    right = claim.open_lanes
 
     def open_lanes(claim_: Any, lanes: Any, parked: Mapping[str, Any], now: Any) -> Any:
         return right(claim_, lanes, {}, now)
 
-    with everywhere("open_lanes", open_lanes, claims):
+    with everywhere("open_lanes", open_lanes, batch):
         yield
 
 
@@ -217,10 +203,7 @@ def rank_is_reversed() -> Iterator[None]:
 
 @mutant
 def repeated_claim_is_not_recognised() -> Iterator[None]:
-    async def claimed_before(*given: Any) -> dict[str, Any]:
-        return {}
-
-    with everywhere("_claimed_before", claimed_before, batch):
+    with everywhere("_given_before", lambda *_: [], claim):
         yield
 
 
@@ -321,7 +304,7 @@ def need_that_ended_before_is_overlooked() -> Iterator[None]:
         ended = {id_: replace(task, state="done") for id_, task in needed.items() if task.state == "failed"}
         return right(new, lane, run, {**needed, **ended}, *rest)
 
-    with everywhere("accept", accept, batch):
+    with everywhere("accept", accept, submit):
         yield
 
 
@@ -338,7 +321,7 @@ def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
             return list(self._base.tables.claimed.get(command, ()))
 
     with (
-        patch.object(named.Named, "meets", lambda *_: False),
+        patch.object(plan.Plan, "meets", lambda *_: False),
         patch.object(transaction.MemoryTransaction, "find_claimed", find_claimed),
     ):
         yield

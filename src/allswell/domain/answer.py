@@ -1,18 +1,16 @@
-"""Decisions that come from outside a lease: a human's answer, a cancel, and news from what a task waited for."""
+"""What comes from outside a lease makes of a task: a human's answer, or a cancel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, resume_clock, run_of, state
+from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, resume_clock, run_of
 from allswell.domain.command import Answer, Cancel
-from allswell.domain.names import Millis, TaskId
+from allswell.domain.names import Millis
 from allswell.domain.question import BY_AGENT, WITHDRAWN, Act, Option, Question, choose, note_of
-from allswell.domain.run import Run, Spread
+from allswell.domain.run import Run
 from allswell.domain.submit import check_name, check_text
-from allswell.domain.task import OPEN, Record, State, Task, Wait
+from allswell.domain.task import OPEN, Record, State, Task
 from allswell.errors import Refused
 
 SUBTASKS_MAX = 100
@@ -47,7 +45,7 @@ def closed_with(question: Question, option: Option, command: Answer, now: Millis
 def answer(
     case: Case, question: Question, command: Answer, now: Millis, run: Run | None = None
 ) -> tuple[Outcome, Question]:
-    """Carry out a human's choice. Subtasks of a split are accepted by the caller, in the same transaction."""
+    """Carry out a human's choice. The subtasks of a split are accepted beside it (answering.py)."""
     out = Outcome(case, answer=question.id, run=run)
     option = choice_of(question, command)
     if option is None:
@@ -134,56 +132,4 @@ def cancel(case: Case, command: Cancel, now: Millis) -> Outcome:
     lease = case.lease
     end_task(out, State.CANCELLED, command.reason, now, command=command.id)
     out.events.append(event(task, "task_cancelled", lease, reason=command.reason))
-    return out
-
-
-def end_with_run(case: Case, spread: Spread, now: Millis) -> Outcome:
-    """A task whose run was ended ends with it."""
-    out = Outcome(case)
-    task = case.task
-    if task.state != OPEN:
-        return out
-    lease = case.lease
-    if spread.outcome == State.FAILED:
-        end_task(out, State.FAILED, spread.reason, now)
-        out.events.append(event(task, "task_failed", lease, reason=spread.reason, message="its run has ended"))
-    else:
-        end_task(out, State.CANCELLED, spread.reason, now)
-        out.events.append(event(task, "task_cancelled", lease, reason=spread.reason))
-    return out
-
-
-def with_parts_of(spread: Spread, parts: Mapping[TaskId, Task]) -> Spread:
-    """A split's news, with each part that was itself split replaced by its own parts."""
-    flat: dict[TaskId, None] = {}
-    for id_ in spread.replaced_by:
-        part = parts[id_]
-        flat.update(dict.fromkeys(part.record.replaced_by if part.state == State.SPLIT else (id_,)))
-    return replace(spread, replaced_by=tuple(flat))
-
-
-def need_ended(case: Case, spread: Spread, replacements: Mapping[TaskId, str], now: Millis) -> Outcome:
-    """News for a dependent: what it needed has ended. `replacements` are a split need's subtasks with their states."""
-    out = Outcome(case)
-    task = case.task
-    waits = tuple(wait for wait in case.waits if wait.target != spread.id)
-    if task.state != OPEN or len(waits) == len(case.waits):
-        return out
-    bad = spread.outcome not in (State.DONE, State.SPLIT)
-    reason = f"{spread.id} was {spread.outcome}"
-    for subtask in spread.replaced_by:
-        stands = replacements.get(subtask, OPEN)
-        if stands == OPEN:
-            waits = (*waits, Wait(task.id, "need", subtask))
-        elif stands != State.DONE:
-            bad, reason = True, f"{subtask} was {stands}"
-    out.case = replace(case, waits=waits)
-    if bad and task.spec.if_need_fails == "skip":
-        end_task(out, State.SKIPPED, reason, now)
-        out.events.append(event(task, "task_skipped", reason=reason))
-        return out
-    before = state(case)
-    out.case = come_to_rest(out.case, now)
-    if before is State.WAITING and out.case.ready is not None:
-        out.events.append(event(task, "task_ready", reason="what it needed is there"))
     return out

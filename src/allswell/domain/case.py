@@ -59,6 +59,8 @@ class Outcome(msgspec.Struct, gc=False):
     """Until when the services that the failure names are parked."""
     spread: Spread | None = None
     result: str | None = None
+    made: NewTask | None = None
+    """What was submitted, where this is the making of a task."""
     request: tuple[NewTask, Millis, Origin] | None = None
     """A task to make for another agent, its limit, and whose request it is."""
     run: Run | None = None

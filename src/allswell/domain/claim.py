@@ -1,18 +1,30 @@
-"""Handing out a task: the lease with its token and all the limits it will be judged by."""
+"""Handing out a task: the lease with its token and all the limits it will be judged by.
+
+A claim is decided twice. With the other commands of its batch: is it one that can be meant, and was it given something
+before? If not, it is served last, after all else was written: the store picks what is best in the lanes that are open
+to it (`open_lanes`), and what it is given of that is decided by `HandOut`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.build.roles import BUILD_ROLES
 from allswell.domain.case import Case, Outcome, state
-from allswell.domain.command import Claim
+from allswell.domain.command import Claim, Command
+from allswell.domain.decision import Decision
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, bounded, due_at
-from allswell.domain.names import Millis, Token
+from allswell.domain.names import NO_COMMAND, Millis, TaskId, Token
+from allswell.domain.rule import Names, Rule, Search
 from allswell.domain.run import Run
+from allswell.domain.service import ServiceRow, lets_in
+from allswell.domain.situation import Situation
 from allswell.domain.submit import check_name
-from allswell.domain.task import State
+from allswell.domain.task import OPEN, Lane, State, Task, rank_of
 from allswell.errors import Refused
 
 STEP_ROLE = "step"
@@ -23,6 +35,32 @@ _BY_NAME_ONLY = frozenset((STEP_ROLE, RUN_ROLE, *BUILD_ROLES))
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
 _READY = State.READY
+
+
+class Granted(msgspec.Struct, frozen=True, gc=False):
+    """A claimed task: the lease, the task as it was claimed, and its payload."""
+
+    lease: Lease
+    task: Task
+    payload: str
+    told_at: Millis
+    """The store's clock when this was said: after the lease was granted, where a claim is repeated."""
+
+
+class HandOut(Command, frozen=True, gc=False):
+    """Serve a claim from these tasks, the best first; what is left for others is part of the answer."""
+
+    claim: Claim
+    offered: Sequence[TaskId]
+    lanes: Sequence[int]
+    """Those that are open to it."""
+
+
+class Handed(msgspec.Struct, frozen=True, gc=False):
+    """What a claim was given, and what it may not have or does not want."""
+
+    granted: list[Granted]
+    left: Sequence[TaskId]
 
 
 def check_claim(claim: Claim) -> None:
@@ -80,3 +118,85 @@ def grant(case: Case, claim: Claim, now: Millis, run: Run | None = None) -> Outc
     out.answer = lease
     out.events.append(Event("task_claimed", task.id, task.run, lease.agent, lease.token, {"deadline": lease.deadline}))
     return out
+
+
+def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, ServiceRow], now: Millis) -> list[int]:
+    """The lanes a claimer may be served from: its roles fit, and every service they need lets it in."""
+    closed = {name for name, row in services.items() if not lets_in(row, claim.agent, now)}
+    return [lane.id for lane in lanes if fits(claim, lane.role) and closed.isdisjoint(lane.services)]
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def claim(situation: Situation, command: Claim) -> Decision:
+    """What a claim that comes again has been given and still has; one that does not is served from the pool."""
+    check_claim(command)
+    before = _given_before(situation, command) if command.id != NO_COMMAND else []
+    return Decision([_granted(situation, case) for case in before]) if before else Decision(claim=command)
+
+
+def _given_before(situation: Situation, claim: Claim) -> list[Case]:
+    mine = []
+    for id_ in situation.found.get(_claimed(claim), ()):
+        case = situation.cases.get(TaskId(id_))
+        lease = None if case is None else case.lease
+        if case is not None and lease is not None and (lease.command, lease.agent) == (claim.id, claim.agent):
+            mine.append(case)
+    return sorted(mine, key=lambda case: (rank_of(case.task), case.task.id))
+
+
+def hand_out(situation: Situation, command: HandOut) -> Decision:
+    """Give the claimer the best of what is offered; what it may not have stays for the others."""
+    claim, cases, bars = command.claim, situation.cases, situation.bars
+    if claim.task is not None and not _may_be_had(situation, claim.task, command.lanes):
+        return Decision(Handed([], command.offered))
+    outcomes: list[Outcome] = []
+    left: list[TaskId] = []
+    for place, id_ in enumerate(command.offered):
+        if len(outcomes) == claim.count:
+            left += command.offered[place:]
+            break
+        if bars and claim.agent in bars.get(id_, ()):
+            left.append(id_)
+            continue
+        case = cases[id_]
+        if case.ready is None:
+            continue  # someone was quicker between the look and the lock
+        out = grant(case, claim, situation.now, situation.run_seen(case.task))
+        if out.answer is not None:
+            outcomes.append(out)
+    return Decision(Handed([_granted(situation, out.case) for out in outcomes], left), outcomes=outcomes)
+
+
+def _may_be_had(situation: Situation, task: TaskId, lanes: Sequence[int]) -> bool:
+    """Whether a task that a claim names is in a lane that is open to it; refused where it can never be had."""
+    named = situation.case(task).task
+    if named.state != OPEN:
+        raise Refused("task_ended", f"task {named.name} is already {named.state}", where="task")
+    return named.lane in lanes
+
+
+def _granted(situation: Situation, case: Case) -> Granted:
+    lease = case.lease
+    assert lease is not None  # noqa: S101 - it was just granted, or found
+    return Granted(lease, case.task, situation.payloads[case.task.id], situation.now)
+
+
+def _claimed(claim: Claim) -> Search:
+    return Search("claimed", claim.id)
+
+
+def _names(command: Claim) -> Names:
+    named = () if command.task is None else (command.task,)
+    if command.id == NO_COMMAND:
+        return Names(held=named)
+    return Names(held=named, searches=(_claimed(command),))
+
+
+def _names_given(command: Claim, found: Mapping[Search, Sequence[str]]) -> Names:
+    given = [*map(TaskId, found.get(_claimed(command), ()))]
+    return Names(held=given, payloads=given)
+
+
+RULES = (Rule(Claim, claim, _names, _names_given), Rule(HandOut, hand_out))

@@ -1,5 +1,8 @@
 """Commands: what callers ask for, as values. Doors make them, the engine carries them, the core decides them.
 
+What happens by itself is decided the same way: those commands stand with their rules, in tick.py, ending.py and
+spreading.py.
+
 Every command has an id of its caller's. The id lives in the row the command made (the task, the lease, the end of the
 attempt, the answer), so a repeated command is recognised and answered as the first time.
 Check-ins have none: repeating one is harmless. Of a service's commands the last one that changed its row is known.
@@ -17,6 +20,10 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
 from allswell.domain.retry import ErrorClass, Failure
+
+
+class Command(msgspec.Struct, frozen=True, gc=False):
+    """What somebody asks for. Its rule is found by its type (decide.py)."""
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +48,7 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     """A Python flow, which only `TakeUp` makes."""
 
 
-class Submit(msgspec.Struct, frozen=True, gc=False):
+class Submit(Command, frozen=True, gc=False):
     """Accept these tasks, all or none."""
 
     id: CommandId
@@ -49,7 +56,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
 
 @final
-class Claim(msgspec.Struct, frozen=True, gc=False):
+class Claim(Command, frozen=True, gc=False):
     """Give this agent up to `count` tasks it may hold; `length` is how often it promises to renew."""
 
     id: CommandId
@@ -64,7 +71,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """Where set, this task and no other: what whoever runs a task of its own asks for."""
 
 
-class CheckIn(msgspec.Struct, frozen=True, gc=False):
+class CheckIn(Command, frozen=True, gc=False):
     """The holder renews its lease; with `progress`, a note or `proof` it also proves progress."""
 
     task: TaskId
@@ -75,7 +82,7 @@ class CheckIn(msgspec.Struct, frozen=True, gc=False):
     progress: float | None = None
 
 
-class Word(msgspec.Struct, frozen=True, gc=False):
+class Word(Command, frozen=True, gc=False):
     """What a holder says about its task: always with its token."""
 
     id: CommandId
@@ -147,7 +154,7 @@ class Delegate(Word, frozen=True, gc=False):
     timeout: Millis
 
 
-class Cancel(msgspec.Struct, frozen=True, gc=False):
+class Cancel(Command, frozen=True, gc=False):
     """Call a task off, whoever holds it."""
 
     id: CommandId
@@ -155,7 +162,7 @@ class Cancel(msgspec.Struct, frozen=True, gc=False):
     reason: str = "cancelled"
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class Answer(Command, frozen=True, gc=False):
     """A human's decision."""
 
     id: CommandId
@@ -167,7 +174,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     by: str = ""
 
 
-class OpenRun(msgspec.Struct, frozen=True, gc=False):
+class OpenRun(Command, frozen=True, gc=False):
     """Open a run; `timeout` counts from now."""
 
     id: CommandId
@@ -178,7 +185,7 @@ class OpenRun(msgspec.Struct, frozen=True, gc=False):
     """A run that has ended and goes on in this one."""
 
 
-class EndRun(msgspec.Struct, frozen=True, gc=False):
+class EndRun(Command, frozen=True, gc=False):
     """End a run and everything in it that is still open."""
 
     id: CommandId
@@ -186,7 +193,7 @@ class EndRun(msgspec.Struct, frozen=True, gc=False):
     reason: str = "ended"
 
 
-class TakeUp(msgspec.Struct, frozen=True, gc=False):
+class TakeUp(Command, frozen=True, gc=False):
     """Hold a Python flow: a new one is made, with its run; one that somebody holds is refused."""
 
     id: CommandId
@@ -198,7 +205,7 @@ class TakeUp(msgspec.Struct, frozen=True, gc=False):
     """The holder of this token is known to have died, so that its time need not be waited out."""
 
 
-class RecordStep(msgspec.Struct, frozen=True, gc=False):
+class RecordStep(Command, frozen=True, gc=False):
     """A step of a Python flow is done: make it a finished task, with its result. Carries the flow's token."""
 
     id: CommandId
@@ -216,7 +223,7 @@ class RecordStep(msgspec.Struct, frozen=True, gc=False):
     """How long it took, in milliseconds, as its process measured it."""
 
 
-class Admit(msgspec.Struct, frozen=True, gc=False):
+class Admit(Command, frozen=True, gc=False):
     """May this service be called now? Whoever finds its breaker half-open is the probe (F8)."""
 
     id: CommandId
@@ -224,7 +231,7 @@ class Admit(msgspec.Struct, frozen=True, gc=False):
     policy: BreakerPolicy
 
 
-class Report(msgspec.Struct, frozen=True, gc=False):
+class Report(Command, frozen=True, gc=False):
     """What came of a call that was let through."""
 
     id: CommandId
@@ -233,7 +240,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     policy: BreakerPolicy
 
 
-class Park(msgspec.Struct, frozen=True, gc=False):
+class Park(Command, frozen=True, gc=False):
     """Nobody calls this service for so many milliseconds (F5)."""
 
     id: CommandId
@@ -241,7 +248,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     delay: int
 
 
-class AskForHelp(msgspec.Struct, frozen=True, gc=False):
+class AskForHelp(Command, frozen=True, gc=False):
     """Calls to a service are given up for something that only a human can mend: ask, once per cause (F7)."""
 
     id: CommandId
@@ -253,7 +260,7 @@ class AskForHelp(msgspec.Struct, frozen=True, gc=False):
     """What the last call brought."""
 
 
-class Notice(msgspec.Struct, frozen=True, gc=False):
+class Notice(Command, frozen=True, gc=False):
     """A supervisor tells what it has seen and done; it changes nothing but the journal."""
 
     id: CommandId
@@ -262,5 +269,3 @@ class Notice(msgspec.Struct, frozen=True, gc=False):
 
 HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | CheckInAgain
 ServiceCommand = Admit | Report | Park | AskForHelp
-Command = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
-"""What is decided in the first part of a batch; claims come last. Check-ins, steps and ticks have their own batches."""

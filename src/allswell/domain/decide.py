@@ -1,45 +1,74 @@
-"""The one entrance to the rules about a single task, held to the table of moves."""
+"""The one entrance to the rules: every command is decided here, and every move is held to the table of moves.
+
+The table of rules is put together from the modules that have them. A new command needs a rule in a module of its own,
+and that module's `RULES` among these. What it locks and reads stands in the rule (rule.py): the engine is not edited.
+"""
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
-from allswell.domain.answer import cancel
+from msgspec.structs import replace
+
+from allswell.domain import (
+    answering,
+    claim,
+    ending,
+    notice,
+    serving,
+    spreading,
+    step,
+    submit,
+    taking_up,
+    tick,
+    word,
+)
 from allswell.domain.case import Case, Outcome, state
-from allswell.domain.command import Cancel, HolderCommand, Word
-from allswell.domain.hold import hold
-from allswell.domain.names import Millis, TaskId
-from allswell.domain.run import Run
-from allswell.domain.task import MOVES
-from allswell.domain.tick import tick
+from allswell.domain.command import Command
+from allswell.domain.decision import Decision
+from allswell.domain.names import TaskId
+from allswell.domain.rule import Rule
+from allswell.domain.situation import Situation
+from allswell.domain.task import BEGINNINGS, MOVES
 from allswell.errors import Bug
 
-
-class Tick(msgspec.Struct, frozen=True, gc=False):
-    """Time has passed for this task."""
-
-    task: TaskId
+_WITH_RULES = (submit, claim, word, answering, ending, taking_up, step, serving, notice, tick, spreading)
+RULES: dict[type[Command], Rule[Any]] = {rule.command: rule for module in _WITH_RULES for rule in module.RULES}
+"""Every command there is, and how it is decided."""
 
 
-def decide(
-    case: Case, command: HolderCommand | Cancel | Tick, now: Millis, draw: float, run: Run | None = None
-) -> Outcome:
-    """The outcome of one command on one task: a function of its arguments and of nothing else.
+def rule_of(command: Command) -> Rule[Any]:
+    """The rule for a command."""
+    rule = RULES.get(type(command))
+    if rule is None:
+        raise Bug(f"there is no rule for {type(command).__name__}")
+    return rule
 
-    `run` is the task's; where it was not read and turns out to be needed, that is `RunUnread`.
+
+def decide(situation: Situation, command: Command, chance: float = 0.0) -> Decision:
+    """What a command comes to: a function of its arguments and of nothing else.
+
+    Refusals are raised, and then nothing is to be entered. Where a task's run was not read and turns out to be needed,
+    that is `RunUnread`.
     """
-    if isinstance(command, Word):
-        out = hold(case, command, now, draw, run)
-    elif isinstance(command, Tick):
-        out = tick(case, now, run)
-    else:
-        out = cancel(case, command, now)
-    return held_to_table(case, out)
+    rule = rule_of(command)
+    decision = rule.decide(replace(situation, chance=chance) if rule.chance else situation, command)
+    stands: dict[TaskId, Case] = {}
+    for out in decision.outcomes:
+        id_ = out.case.task.id
+        held_to_table(stands.get(id_) or situation.cases.get(id_), out)
+        stands[id_] = out.case
+    return decision
 
 
-def held_to_table(before: Case, out: Outcome) -> Outcome:
-    """The outcome, if it is a move that the table allows; otherwise `Bug`."""
-    old, new = state(before), state(out.case)
+def held_to_table(before: Case | None, out: Outcome) -> Outcome:
+    """The outcome, if it is a move that the table allows; otherwise `Bug`. A task that is new begins somewhere."""
+    new = state(out.case)
+    if before is None:
+        if new not in BEGINNINGS:
+            raise Bug(f"task {out.case.task.id} would begin as {new}, which no rule allows")
+        return out
+    old = state(before)
     if new is not old and new not in MOVES[old]:
         raise Bug(f"task {before.task.id} would go from {old} to {new}, which no rule allows")
     return out

@@ -1,18 +1,30 @@
-"""How a run opens and ends: by a caller, or by its deadline. Its tasks are reached by a spread, in chunks."""
+"""How a run opens and ends: by a caller, or by its deadline. Its tasks are reached by a spread, in chunks.
+
+Time passes for a run after it has for its tasks: what they ask may stop its clock in this very moment.
+"""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from allswell.domain.command import EndRun, OpenRun
+from allswell.domain.command import Command, EndRun, OpenRun
+from allswell.domain.decision import Decision
 from allswell.domain.event import Event
-from allswell.domain.names import NO_COMMAND, CommandId, Millis
-from allswell.domain.run import Run, Spread
-from allswell.domain.submit import check_text
+from allswell.domain.names import NO_COMMAND, CommandId, Millis, RunId
+from allswell.domain.rule import Names, Rule
+from allswell.domain.run import Run, Spread, gone_on
+from allswell.domain.situation import Situation
+from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import State
 from allswell.errors import Refused
 
 REASON_MAX = 16_384
+
+
+class TickRun(Command, frozen=True, gc=False):
+    """Time has passed for this run; whether that was looked at is the answer."""
+
+    run: RunId
 
 
 def open_run(command: OpenRun, now: Millis) -> tuple[Run, list[Event]]:
@@ -44,3 +56,57 @@ def _ended(run: Run, end: State, reason: str, now: Millis, command: CommandId) -
     ended = replace(run, ended_at=now, reason=reason, command=command or run.command)
     told = Event("run_ended", None, run.id, None, None, {"reason": reason})
     return ended, Spread(run.id, end.value, reason), [told]
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def open_(situation: Situation, command: OpenRun) -> Decision:
+    """Open a run, and enter that one which has ended goes on in it."""
+    known = situation.runs.get(command.run)
+    if known is not None:
+        if known.command == command.id:
+            return Decision(known.id)
+        raise Refused("id_taken", f"run {command.run} exists already", where="run")
+    check_name(command.name, "name")
+    run, events = open_run(command, situation.now)
+    before = None if command.after is None else situation.runs.get(command.after)
+    if before is None or before.ended_at is None:
+        return Decision(run.id, runs=(run,), events=events)
+    return Decision(run.id, runs=(run, gone_on(before, run.id)), events=events)
+
+
+def end(situation: Situation, command: EndRun) -> Decision:
+    """End a run."""
+    run = situation.runs.get(command.run)
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {command.run}", where="run")
+    if run.ended_at is not None and run.command == command.id:
+        return Decision(run.id)
+    ended, spread, events = end_run(run, command, situation.now)
+    return Decision(run.id, runs=(ended,), spreads=(spread,), events=events)
+
+
+def let_time_pass(situation: Situation, command: TickRun) -> Decision:
+    """Let time pass for a run, unless a task of it is in other hands whose time has come too: that goes first."""
+    run = situation.runs.get(command.run)
+    elsewhere = [
+        task for task, its in situation.runs_found.items() if its == command.run and task not in situation.cases
+    ]
+    if run is None or elsewhere:
+        return Decision(False)
+    ended = tick_run(run, situation.now)
+    if ended is None:
+        return Decision(True, timers=((run.id, None if run.ended_at is not None else run.limit),))
+    return Decision(True, runs=ended[:1], spreads=ended[1:2], events=ended[2])
+
+
+def _names(command: OpenRun) -> Names:
+    return Names(runs=(command.run,) if command.after is None else (command.run, command.after))
+
+
+RULES = (
+    Rule(OpenRun, open_, _names),
+    Rule(EndRun, end, lambda command: Names(runs=(command.run,))),
+    Rule(TickRun, let_time_pass, lambda command: Names(runs=(command.run,))),
+)

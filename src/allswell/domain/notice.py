@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from allswell.domain.command import Notice
+from allswell.domain.decision import Decision
 from allswell.domain.event import KINDS, Event
 from allswell.domain.names import can_name
+from allswell.domain.rule import Rule
+from allswell.domain.situation import Situation
 from allswell.domain.submit import check_text
 from allswell.errors import Refused
 
@@ -43,3 +47,12 @@ def check_notice(event: Event) -> None:
     for field, value in event.data.items():
         if isinstance(value, str):
             check_text(value, field, TEXT_MAX)
+
+
+def tell(_: Situation, command: Notice) -> Decision:
+    """Enter a notice into the journal."""
+    check_notice(command.event)
+    return Decision(events=(command.event,))
+
+
+RULES = (Rule(Notice, tell),)

@@ -11,20 +11,22 @@ again to the command that got it; a failure is counted once. All else is fenced 
 
 from __future__ import annotations
 
-from typing import assert_never
-
 import msgspec
 from msgspec.structs import replace
 
 from allswell.domain import breaker, escalation
 from allswell.domain.answer import choice_of, closed_with, withdraw
 from allswell.domain.breaker import BreakerPolicy, Change, Effect, Permit, Refusal, Service
-from allswell.domain.command import Admit, Answer, AskForHelp, Park, Report, ServiceCommand
+from allswell.domain.command import Admit, Answer, AskForHelp, Park, Report
+from allswell.domain.decision import Decision
 from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, service_question_id
 from allswell.domain.question import SERVICE_OPTIONS, Act, Option, Question
-from allswell.domain.service import ServiceRow, park
+from allswell.domain.rule import Names, Reads, Rule
+from allswell.domain.service import ServiceRow, open_question, park
+from allswell.domain.situation import Situation
+from allswell.domain.submit import check_name
 from allswell.errors import Bug, Refused
 
 KIND = "service_failing"
@@ -55,21 +57,6 @@ def _check_policy(policy: BreakerPolicy) -> None:
     broken = [text for holds, text in breaker.breaker_rules(policy) if not holds]
     if broken:
         raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
-
-
-def decide(row: ServiceRow, question: Question | None, command: ServiceCommand, now: Millis) -> Decided:
-    """What a command makes of a service; `question` is the one that is open about its failures."""
-    match command:
-        case Admit():
-            return admit(row, question, command, now)
-        case Report():
-            return report(row, question, command, now)
-        case Park():
-            return pause(row, command, now)
-        case AskForHelp():
-            return ask_for_help(row, command, now)
-        case _:
-            assert_never(command)
 
 
 def admit(row: ServiceRow, question: Question | None, command: Admit, now: Millis) -> Decided:
@@ -200,3 +187,74 @@ def _ask(row: ServiceRow, state: Service, policy: BreakerPolicy, now: Millis) ->
     text = f"Service {row.id} has failed {state.failures} times in a row. {meanwhile} How should we proceed?"
     id_ = service_question_id(row.id, row.questions + 1)
     return Question(id_, None, None, KIND, text, SERVICE_OPTIONS, now, "allswell")
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def decision(decided: Decided) -> Decision:
+    """What is decided about a service, for whoever enters it."""
+    return Decision(
+        decided.answer,
+        events=decided.events,
+        services=(decided.row,),
+        asked=() if decided.asked is None else (decided.asked,),
+        closed=() if decided.closed is None else (decided.closed,),
+    )
+
+
+def _row(situation: Situation, service: str) -> ServiceRow:
+    check_name(service, "service")
+    return situation.service(service)
+
+
+def _asked(situation: Situation, row: ServiceRow) -> Question | None:
+    """The question that is open about a service's failures."""
+    id_ = open_question(row)
+    return None if id_ is None else situation.questions.get(id_)
+
+
+def _admit(situation: Situation, command: Admit) -> Decision:
+    row = _row(situation, command.service)
+    return decision(admit(row, _asked(situation, row), command, situation.now))
+
+
+def _report(situation: Situation, command: Report) -> Decision:
+    row = _row(situation, command.permit.service)
+    return decision(report(row, _asked(situation, row), command, situation.now))
+
+
+def _pause(situation: Situation, command: Park) -> Decision:
+    return decision(pause(_row(situation, command.service), command, situation.now))
+
+
+def _ask_for_help(situation: Situation, command: AskForHelp) -> Decision:
+    return decision(ask_for_help(_row(situation, command.service), command, situation.now))
+
+
+def _names(command: Admit | Park | AskForHelp) -> Names:
+    return Names(services=(command.service,))
+
+
+def _names_of_report(command: Report) -> Names:
+    return Names(services=(command.permit.service,))
+
+
+def _reads(command: Admit | Report, situation: Situation) -> Reads | None:
+    """The open question about the service, whose lock covers it."""
+    row = situation.services.get(command.permit.service if isinstance(command, Report) else command.service)
+    id_ = None if row is None else open_question(row)
+    return None if id_ is None else Reads(questions=(id_,))
+
+
+RULES = (
+    Rule(Admit, _admit, _names, reads=_reads),
+    Rule(
+        Report,
+        _report,
+        _names_of_report,
+        reads=_reads,
+    ),
+    Rule(Park, _pause, _names),
+    Rule(AskForHelp, _ask_for_help, _names),
+)

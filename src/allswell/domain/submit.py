@@ -7,16 +7,19 @@ within one submission. A need that has already ended counts at once.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event
-from allswell.domain.command import NewTask
+from allswell.domain.command import NewTask, Submit
+from allswell.domain.decision import Decision
 from allswell.domain.event import Event
 from allswell.domain.graph import describe_cycle, find_cycle
-from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.names import Millis, RunId, TaskId, can_name
+from allswell.domain.rule import LaneKey, Names, Rule
 from allswell.domain.run import Run
+from allswell.domain.situation import Situation
 from allswell.domain.task import OPEN, PRIORITY_MAX, UNBLOCKS_MAX, Origin, Record, Spec, State, Task, Wait
 from allswell.errors import Refused
 
@@ -200,10 +203,67 @@ def accept(
     )
     task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, _NOTHING_YET)
     case = Case(task, None, None, None, tuple(waits), None, unblocks > 0)
-    out = Outcome(come_to_rest(case, now), task.id)
+    out = Outcome(come_to_rest(case, now), task.id, made=new)
     out.events.append(Event("task_submitted", task.id, task.run, None, None, {"name": task.name}))
     if broken is not None and new.if_need_fails == "skip":
         reason = f"{broken.name} was {broken.state}" if broken.state != State.FAILED else f"{broken.name} failed"
         end_task(out, State.SKIPPED, reason, now)
         out.events.append(event(task, "task_skipped", reason=reason))
     return out
+
+
+def accept_among(
+    situation: Situation,
+    new: NewTask,
+    fresh: Mapping[TaskId, int],
+    limit: Millis | None = None,
+    origin: Origin | None = None,
+) -> Outcome:
+    """A new task's case, by what the situation knows of its needs and its lane."""
+    cases = situation.cases
+    needed = {need: cases[need].task for need in new.needs if need in cases} if new.needs else {}
+    return accept(new, situation.lanes[(new.role, new.services)], limit, needed, fresh, situation.now, origin)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def submit(situation: Situation, command: Submit) -> Decision:
+    """Accept tasks, all or none; those that were accepted before are known by their ids."""
+    tasks, cases = command.tasks, situation.cases
+    for new in tasks:
+        check_task(new)
+    check_needs(tasks)
+    fresh = awaited_among([new for new in tasks if new.id not in cases])
+    accepted = []
+    for new in tasks:
+        known = cases.get(new.id)
+        if known is not None:
+            if known.task.spec.digest != digest(new):
+                raise Refused("id_taken", f"task {new.id} exists already and is a different one", where="id")
+            continue
+        if new.run is not None:
+            check_run(situation.runs.get(new.run), new.run)
+        accepted.append(accept_among(situation, new, fresh))
+    return Decision([new.id for new in tasks], outcomes=accepted)
+
+
+def lanes_of(tasks: Iterable[NewTask]) -> Iterator[LaneKey]:
+    """The lanes of new tasks, as far as they have names that can be."""
+    for role, services in {(new.role, new.services): None for new in tasks}:  # a million tasks have few lanes
+        if all(map(can_name, (role, *services))):
+            yield role, services
+
+
+def _names(command: Submit) -> Names:
+    tasks = command.tasks
+    concerned = [need for new in tasks for need in new.needs]
+    concerned += [new.id for new in tasks if new.keyed]
+    return Names(
+        made=[new.id for new in tasks if not new.keyed],
+        tasks=concerned,
+        runs_shared=[new.run for new in tasks if new.run is not None],
+    )
+
+
+RULES = (Rule(Submit, submit, _names, lanes=lambda command: lanes_of(command.tasks)),)

@@ -60,6 +60,10 @@ MOVES: Mapping[State, tuple[State, ...]] = {
 """Every move that a decision may make; the diagram in docs/ is drawn from this table and decide() is held to it."""
 
 
+BEGINNINGS = (State.WAITING, State.DELAYED, State.READY, State.SKIPPED)
+"""Where a new task may stand."""
+
+
 class Origin(msgspec.Struct, frozen=True, gc=False):
     """The lease that a request comes from."""
 

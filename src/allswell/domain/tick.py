@@ -11,13 +11,16 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event, run_of
 from allswell.domain.checkin import answered, missed
-from allswell.domain.command import EndIdle
+from allswell.domain.command import Command, EndIdle
+from allswell.domain.decision import Decision
 from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, bounded, due_at, idles_at, judged_at, lapses_at, recovered_at
-from allswell.domain.names import NO_COMMAND, CommandId, Millis
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, TaskId
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, options_about_time, repeated, repeated_idle
 from allswell.domain.request import EXPIRED
+from allswell.domain.rule import Names, Rule, Search
 from allswell.domain.run import Run
+from allswell.domain.situation import Situation
 from allswell.domain.task import OPEN, State, Task
 
 _FLOW_ENDINGS = {
@@ -25,6 +28,22 @@ _FLOW_ENDINGS = {
     "stall": "its process answered no more",
     "lapse": "its process died, or was cut off",
 }
+
+
+class Tick(Command, frozen=True, gc=False):
+    """Time has passed for this task; whether that was looked at is the answer."""
+
+    task: TaskId
+    agent: AgentId | None = None
+    """Who held it when its timer was seen."""
+
+
+class OneMoreWindow(Command, frozen=True, gc=False):
+    """The machine slept for so long: the next leases after an id get one more window. The last one is the answer."""
+
+    after: str
+    slept: int
+    most: int
 
 
 def tick(case: Case, now: Millis, run: Run | None = None) -> Outcome:
@@ -238,3 +257,57 @@ def one_more_window(case: Case, now: Millis) -> Case:
         checkin_at=lease.checkin_at if lease.idle is None else now,
     )
     return replace(case, lease=awake, due=due_at(awake))
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def let_time_pass(situation: Situation, command: Tick) -> Decision:
+    """Let time pass for a task, unless it is in other hands, or was claimed since its timer was seen.
+
+    Then its holder's record, and its run, were not locked with it; the timer will be found again.
+    """
+    case = situation.cases.get(command.task)
+    if case is None:
+        return Decision(False)
+    holder = None if case.lease is None else case.lease.agent
+    if holder is None:
+        return Decision(True, outcomes=(tick(case, situation.now, situation.run_of(case.task)),))
+    if holder != command.agent:
+        return Decision(False)
+    out = tick(replace(case, agent=situation.agents.get(holder)), situation.now, situation.run_of(case.task))
+    return Decision(True, outcomes=(out,), agents=((holder, out.case.agent),))
+
+
+def give_one_more_window(situation: Situation, command: OneMoreWindow) -> Decision:
+    """One chunk of all leases."""
+    found = situation.found[_next(command)]
+    outcomes = []
+    for id_ in found:
+        case = situation.cases.get(TaskId(id_))
+        if case is not None and case.lease is not None:
+            told = event(case.task, "clock_jumped", case.lease, by_ms=command.slept)
+            outcomes.append(Outcome(one_more_window(case, situation.now), events=[told]))
+    return Decision(found[-1] if found else None, outcomes=outcomes)
+
+
+def _names(command: Tick) -> Names:
+    task = (command.task,)
+    if command.agent is None:
+        return Names(free=task)
+    return Names(free=task, agents=(command.agent,), runs_of=task)
+
+
+def _next(command: OneMoreWindow) -> Search:
+    return Search("leases", after=command.after, most=command.most)
+
+
+RULES = (
+    Rule(Tick, let_time_pass, _names),
+    Rule(
+        OneMoreWindow,
+        give_one_more_window,
+        lambda command: Names(searches=(_next(command),)),
+        lambda command, found: Names(held=[*map(TaskId, found[_next(command)])]),
+    ),
+)

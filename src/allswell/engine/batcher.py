@@ -8,7 +8,7 @@ A store may say that several units of work at once pay (`abreast`): while a serv
 batch. Then so many loops work off one queue, and three rules keep what one loop gives by itself (docs/adr/0028):
 
 -   **What names the same thing keeps its order.** A batch is taken from the head of the queue, up to the first commands
-    that name something that a batch under way names too (`engine/named.py`): a task, a run that one of them opens or
+    that name something that a batch under way names too (`Plan.meets`): a task, a run that one of them opens or
     ends, a service, a question, the id of a claim. Those wait, and all behind them, so nobody is overtaken for ever.
 -   **Another batch begins only if it is worth it**: when as much waits as the largest batch under way holds, or a full
     batch. Otherwise stragglers would be sent one by one, and where 100 callers wait for each other's commit, batches
@@ -25,15 +25,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
+from allswell.domain.command import Command
 from allswell.engine.batch import Performed
 from allswell.engine.book import News
-from allswell.engine.named import Named
 from allswell.engine.pace import Pace
+from allswell.engine.plan import Plan
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
 
-C = TypeVar("C")
+C = TypeVar("C", bound=Command)
 Work = Callable[[Transaction], Awaitable[Performed]]
 Wait = Callable[[Unavailable], Awaitable[bool]]
 """Pauses while the store cannot be reached; whether anybody still waits for the outcome."""
@@ -119,22 +120,25 @@ class Waiting(Generic[C]):
 class Batch(Generic[C]):
     """What goes to the store together."""
 
-    __slots__ = ("_named", "waiting", "weight")
+    __slots__ = ("_plan", "waiting", "weight")
 
     def __init__(self, waiting: list[Waiting[C]]) -> None:
         self.waiting = waiting
         self.weight = waiting[0].weight if len(waiting) == 1 else sum([one.weight for one in waiting])
-        self._named: Named | None = None
+        self._plan: Plan | None = None
 
     def meets(self, other: Batch[C]) -> bool:
-        """Whether both name the same thing."""
-        return self.named().meets(other.named())
+        """Whether both name the same thing; what cannot be read might name anything."""
+        try:
+            return self._planned().meets(other._planned())
+        except Exception:  # noqa: BLE001 - whoever decides them meets it again, and has words for it
+            return True
 
-    def named(self) -> Named:
+    def _planned(self) -> Plan:
         """What the commands name; found out only where it is asked for."""
-        if self._named is None:
-            self._named = Named([command for one in self.waiting for command in one.commands])
-        return self._named
+        if self._plan is None:
+            self._plan = Plan([command for one in self.waiting for command in one.commands])
+        return self._plan
 
 
 class Batcher(Generic[C]):

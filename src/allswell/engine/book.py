@@ -1,22 +1,27 @@
-"""The book of one transaction: the cases as they were read, as they stand now, and what must be written.
+"""The book of one transaction: the rows as they were read, as they stand now, and what must be written.
 
-Decisions return whole cases; the book compares rows by identity and writes those that differ. A command that is refused
-never touches the book, so it disturbs no other command of its batch.
+Decisions return whole cases; the book compares rows by identity and writes those that differ. Rules read
+it (domain/situation.py). A command that is refused never touches it, so it disturbs no other command of its batch.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome
 from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.command import NewTask
+from allswell.domain.decision import Decision
+from allswell.domain.lease import Lease
+from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.question import Question
-from allswell.domain.retry import Failure
-from allswell.domain.run import Run, gone_on, moved
-from allswell.domain.service import ServiceRow, park
-from allswell.domain.serving import Decided
+from allswell.domain.rule import LaneKey, Search
+from allswell.domain.run import Run, moved
+from allswell.domain.service import ServiceRow
+from allswell.domain.situation import Situation
 from allswell.domain.task import Attempt, Bar, Task
 from allswell.errors import Bug
 from allswell.store.port import Changes, Rows, Transaction
@@ -33,7 +38,7 @@ class News(msgspec.Struct):
     """A consequence is waiting to be worked off."""
     events: bool = False
     steps: bool = False
-    """Nothing but steps of flows were recorded, for which nobody waits."""
+    """Steps of flows were recorded, for which nobody waits."""
     due: int | None = None
     """The earliest timer that was set."""
 
@@ -42,100 +47,175 @@ class News(msgspec.Struct):
         self.ready = self.ready or bool(changes.new_ready)
         self.spreads = self.spreads or bool(changes.new_spreads)
         self.events = self.events or bool(changes.events)
+        self.steps = self.steps or bool(changes.recorded)
         if changes.timers:
             earliest = min([due for _, due in changes.timers])
             self.due = earliest if self.due is None else min(self.due, earliest)
 
 
+def cases_of(rows: Rows) -> dict[TaskId, Case]:
+    """The cases of tasks, of the rows that were read of them."""
+    ready, timers, waits, leases, awaited = rows.ready, rows.timers, rows.waits, rows.leases, rows.awaited
+    cases = {
+        id_: Case(
+            task, leases.get(id_), ready.get(id_), timers.get(id_), tuple(waits.get(id_, ())), None, id_ in awaited
+        )
+        for id_, task in rows.tasks.items()
+    }
+    cases.update(rows.cases)
+    return cases
+
+
 class Book:
     """All that one transaction reads and writes."""
 
-    def __init__(self, rows: Rows, now: Millis) -> None:
+    def __init__(
+        self,
+        now: Millis,
+        rows: Rows,
+        lanes: Mapping[LaneKey, int],
+        found: Mapping[Search, Sequence[str]],
+        runs_found: Mapping[TaskId, RunId],
+    ) -> None:
         self.now = now
-        self.rows = rows
-        self.cases: dict[TaskId, Case] = {}
-        self.agents: dict[AgentId, Agent | None] = dict(rows.agents)
+        self.cases = cases_of(rows)
         self.changes = Changes()
         self.news = News()
-        self._before: dict[TaskId, Case | None] = {}
-        self._payloads: dict[TaskId, str] = {}
+        self._rows = rows
+        """As they were read; runs, questions, attempts and leases as they stand now."""
+        self._agents: dict[AgentId, Agent | None] = dict(rows.agents)
+        self._services = dict(rows.services)
+        self._runs_seen: dict[RunId, Run] = {}
+        self._before: dict[TaskId, Case | None] = dict(self.cases)
+        self._made: dict[TaskId, NewTask] = {}
         self._results: dict[TaskId, str] = {}
-        self._ended: dict[tuple[TaskId, Token], Attempt] = {}
-        self._services: dict[str, ServiceRow] = {}
-        """As they stand now, those that have changed."""
-        self.seen_runs: dict[RunId, Run] = {}
-        """Runs that were read without a lock, for what is claimed."""
+        self._renewed: dict[TaskId, Lease] = {}
+        """Leases that have changed, of which nothing else was read."""
+        self._changed_services: dict[str, None] = {}
         self._runs: dict[RunId, Run | None] = {}
         """Those that have changed, as they were before; None for new ones."""
-        self.take(rows)
+        self.situation = Situation(
+            now,
+            self.cases,
+            rows.leases,
+            rows.runs,
+            self._runs_seen,
+            self._services,
+            self._agents,
+            rows.questions,
+            rows.attempts,
+            rows.payloads,
+            rows.bars,
+            lanes,
+            found,
+            runs_found,
+        )
 
-    def take(self, rows: Rows) -> None:
-        """Add the cases of further rows that were read."""
-        ready, timers, waits, leases, awaited = rows.ready, rows.timers, rows.waits, rows.leases, rows.awaited
-        for id_, task in rows.tasks.items():
-            case = Case(
-                task,
-                leases.get(id_),
-                ready.get(id_),
-                timers.get(id_),
-                tuple(waits.get(id_, ())),
-                None,
-                id_ in awaited,
-            )
-            self.cases[id_] = case
-            self._before[id_] = case
-        self.cases.update(rows.cases)
-        self._before.update(rows.cases)
+    def add(self, rows: Rows) -> None:
+        """Add further rows that were read: tasks with their payloads and bars, questions, and attempts."""
+        cases = cases_of(rows)
+        self.cases.update(cases)
+        self._before.update(cases)
+        self._rows.payloads.update(rows.payloads)
+        self._rows.bars.update(rows.bars)
+        self._rows.questions.update(rows.questions)
+        self._rows.attempts.update(rows.attempts)
 
-    def apply(self, out: Outcome, agent: AgentId | None = None) -> None:
-        """Enter a decision's outcome. `agent` is the one whose record the decision was given."""
-        case = out.case
+    def see_runs(self, runs: Mapping[RunId, Run]) -> None:
+        """Add runs that were read without a lock."""
+        self._runs_seen.update(runs)
+
+    def enter(self, decision: Decision) -> None:
+        """Enter all that a command came to."""
+        changes = self.changes
+        if decision.events:
+            changes.events += decision.events
+        for out in decision.outcomes:
+            self._enter_outcome(out)
+        for agent, record in decision.agents:
+            self._agents[agent] = record
+        for lease in decision.leases:
+            self._renew(lease)
+        for finished in decision.recorded:
+            task = finished.task
+            changes.recorded.append(finished)
+            self.cases[task.id] = self._before[task.id] = Case(task)
+        self._enter_others(decision)
+
+    def _enter_others(self, decision: Decision) -> None:
+        """What is not about single tasks: runs, services, questions, spreads."""
+        changes = self.changes
+        for run in decision.runs:
+            self._enter_run(run)
+        for row in decision.services:
+            if row is not self._services.get(row.id) and row != ServiceRow(row.id):
+                self._services[row.id] = row
+                self._changed_services[row.id] = None
+        for question in decision.asked:
+            changes.new_questions.append(question)
+            self._rows.questions[question.id] = question
+        for question in decision.closed:
+            self._close(question)
+        if decision.spreads:
+            changes.new_spreads += decision.spreads
+        if decision.worked_off:
+            changes.drop_spreads += decision.worked_off
+        for owner, due in decision.timers:
+            if due is None:
+                changes.drop_timers.append(owner)
+            else:
+                changes.timers.append((owner, due))
+
+    def _enter_outcome(self, out: Outcome) -> None:
+        case, changes = out.case, self.changes
         id_ = case.task.id
+        if out.made is not None:
+            self._before[id_] = None
+            self._made[id_] = out.made
+            self._enter_waits(case)
         self.cases[id_] = case
-        if agent is not None:
-            self.agents[agent] = case.agent
         if out.result is not None:
             self._results[id_] = out.result
-        changes = self.changes
         changes.events += out.events
         if out.attempts:
             changes.new_attempts += out.attempts
             for ended in out.attempts:
-                self._ended[(ended.task, ended.token)] = ended
+                self._rows.attempts[(ended.task, ended.token)] = ended
         if out.questions:
             changes.new_questions += out.questions
+            for question in out.questions:
+                self._rows.questions[question.id] = question
         if out.late is not None:
-            self._keep_late(out)
+            self._keep_late(out.late)
         if out.spread is not None:
             changes.new_spreads.append(out.spread)
         if out.run is not None:
-            self.enter_run(out.run)
+            self._enter_run(out.run)
 
-    def run_of(self, task: Task) -> Run | None:
-        """The run of a task as it stands now, if it was locked and read."""
-        return None if task.run is None else self.rows.runs.get(task.run)
+    def _enter_waits(self, case: Case) -> None:
+        """What is decided later in this batch must know that someone waits: the rows were read before."""
+        for wait in case.waits:
+            target = self.cases.get(TaskId(wait.target))
+            if target is not None and not target.awaited:
+                self.cases[target.task.id] = replace(target, awaited=True)
 
-    def run_seen(self, task: Task) -> Run | None:
-        """The run of a task: as it stands in this transaction, or as somebody has last left it."""
-        return None if task.run is None else self.rows.runs.get(task.run) or self.seen_runs.get(task.run)
-
-    def enter_run(self, run: Run) -> None:
+    def _enter_run(self, run: Run) -> None:
         """Enter a run that is new, or has changed."""
-        before = self.rows.runs.get(run.id)
+        before = self._rows.runs.get(run.id)
         if before is not run:
             self._runs.setdefault(run.id, before)
-            self.rows.runs[run.id] = run
+            self._rows.runs[run.id] = run
 
-    def ended(self, task: TaskId, token: Token) -> Attempt | None:
-        """How an attempt ended: before this batch, or by a decision of it."""
-        return self.rows.attempts.get((task, token)) or self._ended.get((task, token))
+    def _renew(self, lease: Lease) -> None:
+        case = self.cases.get(lease.task)
+        if case is None:
+            self._rows.leases[lease.task] = self._renewed[lease.task] = lease
+        else:
+            self.cases[lease.task] = replace(case, lease=lease)
 
-    def _keep_late(self, out: Outcome) -> None:
+    def _keep_late(self, late: Attempt) -> None:
         """An attempt that ends and is late in one batch, or late again and again, is written once, with all of it."""
-        late = out.late
-        if late is None:
-            return
-        self.rows.attempts[(late.task, late.token)] = late
+        self._rows.attempts[(late.task, late.token)] = late
         for attempts in (self.changes.new_attempts, self.changes.late_attempts):
             for place, known in enumerate(attempts):
                 if known.task == late.task and known.token == late.token:
@@ -143,65 +223,14 @@ class Book:
                     return
         self.changes.late_attempts.append(late)
 
-    def park(self, failure: Failure, until: Millis) -> None:
-        """Park the services whose limit a failure reported."""
-        for name in failure.services:
-            before = self.service(name)
-            parked = park(before, until)
-            if parked is not before:
-                self._services[name] = parked
-
-    def service(self, name: str) -> ServiceRow:
-        """A service as it stands now; one that nothing was ever held against has no row yet."""
-        return self._services.get(name) or self.rows.services.get(name) or ServiceRow(name)
-
-    def enter(self, decided: Decided) -> None:
-        """Enter what a command made of a service."""
-        row = decided.row
-        if row is not self.service(row.id):
-            self._services[row.id] = row
-        self.changes.events += decided.events
-        if decided.asked is not None:
-            self.changes.new_questions.append(decided.asked)
-            self.rows.questions[decided.asked.id] = decided.asked
-        if decided.closed is not None:
-            self.close(decided.closed)
-
-    def question(self, id_: QuestionId) -> Question | None:
-        """A question as it stands now, be it that this batch has asked it."""
-        for asked in self.changes.new_questions:
-            if asked.id == id_:
-                return asked
-        return self.rows.questions.get(id_)
-
-    def go_on(self, ended: RunId | None, after: RunId) -> None:
-        """Enter that a run which has ended goes on in another one."""
-        run = None if ended is None else self.rows.runs.get(ended)
-        if run is not None and run.ended_at is not None:
-            self.enter_run(gone_on(run, after))
-
-    def close(self, question: Question) -> None:
+    def _close(self, question: Question) -> None:
         """Enter a question that was answered or withdrawn, be it that this batch has asked it."""
-        self.rows.questions[question.id] = question
+        self._rows.questions[question.id] = question
         for place, asked in enumerate(self.changes.new_questions):
             if asked.id == question.id:
                 self.changes.new_questions[place] = question
                 return
         self.changes.questions.append(question)
-
-    def accept(self, out: Outcome, payload: str, barred: tuple[AgentId, ...]) -> None:
-        """Enter a new task."""
-        id_ = out.case.task.id
-        self._before[id_] = None
-        self._payloads[id_] = payload
-        self.apply(out)
-        for wait in out.case.waits:
-            # What is decided later in this batch must know that someone waits: the rows were read before.
-            target = self.cases.get(TaskId(wait.target))
-            if target is not None and not target.awaited:
-                self.cases[target.task.id] = replace(target, awaited=True)
-        if barred:
-            self.changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(barred)]
 
     async def write(self, tx: Transaction) -> None:
         """Write what differs; what is decided later is compared with the rows as they then are."""
@@ -230,12 +259,15 @@ class Book:
             self._flush_place(id_, before, after)
             if before.lease is not after.lease:
                 self._flush_lease(before, after)
-        if self._services:
+        if self._changed_services:
             self._flush_services()
         if self._runs:
             self._flush_runs()
-        if self.agents:
+        if self._agents:
             self._flush_agents()
+        if self._renewed:
+            changes.leases += self._renewed.values()
+            self._renewed.clear()
         if len(changes.new_tasks) > 1:
             # Two processes that make the same new rows must meet them in the same order, or they wait in a circle.
             changes.new_tasks.sort(key=_by_id)
@@ -244,23 +276,23 @@ class Book:
         return stands
 
     def _flush_agents(self) -> None:
-        changes = self.changes
-        for agent, record in self.agents.items():
-            known = self.rows.agents.get(agent)
+        changes, agents = self.changes, self._rows.agents
+        for agent, record in self._agents.items():
+            known = agents.get(agent)
             if record is known:
                 continue
             if record is None:
                 changes.drop_agents.append(agent)
-                del self.rows.agents[agent]
+                del agents[agent]
             else:
                 (changes.new_agents if known is None else changes.agents).append(record)
-                self.rows.agents[agent] = record
+                agents[agent] = record
 
     def _flush_runs(self) -> None:
         """Runs with their timers: one whose clock stands has none, its question is what it waits for."""
         changes = self.changes
         for id_, before in sorted(self._runs.items()):
-            run = self.rows.runs[id_]
+            run = self._rows.runs[id_]
             (changes.new_runs if before is None else changes.runs).append(run)
             old = None if before is None or before.ended_at is not None else before.limit
             new = None if run.ended_at is not None else run.limit
@@ -273,15 +305,18 @@ class Book:
         self._runs.clear()
 
     def _flush_services(self) -> None:
-        changes, known = self.changes, self.rows.services
-        for name, row in sorted(self._services.items()):  # in one order, as new tasks are
+        changes, known = self.changes, self._rows.services
+        for name in sorted(self._changed_services):  # in one order, as new tasks are
+            row = self._services[name]
             (changes.services if name in known else changes.new_services).append(row)
             known[name] = row
-        self._services.clear()
+        self._changed_services.clear()
 
     def _flush_new(self, id_: TaskId, case: Case) -> None:
-        changes = self.changes
-        changes.new_tasks.append((case.task, self._payloads.pop(id_)))
+        changes, new = self.changes, self._made.pop(id_)
+        changes.new_tasks.append((case.task, new.payload))
+        if new.barred:
+            changes.new_bars += [Bar(id_, agent) for agent in dict.fromkeys(new.barred)]
         if case.ready is not None:
             changes.new_ready.append(case.ready)
         if case.due is not None:
@@ -324,7 +359,10 @@ class Book:
             changes.drop_leases.append((old.task, old.token))
         elif old.token == new.token:
             changes.leases.append(new)
-        elif (old.task, old.token) in self._ended:  # a flow is taken up from a holder that is gone, in one batch
+        elif (
+            old.task,
+            old.token,
+        ) in self._rows.attempts:  # a flow is taken up from a holder that is gone, in one batch
             changes.drop_leases.append((old.task, old.token))
             changes.new_leases.append(new)
             # A store may keep a lease's timer in its row or beside it: the old one goes, and the new one comes.

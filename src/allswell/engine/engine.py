@@ -16,25 +16,21 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.claim import STEP_ROLE
-from allswell.domain.command import (
-    CheckIn,
-    Claim,
-    Command,
-    RecordStep,
-    Release,
-)
+from allswell.domain.claim import Granted
+from allswell.domain.command import CheckIn, Claim, Command, RecordStep, Release
+from allswell.domain.decide import RULES, decide
 from allswell.domain.hold import Orders
 from allswell.domain.lease import Lease as FlowLease
-from allswell.domain.names import NO_COMMAND, TaskId
+from allswell.domain.names import NO_COMMAND, Millis, TaskId
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
-from allswell.engine import batch, checkins, records
+from allswell.domain.rule import LaneKey
+from allswell.domain.situation import Situation
+from allswell.domain.word import said_again
+from allswell.engine import batch
 from allswell.engine.batch import Performed
-from allswell.engine.batcher import Batcher, Wait, Work, commit
+from allswell.engine.batcher import Batcher, Wait, commit
 from allswell.engine.book import News
-from allswell.engine.claims import Granted
 from allswell.engine.ear import Ear
-from allswell.engine.lanes import MAKING, lanes_of
 from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.signal import Signal, either
@@ -43,12 +39,11 @@ from allswell.errors import AllswellError, LeaseLost, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.own_clock import SetBack
 from allswell.store.port import CommitUnknown, Store, Transaction
-from allswell.store.shortcut import ShortWay
+from allswell.store.shortcut import Recorded, ShortWay
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
 T = TypeVar("T")
-_STEPS: tuple[str, tuple[str, ...]] = (STEP_ROLE, ())
 _ONE_STEP = News(steps=True)
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
@@ -96,8 +91,8 @@ class Engine:
         self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
-        self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
-        self._decisions = Batcher[Command | Claim](
+        self._lanes: dict[LaneKey, int] = {}
+        self._decisions = Batcher[Command](
             self._perform,
             name="decisions",
             pace=pace,
@@ -175,23 +170,34 @@ class Engine:
 
     def record_here(self, step: RecordStep) -> bool:
         """The short way for a step that comes from a thread; False: go the long way, through the engine's loop."""
-        short, lease, lane = self._short_way, self._flows.get(step.flow), self._lanes.get(_STEPS)
-        if short is None or lease is None or lane is None or self.sweeper.jumped:
+        short, lease = self._short_way, self._flows.get(step.flow)
+        if short is None or lease is None or self.sweeper.jumped:
             return False
         try:
-            recorded = short.record_here(lease, records.decision(step, lane), self.pace.store_patience)
+            recorded = short.record_here(lease, lambda *seen: self._decide_step(step, *seen), self.pace.store_patience)
         except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
             return False
         if recorded and self._telling_steps is None and self.loop is not None:
             self.loop.call_soon_threadsafe(self._tell_steps, _ONE_STEP)
         return recorded
 
+    def _decide_step(self, step: RecordStep, lease: FlowLease, now: Millis) -> Recorded | None:
+        """What recording a step comes to on this lease; None for whatever is not plain, which goes the long way."""
+        decision = decide(Situation(now, leases={step.flow: lease}, lanes=self._lanes), step)
+        if decision.error is not None:
+            return None
+        (made,), (event,) = decision.recorded, decision.events
+        return Recorded(made, event, now)
+
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
         try:
             orders = await self._checkins.ask(command)
         except LeaseLost as lost:
-            orders = await checkins.settle(self.do, command, lost)
+            again = said_again(command, lost)
+            if again is None:
+                raise
+            orders = await self.do(again)
         assert isinstance(orders, Orders)  # noqa: S101 - for the type checker
         return orders
 
@@ -202,7 +208,11 @@ class Engine:
     async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
         """Renew leases together; orders or an error for each."""
         answers = await self._checkins.ask_many(commands)
-        return await checkins.settle_all(self.do, commands, answers)
+        for place, (command, answer) in enumerate(zip(commands, answers, strict=True)):
+            again = said_again(command, answer) if isinstance(answer, LeaseLost) else None
+            if again is not None:
+                (answers[place],) = await self.do_many([again])
+        return answers
 
     async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
         """Claim tasks, waiting up to `wait` seconds for the first to be there."""
@@ -266,21 +276,31 @@ class Engine:
             return NOTHING_HELD_BACK
         return held_back(self.pause_on_question, await self.store.view_questions())
 
-    async def _perform(self, commands: Sequence[Command | Claim], wait: Wait) -> Performed:
-        lanes = self._lanes
-        if not {*map(type, commands)}.isdisjoint(MAKING):  # sooner than to ask each of them
-            await self._learn_lanes(commands)
+    async def _perform(self, commands: Sequence[Command], wait: Wait) -> Performed:
+        return await self._commit(commands, wait)
+
+    async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
+        return await self._commit(said, wait, durable=False)
+
+    async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
+        performed = await self._commit(said, wait, silent=True)
+        for step, answer in zip(said, performed.answers, strict=True):
+            if isinstance(answer, FlowLease):
+                self._flows[step.flow] = answer
+        return performed
+
+    async def _commit(
+        self, commands: Sequence[Command], wait: Wait, *, durable: bool = True, silent: bool = False
+    ) -> Performed:
+        """Have commands decided and committed, once the clocks are in order; `silent` where others are told later."""
+        await self._learn_lanes(commands)
         tried = False
 
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return batch.perform(tx, commands, lanes, self.draw, careful=careful)
+            return batch.perform(tx, commands, self._lanes, self.draw, careful=careful)
 
-        return await self._commit(work, wait)
-
-    async def _commit(self, work: Work, wait: Wait, *, durable: bool = True, silent: bool = False) -> Performed:
-        """Have a unit of work done once the clocks are in order; `silent` where others are told later."""
         call = _nothing if silent else self._call
         while True:
             if self.sweeper.jumped:
@@ -290,27 +310,19 @@ class Engine:
             except SetBack:  # in this very moment, or before this process was there
                 await self.sweeper.settle()
 
-    async def _learn_lanes(self, commands: Sequence[Command | Claim]) -> None:
-        wanted = {lane: None for lane in lanes_of(commands) if lane not in self._lanes}
+    async def _learn_lanes(self, commands: Sequence[Command]) -> None:
+        """Have the store intern the lanes of the tasks that these commands make, as far as they are new to us."""
+        making = {kind: rule.lanes for kind in {*map(type, commands)} if (rule := RULES.get(kind)) and rule.lanes}
+        if not making:
+            return
+        wanted: dict[LaneKey, None] = {}
+        for command in commands:
+            lanes = making.get(type(command))
+            if lanes is not None:
+                wanted.update({lane: None for lane in lanes(command) if lane not in self._lanes})
         if wanted:
             found = await self.store.intern_lanes(list(wanted))
             self._lanes.update(zip(wanted, found, strict=True))
-
-    async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
-        return await self._commit(lambda tx: checkins.perform(tx, said), wait, durable=False)
-
-    async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
-        lane = self._lanes.get(_STEPS)
-        if lane is None:
-            lane = self._lanes[_STEPS] = (await self.store.intern_lanes([_STEPS]))[0]
-        met: list[None] = []
-
-        def work(tx: Transaction) -> Awaitable[Performed]:
-            careful = bool(met)
-            met.append(None)
-            return records.perform(tx, said, lane, self._flows, careful=careful)
-
-        return await self._commit(work, wait, silent=True)
 
     def _give_back(self, answers: Sequence[object]) -> None:
         """Tasks granted to a claimer that no longer waits go back to the pool at once.

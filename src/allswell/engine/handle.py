@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from allswell.domain.checkin import tells_every
+from allswell.domain.claim import Granted
 from allswell.domain.command import CheckIn, HolderCommand
 from allswell.domain.hold import Orders
 from allswell.domain.names import RunId
 from allswell.domain.policy import Policy
 from allswell.domain.task import Handover
-from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids

@@ -1,49 +1,29 @@
-"""Which rows a batch will touch: found from the commands alone, so that all of them can be locked in one order."""
+"""Which rows a batch will touch, as the rules of its commands say, so that all can be locked in one order.
+
+What it says of two batches is also what keeps their commands in order (`meets`). Locks alone would not do: two units of
+work at once are decided in whichever order the locks are got, and something that does not exist yet has no lock. Of two
+submits, the second of which needs the first one's task, the second would be refused; a claim that is repeated with its
+id would be granted twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TypeVar
+from itertools import chain
+from typing import Any, TypeVar, assert_never
 
-from allswell.domain.command import (
-    Admit,
-    Answer,
-    Ask,
-    AskForHelp,
-    Cancel,
-    CheckInAgain,
-    Claim,
-    Command,
-    Complete,
-    Delegate,
-    EndIdle,
-    EndRun,
-    Fail,
-    NewTask,
-    OpenRun,
-    Park,
-    Recover,
-    Report,
-    Submit,
-    TakeUp,
-    Word,
-)
-from allswell.domain.names import (
-    AgentId,
-    Millis,
-    QuestionId,
-    RunId,
-    TaskId,
-    can_name,
-    service_of_question,
-    task_of_question,
-)
+from msgspec.structs import astuple
+
+from allswell.domain.command import Command
+from allswell.domain.decide import rule_of
+from allswell.domain.names import CommandId, Millis, RunId, TaskId, can_name
+from allswell.domain.rule import Names, Search
+from allswell.domain.situation import Situation
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
 Id = TypeVar("Id", bound=str)
-_MAY_ASK = (Ask, Fail, Recover, EndIdle, CheckInAgain)
-_ORDER = (Kind.RUN, Kind.SERVICE, Kind.AGENT, Kind.QUESTION, Kind.TASK, Kind.LEASE)
-"""The one order of locking: kind by kind, and within a kind by id."""
+_TASKS = ("tasks", "held", "free", "leases", "made")
+"""The fields of `Names` that name tasks."""
 
 
 def ordered(ids: Collection[Id]) -> list[Id]:
@@ -62,121 +42,115 @@ def ordered(ids: Collection[Id]) -> list[Id]:
 class Plan:
     """Every row that the commands of a batch name, found before anything is locked."""
 
-    def __init__(self, commands: Iterable[Command | Claim]) -> None:
-        self.runs: dict[RunId, None] = {}
-        self.runs_shared = True
-        self.services: dict[str, None] = {}
-        self.agents: dict[AgentId, None] = {}
-        self.questions: dict[QuestionId, None] = {}
-        self.tasks: dict[TaskId, None] = {}
-        self.held: dict[TaskId, None] = {}
-        self.asking: dict[TaskId, None] = {}
-        """Tasks that are likely to ask a human something, or to be answered: their runs are concerned too."""
-        self.words: dict[TaskId, None] = {}
-        """All tasks about which a holder says something."""
-        self.fresh = True
-        """Whether the commands do nothing but make tasks, under ids drawn for them, and claim."""
-        for command in commands:
-            if isinstance(command, Word):
-                self._add_word(command)
-            else:
-                self._add(command)
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self.commands = commands
+        self.rules = [*map(rule_of, commands)]
+        self.found: dict[Search, Sequence[str]] = {}
+        self.runs_found: dict[TaskId, RunId] = {}
+        self._all: dict[str, dict[Any, None]] = {field: {} for field in Names.__struct_fields__}
+        """By the fields of `Names`: what all commands together name."""
+        self._add([rule.names(command) for command, rule in zip(commands, self.rules, strict=True)])
 
-    def _add(self, command: Command | Claim) -> None:
-        if not isinstance(command, Submit | Claim):
-            self.fresh = False
-        if isinstance(command, Claim):
-            if command.task is not None:
-                self._hold(command.task)
-        elif isinstance(command, Submit):
-            self._submit(command.tasks)
-        elif isinstance(command, TakeUp):
-            self._submit((command.flow,))
-            self._hold(command.flow.id)
-            self.runs_shared = False
-        elif isinstance(command, Cancel):
-            self._hold(command.task)
-        elif isinstance(command, Answer):
-            self._answer(command)
-        elif isinstance(command, OpenRun | EndRun):
-            self.runs[command.run] = None
-            if isinstance(command, OpenRun) and command.after is not None:
-                self.runs[command.after] = None
-            self.runs_shared = False
-        elif isinstance(command, Admit | Park | AskForHelp):
-            self.services[command.service] = None
-        elif isinstance(command, Report):
-            self.services[command.permit.service] = None
+    def _add(self, names: Iterable[Names]) -> None:
+        fields = [*self._all.values()]
+        for one in names:
+            for known, ids in zip(fields, astuple(one), strict=True):
+                for id_ in ids:
+                    known[id_] = None
 
-    def _add_word(self, command: Word) -> None:
-        self.agents[command.agent] = None
-        self.tasks[command.task] = self.held[command.task] = self.words[command.task] = None
-        if isinstance(command, Complete):
-            return  # as most are
-        if isinstance(command, _MAY_ASK) and not (isinstance(command, Ask) and command.hold):
-            self.asking[command.task] = None
-        if isinstance(command, Fail):
-            self.services.update(dict.fromkeys(command.failure.services))
-        elif isinstance(command, Delegate):
-            self.tasks[command.request.id] = None
+    def _named(self, *fields: str) -> list[Any]:
+        """The ids that stand in any of these fields, in the one order of locking."""
+        filled = [ids for field in fields if (ids := self._all[field])]
+        return ordered(filled[0] if len(filled) == 1 else [*chain(*filled)])
 
-    def _hold(self, task: TaskId) -> None:
-        self.tasks[task] = None
-        self.held[task] = None
+    def meets(self, other: Plan) -> bool:
+        """Whether both name the same thing."""
+        mine, its = self._all, other._all
+        runs_apart = mine["runs"].keys().isdisjoint((*its["runs"], *its["runs_shared"]))
+        runs_apart = runs_apart and its["runs"].keys().isdisjoint(mine["runs_shared"])
+        tasks = {id_ for field in _TASKS for id_ in mine[field]}
+        return not (
+            runs_apart
+            and all(tasks.isdisjoint(its[field]) for field in _TASKS)
+            and mine["services"].keys().isdisjoint(its["services"])
+            and mine["questions"].keys().isdisjoint(its["questions"])
+            and mine["searches"].keys().isdisjoint(its["searches"])
+        )
 
-    def _answer(self, command: Answer) -> None:
-        self.questions[command.question] = None
-        service = service_of_question(command.question)
-        if service is None:
-            task = task_of_question(command.question)
-            self._hold(task)
-            self.asking[task] = None
-        else:
-            self.services[service] = None
-        self._submit(command.subtasks)
+    async def look(self, tx: Transaction, *, careful: bool) -> None:
+        """Look for what the rules want to have found, and for the runs of tasks; what is found is named too.
 
-    def _submit(self, tasks: Iterable[NewTask]) -> None:
-        for new in tasks:
-            self.tasks[new.id] = None
-            if new.keyed:
-                self.fresh = False
-            if new.needs:
-                self.fresh = False
-                self.tasks.update(dict.fromkeys(new.needs))
-            if new.run is not None:
-                self.runs[new.run] = None
-
-    async def find_runs(self, tx: Transaction, *, careful: bool) -> None:
-        """Add the runs of the tasks that may ask: which run a task is in never changes, so a look is enough.
-
-        If it is done with care, those of all tasks that a holder speaks about: one of them did turn out to ask.
+        `careful`: it was decided before, and did not come to an end; so whatever may be concerned is.
         """
-        tasks = {**self.asking, **self.words} if careful else self.asking
-        if tasks and (found := await tx.find_runs(ordered(tasks))):
-            self.runs.update(dict.fromkeys(found.values()))
-            self.runs_shared = False
+        if self._all["searches"]:
+            # In order: two units of work that look for the same claims must not wait for each other in a circle.
+            for search in sorted(search for search in self._all["searches"] if can_name(search.of)):
+                self.found[search] = await _find(tx, search)
+            for command, rule in zip(self.commands, self.rules, strict=True):
+                if rule.found is not None:
+                    self._add([rule.found(command, self.found)])
+        tasks = self._named("runs_of", "perhaps_runs_of") if careful else self._named("runs_of")
+        if tasks and (found := await tx.find_runs(tasks)):
+            self.runs_found = found
+            self._all["runs"].update(dict.fromkeys(found.values()))
 
-    async def take(self, tx: Transaction, payloads: Sequence[TaskId], *, careful: bool) -> tuple[Millis, Rows]:
-        """Lock all of it, in order, and read what exists of it, with these payloads.
-
-        If it is done with care, tasks that can only be new are looked for too.
-        """
-        runs, services, agents = ordered(self.runs), ordered(self.services), ordered(self.agents)
-        questions, tasks = ordered(self.questions), ordered(self.tasks)
-        held = tasks if self.held == self.tasks else ordered(self.held)
-        fresh = self.fresh and not careful and not runs and not held
-        ids_of_all: tuple[Sequence[str], ...] = (runs, services, agents, questions, tasks, held)
-        named = zip(_ORDER, ids_of_all, strict=True)
-        locks = [Lock(kind, ids, shared=ids is runs and self.runs_shared, fresh=fresh) for kind, ids in named if ids]
+    async def take(self, tx: Transaction, *, careful: bool) -> tuple[Millis, Rows]:
+        """Lock all of it, in order, and read what exists of it. New tasks are looked for only with care."""
+        runs, held = self._named("runs", "runs_shared"), self._named("held", "free")
+        tasks = self._named("tasks", "held", "free", "made") if careful else self._named("tasks", "held", "free")
         wanted = Wanted(
             runs=runs,
-            services=services,
-            agents=agents,
-            questions=questions,
+            services=self._named("services"),
+            agents=self._named("agents"),
+            questions=self._named("questions"),
             tasks=tasks,
-            leases=held,
+            leases=self._named("held", "free", "leases"),
             awaited=held,
-            payloads=payloads,
+            payloads=self._named("payloads"),
             whole=True,
         )
+        locks = [
+            Lock(Kind.RUN, runs, shared=not self._all["runs"]),
+            Lock(Kind.SERVICE, wanted.services),
+            Lock(Kind.AGENT, wanted.agents),
+            Lock(Kind.QUESTION, wanted.questions),
+            Lock(Kind.TASK, tasks, skip=bool(self._all["free"])),
+            Lock(Kind.LEASE, wanted.leases),
+        ]
+        locks = [lock for lock in locks if lock.ids]
+        if not locks and self._all["made"]:
+            wanted.tasks = self._named("made")
+            locks = [Lock(Kind.TASK, wanted.tasks, fresh=True)]
         return await tx.take(locks, wanted)
+
+    def reads(self, situation: Situation) -> Wanted | None:
+        """What only the rows themselves tell to read; None: nothing."""
+        wanted = [
+            more
+            for command, rule in zip(self.commands, self.rules, strict=True)
+            if rule.reads is not None and (more := rule.reads(command, situation)) is not None
+        ]
+        if not wanted:
+            return None
+        return Wanted(
+            attempts=[attempt for more in wanted for attempt in more.attempts],
+            questions=[question for more in wanted for question in more.questions],
+        )
+
+
+async def _find(tx: Transaction, search: Search) -> Sequence[str]:
+    match search.what:
+        case "claimed":
+            return await tx.find_claimed(CommandId(search.of))
+        case "held":
+            return await tx.find_held(RunId(search.of), search.after, search.most)
+        case "leases":
+            return await tx.find_leases(search.after, search.most)
+        case "open":
+            return await tx.find_open(RunId(search.of), search.most)
+        case "questions":
+            return await tx.find_questions(TaskId(search.of))
+        case "waiting":
+            return await tx.find_waiting(search.of, search.most)
+        case _:
+            assert_never(search.what)

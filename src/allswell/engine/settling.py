@@ -27,7 +27,7 @@ from allswell.domain.set_back import (
     off_by,
 )
 from allswell.engine.batch import Performed
-from allswell.engine.book import Book, News
+from allswell.engine.book import News, cases_of
 from allswell.store.own_clock import Due, Moved, OwnClock, Reading, settling_of
 from allswell.store.port import Changes, Kind, Transaction, Wanted
 
@@ -106,7 +106,7 @@ async def _move(tx: Transaction, clock: OwnClock, settling: Settling, by: int, f
         changes.runs.append(moved_run(run, by))
         if (limit := changes.runs[-1].limit) is not None:
             changes.timers.append((run.id, limit))
-    for id_, case in Book(rows, reading.wall).cases.items():
+    for id_, case in cases_of(rows).items():
         after = moved_case(case, by)
         if after.task is not case.task:
             moved.tasks.append(after.task)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from allswell.domain.duration import show
 from allswell.domain.set_back import distance_note, distance_on
@@ -24,7 +24,7 @@ from allswell.engine.book import News
 from allswell.engine.pace import Pace
 from allswell.engine.settling import Seen, Step, step
 from allswell.engine.signal import Signal, either
-from allswell.errors import Unavailable
+from allswell.errors import AllswellError, Unavailable
 from allswell.store.call import Call
 from allswell.store.own_clock import DISTANCE, Due, SetBack
 from allswell.store.port import CommitUnknown, Store, Transaction
@@ -157,32 +157,39 @@ class Sweeper:
         return 0.0 if worked else self._pace.sweep_busy * (0.5 + self._draw())
 
     async def _tick(self, dues: Sequence[Due]) -> bool:
-        """Handle timers together; if that breaks, one by one, so that only the sick one is set aside."""
+        """Handle timers together; if that breaks as a whole, one by one, so that only the sick one is set aside."""
         owners = [due.owner for due in dues]
         if len(dues) == 1:
             return await self._guarded(owners, lambda tx: sweep.tick(tx, dues))
         try:
-            return await self._commit(lambda tx: sweep.tick(tx, dues))
+            return await self._handle(owners, lambda tx: sweep.tick(tx, dues))
         except (Unavailable, CommitUnknown, SetBack):
             raise
         except Exception:
             log.exception("handling %d timers together failed; trying them one by one", len(dues))
         return any([await self._tick([due]) for due in dues])
 
-    async def _guarded(self, owners: Sequence[str], work: Callable[[Transaction], Awaitable[Performed]]) -> bool:
+    async def _guarded(self, owners: Sequence[str], work: Work) -> bool:
         try:
-            return await self._commit(work)
+            return await self._handle(owners, work)
         except (Unavailable, CommitUnknown, SetBack):
             raise
-        except Exception:
-            log.exception("%s cannot be handled and is set aside for %g s", owners[0], self._pace.set_aside)
-            self._set_aside[owners[0]] = asyncio.get_running_loop().time() + self._pace.set_aside
+        except Exception as error:  # noqa: BLE001 - it is told, and holds up no other
+            self._put_aside(owners[0], error)
             return True
 
-    async def _commit(self, work: Work) -> bool:
+    async def _handle(self, owners: Sequence[str], work: Work) -> bool:
+        """Have it done, and set aside what could not be decided; whether there was anything to do."""
         performed = await commit(self._store, self.minding(work), call=self._call)
         self._tell(performed.news)
-        return bool(performed.answers[0])
+        for owner, answer in zip(owners, performed.answers, strict=True):
+            if isinstance(answer, AllswellError):
+                self._put_aside(owner, answer)
+        return any(performed.answers)
+
+    def _put_aside(self, owner: str, error: Exception) -> None:
+        log.error("%s cannot be handled and is set aside for %g s", owner, self._pace.set_aside, exc_info=error)
+        self._set_aside[owner] = asyncio.get_running_loop().time() + self._pace.set_aside
 
     # --- when the clocks have come apart ----------------------------------------------------------------------------
 
@@ -280,3 +287,5 @@ class Sweeper:
             )
             self._tell(performed.news)
             after = performed.answers[0]
+            if isinstance(after, AllswellError):
+                raise after

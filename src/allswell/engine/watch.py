@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
+from allswell.domain.claim import Granted
 from allswell.domain.command import (
     Answer,
     Cancel,
@@ -29,7 +30,6 @@ from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.engine.claims import Granted
 from allswell.engine.engine import Engine
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker

@@ -72,6 +72,7 @@ class Lock(msgspec.Struct, frozen=True):
     kind: Kind
     ids: Sequence[str]
     shared: bool = False
+    skip: bool = False  # only those free at once; of tasks, and then their leases follow them
     fresh: bool = False
     """Nothing has these ids unless this unit of work is done a second time, and nothing else is locked. A store far
     away need not look: it may go by the clock as it saw it last, and `Conflict` tells of the second time. If the answer

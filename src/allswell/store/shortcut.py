@@ -28,7 +28,7 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     at: Millis
 
 
-Decide = Callable[[Lease | None, Millis], Recorded | None]
+Decide = Callable[[Lease, Millis], Recorded | None]
 """A decision on a flow's lease alone; None where more must be known."""
 
 

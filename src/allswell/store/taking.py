@@ -1,4 +1,4 @@
-"""Taking what a batch names, step by step: for stores to which a call costs nothing."""
+"""Taking what a batch names, step by step: where a call costs nothing, or what is locked depends on what was free."""
 
 from __future__ import annotations
 
@@ -21,9 +21,23 @@ _FIELDS = {
 
 async def take_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
     """Lock kind by kind, read the clock, then the rows that were locked."""
-    locked = {lock.kind: await tx.lock(lock.kind, lock.ids, shared=lock.shared) for lock in locks}
+    locked = await lock_in_turn(tx, locks)
     now = await tx.now()
     return now, await tx.read(only_locked(wanted, locked))
+
+
+async def lock_in_turn(tx: Transaction, locks: Sequence[Lock]) -> dict[Kind, Sequence[str]]:
+    """Lock kind by kind; where tasks in other hands are passed over, so are their leases."""
+    locked: dict[Kind, Sequence[str]] = {}
+    passing_over = False
+    for lock in locks:
+        ids = lock.ids
+        if lock.kind is Kind.LEASE and passing_over:
+            free = {*locked[Kind.TASK]}
+            ids = [id_ for id_ in ids if id_ in free]
+        passing_over = passing_over or lock.skip
+        locked[lock.kind] = await tx.lock(lock.kind, ids, skip=lock.skip, shared=lock.shared) if ids else ()
+    return locked
 
 
 def only_locked(wanted: Wanted, locked: Mapping[Kind, Sequence[str]]) -> Wanted:

@@ -48,7 +48,7 @@ def test_the_wal_of_many_steps_stays_small(tmp_path: Path) -> None:
     def large(id_: str) -> Decide:
         step = recorded_step(id_)
 
-        def decide(lease: Lease | None, now: Millis) -> Recorded | None:
+        def decide(lease: Lease, now: Millis) -> Recorded | None:
             decided = step(lease, now)
             return decided and replace(decided, made=replace(decided.made, result="x" * 200_000))
 

@@ -23,9 +23,9 @@ from allswell.doors.cli.width import columns, width_of
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    from allswell.domain.claim import Granted
     from allswell.domain.listing import TaskRow
     from allswell.domain.task import Handover
-    from allswell.engine.claims import Granted
     from allswell.engine.held import Held
     from allswell.engine.watch import Watch
 

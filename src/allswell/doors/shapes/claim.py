@@ -9,8 +9,8 @@ from msgspec import Raw, Struct
 from allswell.doors.shapes.moment import Moment, moment
 
 if TYPE_CHECKING:
+    from allswell.domain.claim import Granted
     from allswell.domain.task import Handover, Task
-    from allswell.engine.claims import Granted
 
 
 class HandoverShape(Struct, frozen=True):

@@ -33,6 +33,7 @@ from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.talk import Answer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
+from allswell.store.taking import take_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +141,8 @@ class PostgresTransaction:
         if len(locks) == 1 and locks[0].fresh and self._clock.fresh:
             self.repeatable = True
             return self._clock.guess(), Rows()
+        if any(lock.skip for lock in locks):
+            return await take_in_turn(self, locks, wanted)
         reading = Reading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next

@@ -13,7 +13,6 @@ from allswell.domain.command import (
     Ask,
     CheckIn,
     Claim,
-    Command,
     Complete,
     Delegate,
     EndIdle,
@@ -30,6 +29,7 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.engine.handle import Lease as Handle
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost
+from allswell.testing.sim.desk import Sent
 from allswell.testing.sim.process import Process
 
 ROLES = ("", "build", "audit")
@@ -105,7 +105,7 @@ class Agent:
             raise asyncio.CancelledError
         return home.watch
 
-    async def _say(self, home: Process, command: Command) -> object:
+    async def _say(self, home: Process, command: Sent) -> object:
         return await home.desk.send(self._any_watch(home), command)
 
     async def _check_in(self, home: Process, handle: Handle, *, token: int | None = None, proof: bool = True) -> object:

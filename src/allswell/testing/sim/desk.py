@@ -18,7 +18,6 @@ from allswell.domain.command import (
     CheckIn,
     CheckInAgain,
     Claim,
-    Command,
     Complete,
     Delegate,
     EndIdle,
@@ -33,6 +32,7 @@ from allswell.domain.command import (
     Recover,
     Release,
     Report,
+    ServiceCommand,
     Submit,
     TakeUp,
 )
@@ -44,6 +44,9 @@ from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
 from allswell.testing.inside import engine_of
 from allswell.testing.sim.ledger import Ledger
 from allswell.testing.sim.shadow import Span, over_at
+
+Sent = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
+"""What callers have decided; claims, check-ins and steps have ways of their own here."""
 
 
 class Desk:
@@ -69,7 +72,7 @@ class Desk:
         self._numbers += 1
         return TaskId(f"t_{self._numbers:06d}")
 
-    async def send(self, watch: Watch, command: Command) -> object:
+    async def send(self, watch: Watch, command: Sent) -> object:
         """Have a command decided; the answer, or the error as a value."""
         self.ledger.shadow.sent[command.id] = command
         before = self.ledger.shadow.commits
@@ -100,7 +103,7 @@ class Desk:
 
     # --- what was acknowledged --------------------------------------------------------------------------------------
 
-    def _check_done(self, command: Command) -> None:
+    def _check_done(self, command: Sent) -> None:
         if isinstance(command, Submit):
             self.accepted.update({new.id: new.payload for new in command.tasks})
         elif isinstance(command, Delegate):
@@ -110,7 +113,7 @@ class Desk:
         if not self._is_there(command):
             self.ledger.breaks("acknowledged work is never lost", f"{command} was acknowledged and is not there")
 
-    def _is_there(self, command: Command) -> bool:
+    def _is_there(self, command: Sent) -> bool:
         tables = self.tables
         match command:
             case Submit():

@@ -12,12 +12,12 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from allswell.domain.claim import Granted
 from allswell.domain.command import Complete, Fail, NewTask, RecordStep, TakeUp
 from allswell.domain.flow import FLOW_ROLE
 from allswell.domain.names import AgentId, RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.engine.claims import Granted
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost
 from allswell.testing.sim.process import Process

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from allswell.domain.command import Answer, Cancel, Command, EndRun, NewTask, OpenRun, Submit
+from allswell.domain.command import Answer, Cancel, EndRun, NewTask, OpenRun, Submit
 from allswell.domain.flow import FLOW_LEFT
 from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.policy import Policy
@@ -15,7 +15,7 @@ from allswell.domain.retry import RetryPolicy
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.testing.sim.agents import ROLES
-from allswell.testing.sim.desk import Desk
+from allswell.testing.sim.desk import Desk, Sent
 
 SERVICES = ("anthropic", "github", "search")
 _PATIENCE = 300.0
@@ -35,7 +35,7 @@ class Load:
         self._runs: list[RunId] = []
         self._recent: list[NewTask] = []
 
-    async def _send(self, command: Command, watch: Watch | None = None) -> object:
+    async def _send(self, command: Sent, watch: Watch | None = None) -> object:
         watches = self._watches()
         if watch is None and not watches:
             return None

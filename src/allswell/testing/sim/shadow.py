@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from allswell.domain.checkin import Agent
-from allswell.domain.command import Claim, Command, RecordStep
+from allswell.domain.command import Command
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId
 from allswell.domain.task import OPEN
@@ -43,7 +43,7 @@ class Shadow:
         self.commits = 0
         self.jumped = False
         """Whether the store's clock was ever made to jump."""
-        self.sent: dict[str, Command | Claim | RecordStep] = {}
+        self.sent: dict[str, Command] = {}
         """Every command that a caller has sent, by its id."""
         self.leases: dict[TaskId, Lease] = {}
         self.spans: dict[tuple[TaskId, int], Span] = {}

@@ -1,0 +1,162 @@
+"""The rules for what a holder says: which rows its words are about, and what follows for others than its task.
+
+What a word makes of the task itself stands in hold.py. A word always names its task, with the lease, and its agent,
+whose record it may clear. Words that are likely to ask a human something are about the task's run too, whose clock then
+stands; where another one turns out to be, it is decided again with the run in sight.
+
+A check-in is the hottest write there is, so it is about the lease alone, and about the record of an agent that has
+missed check-ins. Where that says no, it may be said again as a word like any other (`said_again`).
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from allswell.domain.case import Case
+from allswell.domain.command import (
+    Ask,
+    CheckIn,
+    CheckInAgain,
+    Complete,
+    Delegate,
+    EndIdle,
+    Fail,
+    HolderCommand,
+    Keep,
+    Recover,
+    Release,
+    Word,
+)
+from allswell.domain.decision import Decision
+from allswell.domain.hold import check_in, hold
+from allswell.domain.names import NO_COMMAND, TaskId
+from allswell.domain.rule import Names, Reads, Rule
+from allswell.domain.service import park
+from allswell.domain.situation import Situation
+from allswell.domain.submit import accept_among, lanes_of
+from allswell.errors import LeaseLost, Refused, TimeUp
+
+
+def say(situation: Situation, command: HolderCommand) -> Decision:
+    """Decide a holder's word."""
+    task = command.task
+    case = situation.case(task)
+    agent = situation.agents.get(command.agent)
+    lease = case.lease
+    past = None if lease is not None and lease.token == command.token else situation.attempts.get((task, command.token))
+    if agent is not case.agent or past is not case.past:
+        case = replace(case, agent=agent, past=past)
+    out = hold(case, command, situation.now, situation.chance, situation.run_of(case.task))
+    return Decision(out.answer, out.error, (out,), ((command.agent, out.case.agent),))
+
+
+def fail(situation: Situation, command: Fail) -> Decision:
+    """A failure; where it is a service's limit, that is parked."""
+    decision = say(situation, command)
+    until = decision.outcomes[0].park_until
+    if until is not None:
+        decision.services = [park(situation.service(name), until) for name in dict.fromkeys(command.failure.services)]
+    return decision
+
+
+def delegate(situation: Situation, command: Delegate) -> Decision:
+    """A request for an expert, with the task that is made for it; one that was made before is known by its id."""
+    known = situation.cases.get(command.request.id)
+    if known is not None:
+        return Decision(_delegated_before(known, command))
+    decision = say(situation, command)
+    (asked,) = decision.outcomes
+    if asked.request is not None:
+        new, limit, origin = asked.request
+        decision.outcomes = (asked, accept_among(situation, new, {new.id: 0}, limit, origin))
+    return decision
+
+
+def _delegated_before(known: Case, command: Delegate) -> TaskId:
+    origin = known.task.spec.origin
+    if origin is None or origin.command != command.id:
+        raise Refused("id_taken", f"task {command.request.id} exists already and is another one", where="id")
+    return known.task.id
+
+
+def say_again(situation: Situation, command: CheckInAgain) -> Decision:
+    """A check-in with all rows in sight; on a task that is not there, nobody holds a lease."""
+    if command.task not in situation.cases:
+        raise LeaseLost(command.task, command.token, "nobody holds the task")
+    return say(situation, command)
+
+
+def renew(situation: Situation, command: CheckIn) -> Decision:
+    """A check-in, decided on the lease alone."""
+    done = check_in(situation.lease(command.task), command, situation.now)
+    forgiven = done.answered and situation.agents.get(command.agent) is not None
+    return Decision(
+        done.orders,
+        leases=(done.lease,),
+        agents=((command.agent, None),) if forgiven else (),
+        events=() if done.event is None else (done.event,),
+    )
+
+
+def said_again(command: CheckIn, lost: LeaseLost) -> CheckInAgain | None:
+    """A check-in that was refused, with all rows in sight; None where that could not come to more.
+
+    What came late is kept with its attempt, and a limit that has moved with its run is found out. Of a renewal on a
+    lease that is gone there is nothing to keep.
+    """
+    if not (command.proof or isinstance(lost, TimeUp)):
+        return None
+    said = command.proof, command.note, command.progress
+    return CheckInAgain(NO_COMMAND, command.task, command.token, command.agent, *said)
+
+
+def _names(command: Word) -> Names:
+    task = (command.task,)
+    return Names(held=task, agents=(command.agent,), perhaps_runs_of=task)
+
+
+def _names_with_run(command: Word) -> Names:
+    task = (command.task,)
+    return Names(held=task, agents=(command.agent,), runs_of=task)
+
+
+def _names_of_ask(command: Ask) -> Names:
+    return _names(command) if command.hold else _names_with_run(command)
+
+
+def _names_of_failure(command: Fail) -> Names:
+    task = (command.task,)
+    return Names(held=task, agents=(command.agent,), runs_of=task, services=command.failure.services)
+
+
+def _names_of_request(command: Delegate) -> Names:
+    task = (command.task,)
+    return Names(held=task, agents=(command.agent,), perhaps_runs_of=task, tasks=(command.request.id,))
+
+
+def _names_of_renewal(command: CheckIn) -> Names:
+    return Names(leases=(command.task,), agents=(command.agent,) if command.proof else ())
+
+
+def _past(command: Word, situation: Situation) -> Reads | None:
+    """The attempt that a word names, where that is not the current one: it may be a repetition, or late."""
+    case = situation.cases.get(command.task)
+    if case is None or (case.lease is not None and case.lease.token == command.token):
+        return None
+    if command.token.bit_length() >= 63:
+        return None
+    return Reads(attempts=((command.task, command.token),))
+
+
+RULES = (
+    Rule(Complete, say, _names, reads=_past),
+    Rule(Release, say, _names, reads=_past),
+    Rule(Keep, say, _names, reads=_past),
+    Rule(Recover, say, _names_with_run, reads=_past),
+    Rule(EndIdle, say, _names_with_run, reads=_past),
+    Rule(Ask, say, _names_of_ask, reads=_past),
+    Rule(Fail, fail, _names_of_failure, reads=_past, chance=True),
+    Rule(Delegate, delegate, _names_of_request, reads=_past, lanes=lambda command: lanes_of((command.request,))),
+    Rule(CheckInAgain, say_again, _names_with_run, reads=_past),
+    Rule(CheckIn, renew, _names_of_renewal),
+)
