@@ -26,12 +26,14 @@ _ROLES = "ROLES_"
 _MOST_WRONG = 50
 FLEET = ("agents", "usage", "compaction")
 """Tables that are read by `settings.fleet`."""
+SINKS = "sinks"
+"""The table that is read by `settings.sinks`."""
 
 
 def load(
     start: Path | None = None, *, environ: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings that hold here; `Refused` with what is wrong with them. Agents are not checked before `fleet`."""
+    """The settings that hold here; `Refused` with what is wrong with them. Agents and sinks are not checked yet."""
     return look(start, environ=environ, flags=flags).without("all", "figures")
 
 
@@ -49,7 +51,7 @@ def look(
     here = _here(start)
     reading = _Reading()
     read_files = []
-    fleet = None
+    fleet = sinks = None
     for found in files(here, reading.problems, instead):
         read_files.append(str(found.path))
         if any(name in found.table for name in FLEET):
@@ -57,6 +59,11 @@ def look(
 
             fleet = fleet or FleetReading(reading.problems)
             fleet.take(found)
+        if SINKS in found.table:
+            from allswell.settings.sinks import SinkReading
+
+            sinks = sinks or SinkReading(reading.problems)
+            sinks.take(found)
         for path, raw in leaves(found.table, TABLES):
             reading.take(path, raw, found.source(path))
             if len(reading.problems) >= _MOST_WRONG:
@@ -75,8 +82,9 @@ def look(
         untrusted=untrusted,
     )
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
+    told = None if sinks is None else sinks.sinks()
     problems = (*reading.problems, *_impossible(settings))
-    return msgspec.structs.replace(settings, problems=problems, agents=agents)
+    return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told)
 
 
 def _here(start: Path | None) -> Path:
@@ -173,7 +181,8 @@ def _unknown(name: str, role: str | None) -> str:
     if role is not None and name in SETTINGS:
         return f"{name} cannot be set for a role; it holds for the whole watch"
     where = "" if role is None else " that a role can have"
-    return f"there is no setting {name!r}{where}; {hint(name, (*SETTINGS, *FLEET) if role is None else PER_ROLE)}"
+    known = (*SETTINGS, *FLEET, SINKS) if role is None else PER_ROLE
+    return f"there is no setting {name!r}{where}; {hint(name, known)}"
 
 
 def hint(name: str, names: Iterable[str] = SETTINGS) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allswell.settings import fleet
+from allswell.settings import fleet, sinks
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Setting
 
 DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
@@ -31,6 +31,13 @@ _READ_BY: dict[object, dict[str, Any]] = {
     fleet.count: {"type": "integer"},
     fleet.length: {"anyOf": _SHAPES[Kind.DURATION]},
     fleet.variables: {"type": "object", "additionalProperties": {"type": "string"}},
+    sinks.one_or_more: {"anyOf": [{"type": "string"}, _WORDS]},
+    sinks.beginning: {"enum": ["now", "start"]},
+    sinks.routes: {
+        "type": "object",
+        "propertyNames": {"enum": ["info", "warning", "critical"]},
+        "additionalProperties": {"anyOf": [{"type": "string"}, _WORDS]},
+    },
     fleet.hears: {"enum": ["socket", "stdin", "file"]},
 }
 
@@ -53,6 +60,11 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "description": "The agents of the fleet: each a command, a function of Python, or remote.",
         "additionalProperties": _table(_fields(fleet.AGENT)),
+    }
+    top["sinks"] = {
+        "type": "object",
+        "description": "Who is told of what happens: webhooks, alerts, a log in Notion.",
+        "additionalProperties": _table(_fields(sinks.SINK)),
     }
     top["usage"] = _table(_fields(fleet.USAGE))
     top["compaction"] = _table(_fields(fleet.COMPACTION))

@@ -24,6 +24,7 @@ from allswell.settings.values import show
 if TYPE_CHECKING:
     from allswell.domain.fleet import AgentSpec, Fleet
     from allswell.domain.question import Pause
+    from allswell.domain.sink_spec import SinkSpec
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
@@ -68,11 +69,13 @@ class Settings(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
     """The files that were read, the weaker first."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong; of settings that `load` returned, at most with agents."""
+    """What is wrong; of settings that `load` returned, at most with agents and sinks."""
     strangers: tuple[str, ...] = ()
     """Variables of the environment that look like settings and are none."""
     agents: Fleet | None = None
     """What the files say about agents, if they say anything."""
+    told: Mapping[str, SinkSpec] | None = None
+    """What the files say about sinks, if they say anything."""
     found: str | None = None
     """The folder of the store that was found upward; None: there is none yet."""
     untrusted: Problem | None = None
@@ -84,6 +87,11 @@ class Settings(msgspec.Struct, frozen=True):
         from allswell.domain.fleet import Fleet
 
         return self.without("agents").agents or Fleet()
+
+    @property
+    def sinks(self) -> Mapping[str, SinkSpec]:
+        """Who is told; `Refused` if anything is wrong with them."""
+        return self.without("sinks").told or {}
 
     @property
     def known_agents(self) -> Mapping[str, AgentSpec]:

@@ -38,8 +38,8 @@ class Source(msgspec.Struct, frozen=True):
     """The same as data, with the column too; None for a default."""
 
 
-Part = Literal["all", "figures", "agents"]
-"""What a mistake spoils: everything (which store is meant cannot be known), the figures, or the agents."""
+Part = Literal["all", "figures", "agents", "sinks"]
+"""What a mistake spoils: everything (which store is meant cannot be known), the figures, the agents, or the sinks."""
 
 
 class Problem(msgspec.Struct, frozen=True):

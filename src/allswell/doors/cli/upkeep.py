@@ -61,7 +61,7 @@ def config(
     from allswell.doors.shapes.setting import SettingsShape
     from allswell.settings import look
 
-    settings = look(flags=_flags(store)).without("all", "figures", "agents")
+    settings = look(flags=_flags(store)).without("all", "figures", "agents", "sinks")
     if name is not None:
         _explain(frame, settings, name)
     elif json:

@@ -1,0 +1,122 @@
+"""What people are alerted to, how urgent it is, and what they read.
+
+An alert has a **cause**: of several with one cause that go out together only the first is told, and a cause that was
+told lately is not told again. A question is a cause of its own; a service, an account or a sink that keeps failing is
+one cause for as long as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from allswell.domain.event import Event
+from allswell.domain.sink_spec import Severity
+
+DEFAULT_HEARS = (
+    *("question_asked", "questions_open", "task_failed", "service_escalated", "breaker_opened", "usage_limit"),
+    *("session_paused", "sink_down", "delivery_given_up"),
+)
+"""What an alerts sink hears of unless it says otherwise."""
+AGAIN = 3_600_000
+"""A cause is not told again within so many milliseconds."""
+LONGEST = 1_500
+_SHOWN = 10
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """One thing to be told."""
+
+    severity: Severity
+    cause: str
+    title: str
+    text: str
+    question: str = ""
+    """Which question this asks, if it does."""
+
+
+def alert_for(event: Event, name: str) -> Alert:
+    """What to say about an event; `name` is its task's, or empty."""
+    write = _WRITERS.get(event.kind)
+    if write is not None:
+        return write(event.data, name)
+    said = ", ".join(f"{key} {value}" for key, value in event.data.items() if value not in ("", None))
+    title = event.kind.replace("_", " ") + (f": {name}" if name else "")
+    return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, cut(said))
+
+
+def _asked(data: Mapping[str, Any], name: str) -> Alert:
+    """A question, with the commands that answer it."""
+    question = str(data["question"])
+    ways = [f"  allswell answer {question} {key}" for key in _keys(data["options"])]
+    text = f"{cut(str(data['text']))}\n\nAnswer with one of:\n" + "\n".join(ways)
+    return Alert("warning", question, f"A question{f' about {name}' if name else ''}", text, question)
+
+
+def _keys(options: object) -> list[str]:
+    """The options of a question as its event has them: keys, or whole options."""
+    found = options if isinstance(options, Sequence) and not isinstance(options, str) else ()
+    return [str(one["key"]) if isinstance(one, Mapping) else str(one) for one in found]
+
+
+def _failed(data: Mapping[str, Any], name: str) -> Alert:
+    text = f"{data['reason']}: {cut(str(data['message']))}".removesuffix(": ")
+    return Alert("warning", f"failed {name} {data['reason']}", f"Failed: {name}", f"{text}\nallswell why {name!r}")
+
+
+def _open(data: Mapping[str, Any], _: str) -> Alert:
+    count = data["count"]
+    title = "1 question waits for you" if count == 1 else f"{count} questions wait for you"
+    return Alert("warning", "questions open", title, "allswell questions")
+
+
+def _service(data: Mapping[str, Any], _: str) -> Alert:
+    reason = f"\n{cut(str(data['reason']))}" if data.get("reason") else ""
+    text = f"It needs a human.{reason}\nallswell answer {data['question']}"
+    return Alert("critical", f"service {data['service']}", f"{data['service']} needs you", text, str(data["question"]))
+
+
+def _breaker(data: Mapping[str, Any], _: str) -> Alert:
+    service = data["service"]
+    text = f"{data['failures']} failures in a row; it is left alone for a while."
+    return Alert("info", f"breaker {service}", f"{service} keeps failing", text)
+
+
+def _sink(data: Mapping[str, Any], _: str) -> Alert:
+    what = "is not taking what it is told" if "target" in data else "has given a message up"
+    text = f"{cut(str(data['reason']))}\nallswell deliveries"
+    return Alert("warning", f"sink {data['sink']}", f"The sink {data['sink']} {what}", text)
+
+
+_WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
+    "question_asked": _asked,
+    "questions_open": _open,
+    "task_failed": _failed,
+    "service_escalated": _service,
+    "breaker_opened": _breaker,
+    "sink_down": _sink,
+    "delivery_given_up": _sink,
+}
+
+
+def cut(text: str) -> str:
+    """As much of a text as an alert shows."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def together(alerts: Sequence[Alert]) -> tuple[str, str]:
+    """One message of several: its title and its text, each cause once."""
+    told = list({alert.cause: alert for alert in reversed(alerts)}.values())[::-1]
+    if len(told) == 1:
+        return told[0].title, told[0].text
+    shown = [f"{alert.title}\n{alert.text}" for alert in told[:_SHOWN]]
+    more = [f"… and {len(told) - _SHOWN} more: allswell events"] * (len(told) > _SHOWN)
+    return f"{len(told)} things need a look", "\n\n".join([*shown, *more])
+
+
+def worth_telling(alert: Alert, told: Mapping[str, int], now: int) -> bool:
+    """Whether it is time to tell a cause, given when each was told last."""
+    at = told.get(alert.cause)
+    return at is None or abs(now - at) >= AGAIN

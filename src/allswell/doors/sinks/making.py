@@ -1,0 +1,47 @@
+"""Making the sinks that are written down, with the secrets that the environment holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from allswell.domain.sink_spec import EVERYTHING, SinkSpec, hearing
+from allswell.doors.sinks.sink import Sink
+from allswell.timing.clock import SystemClock
+
+
+def local_time(at: int) -> datetime:
+    """A moment as the clock on this machine's wall shows it."""
+    return datetime.fromtimestamp(at / 1_000).astimezone()
+
+
+def make_sink(
+    spec: SinkSpec,
+    environ: Mapping[str, str] | None = None,
+    *,
+    wall: Callable[[], int] | None = None,
+    local: Callable[[int], datetime] = local_time,
+) -> Sink:
+    """The sink that is written down so; `Refused` if it cannot be made."""
+    environ = os.environ if environ is None else environ
+    if spec.kind == "alerts":
+        from allswell.doors.sinks.alerts import AlertsSink
+
+        return AlertsSink(spec, environ, local)
+    from allswell.doors.sinks.alerts import variable
+    from allswell.doors.sinks.webhook import WebhookSink
+
+    where = f"sinks.{spec.name}.secret_env"
+    return WebhookSink(
+        spec.name,
+        spec.url,
+        [variable(name, environ, where) for name in spec.secret_env],
+        hearing(spec, (EVERYTHING,)).__contains__,
+        begins=spec.begins,
+        patience=spec.patience,
+        limit=spec.timeout / 1_000,
+        private=spec.allow_private,
+        body_most=spec.max_body,
+        wall=wall or SystemClock().wall,
+    )

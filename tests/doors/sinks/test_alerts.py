@@ -1,0 +1,159 @@
+"""Alerts through Apprise, over real sockets: who is told what, when, and once per cause."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from allswell.domain.alert import AGAIN, Alert, alert_for, together, worth_telling
+from allswell.domain.delivery import Delivery, delivery_id
+from allswell.domain.event import Event
+from allswell.domain.journal import Entry, Position
+from allswell.domain.names import Millis, TaskId
+from allswell.domain.sink_spec import SinkSpec
+from allswell.doors.sinks.alerts import AlertsSink
+from allswell.doors.sinks.making import make_sink
+from allswell.doors.sinks.sink import NotDelivered
+from allswell.errors import Refused
+from allswell.store.memory import MemoryStore
+from allswell.testing.stand_in import AlertReceiver, Status
+
+AT = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
+ASKED = Event(
+    "question_asked",
+    TaskId("t_1"),
+    data={"question": "q_1.1", "kind": "agent", "text": "Which database?", "options": ["reply", "skip"]},
+)
+
+
+def utc(at: int) -> datetime:
+    return datetime.fromtimestamp(at / 1_000, tz=UTC)
+
+
+@pytest.fixture
+def receiver() -> Iterator[AlertReceiver]:
+    with AlertReceiver() as receiver:
+        yield receiver
+
+
+def sink_for(spec: SinkSpec, **environ: str) -> AlertsSink:
+    sink = make_sink(spec, environ, local=utc)
+    assert isinstance(sink, AlertsSink)
+    return sink
+
+
+async def taken_in(sink: AlertsSink, *events: tuple[int, Event]) -> list[Delivery]:
+    found = []
+    store = MemoryStore()
+    await store.open()
+    for number, (at, event) in enumerate(events, 1):
+        entry = Entry(Position(1, number), Millis(at), event)
+        for part, message in enumerate(await sink.messages(entry, store)):
+            place = (1, number, part)
+            id_ = delivery_id(sink.name, Millis(at), place)
+            next_at = Millis(message.not_before)
+            found.append(Delivery(sink.name, id_, message.target, place, Millis(at), message.body, next_at=next_at))
+    return found
+
+
+def told(sink: AlertsSink, *events: tuple[int, Event]) -> Sequence[Delivery]:
+    """Take events in, and tell each route what waits for it."""
+
+    async def main() -> list[Delivery]:
+        found = await taken_in(sink, *events)
+        for target in sink.targets:
+            batch = [one for one in found if one.target == target]
+            if batch:
+                await sink.send(batch)
+        return found
+
+    return asyncio.run(main())
+
+
+def test_a_question_is_told_with_the_commands_that_answer_it(receiver: AlertReceiver) -> None:
+    told(sink_for(SinkSpec(name="oncall", kind="alerts", routes={"info": (receiver.route("all"),)})), (AT, ASKED))
+    ((path, alert),) = receiver.taken
+    assert path == "/all"
+    assert alert.type == "warning"
+    assert alert.title == "A question"
+    assert alert.message.strip() == (
+        "Which database?\n\nAnswer with one of:\n  allswell answer q_1.1 reply\n  allswell answer q_1.1 skip"
+    )
+
+
+def test_a_severity_goes_to_its_own_routes_or_to_those_of_the_next_lower_one(receiver: AlertReceiver) -> None:
+    routes = {"info": (receiver.route("info"),), "critical": ("env:PAGER", receiver.route("boss"))}
+    spec = SinkSpec(name="oncall", kind="alerts", routes=routes)
+    escalated = Event(
+        "service_escalated", data={"service": "model", "cause": "auth", "reason": "401", "question": "q_@model.1"}
+    )
+    told(sink_for(spec, PAGER=receiver.route("pager")), (AT, ASKED), (AT, escalated))
+    assert sorted((path, alert.type) for path, alert in receiver.taken) == [
+        ("/boss", "failure"),
+        ("/info", "warning"),
+        ("/pager", "failure"),
+    ]
+
+
+def test_what_waits_is_told_together_and_each_cause_once(receiver: AlertReceiver) -> None:
+    spec = SinkSpec(name="oncall", kind="alerts", routes={"info": (receiver.route(),)})
+    down = Event("sink_down", data={"sink": "hook", "target": "", "reason": "answered 503"})
+    failed = Event("task_failed", TaskId("t_2"), data={"reason": "no_retries", "message": "boom"})
+    told(sink_for(spec), (AT, down), (AT + 60_000, failed), (AT + 120_000, down), (AT + AGAIN, down))
+    ((_, alert),) = receiver.taken
+    assert alert.title == "2 things need a look"
+    assert alert.message.count("answered 503") == 1
+    assert "boom" in alert.message
+
+
+def test_quiet_hours_hold_back_all_but_what_is_critical(receiver: AlertReceiver) -> None:
+    routes = {"info": (receiver.route(),)}
+    spec = SinkSpec(name="oncall", kind="alerts", quiet="22:00-07:00", routes=routes)
+    escalated = Event(
+        "service_escalated", data={"service": "model", "cause": "auth", "reason": "401", "question": "q_@model.1"}
+    )
+    asked, urgent = asyncio.run(taken_in(sink_for(spec), (AT, ASKED), (AT, escalated)))
+    assert utc(asked.next_at).isoformat() == "2023-11-15T07:00:00+00:00"
+    assert urgent.next_at == 0
+    assert asked.target != urgent.target, "neither waits for the other"
+
+
+def test_a_route_that_fails_is_told_why_without_its_secret(receiver: AlertReceiver) -> None:
+    receiver.always(Status(500))
+    url = receiver.route("hunter2")
+    sink = sink_for(SinkSpec(name="oncall", kind="alerts", routes={"info": (url,)}))
+    with pytest.raises(NotDelivered, match="Apprise could not deliver it: ") as caught:
+        told(sink, (AT, ASKED))
+    assert "hunter2" not in caught.value.failure.reason
+
+
+@pytest.mark.parametrize(
+    "route, says",
+    [
+        ("jsn://hunter2", "begins with jsn://, which Apprise does not know; did you mean json://"),
+        ("slack://hunter2", "begins with slack://, and Apprise cannot read what follows"),
+        ("hunter2", "is no URL; Apprise's look like"),
+        ("env:NOWHERE", "the variable NOWHERE is not set"),
+        ("env:TYPO", r"a route \(env:TYPO\) begins with slak://"),
+    ],
+)
+def test_a_route_with_a_typo_is_refused_without_being_shown(
+    route: str, says: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spec = SinkSpec(name="oncall", kind="alerts", routes={"info": (route,)})
+    with pytest.raises(Refused, match=says) as caught:
+        sink_for(spec, TYPO="slak://hunter2")
+    assert caught.value.where == "sinks.oncall.routes"
+    assert "hunter2" not in caught.value.message + "".join(capfd.readouterr())
+
+
+def test_any_event_can_be_told() -> None:
+    alert = alert_for(Event("agent_stalled", TaskId("t_1"), data={"action": "ended"}), "build")
+    assert alert == Alert("info", "agent_stalled t_1", "agent stalled: build", "action ended")
+    assert worth_telling(alert, {}, AT)
+    assert not worth_telling(alert, {alert.cause: AT}, AT + AGAIN - 1)
+    assert worth_telling(alert, {alert.cause: AT}, AT + AGAIN)
+    title, text = together([Alert("info", f"{number}", f"Title {number}", "x") for number in range(12)])
+    assert title == "12 things need a look"
+    assert text.endswith("… and 2 more: allswell events")
