@@ -62,6 +62,7 @@ KINDS: Mapping[str, Kind] = {
         "An attempt has left a receipt: it did not end well, or its work is on a branch.", ("receipt", "status", "path")
     ),
     "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
+    "question_told": Kind("An alert about a question has gone out.", ("question", "sink")),
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
     "request_sent": Kind("An agent asked another one for something.", ("request", "kind", "to", "timeout_ms")),

@@ -29,6 +29,7 @@ NOTICES = frozenset(
         "delivery_made",
         "delivery_given_up",
         "sink_down",
+        "question_told",
     )
 )
 TEXT_MAX = 16_384

@@ -20,6 +20,7 @@ from allswell.doors.shapes.error import ErrorShape
 from allswell.doors.shapes.fields import outside
 from allswell.doors.shapes.moment import moment
 from allswell.errors import BreakerOpen, Bug, Refused, ServiceParked, TimeUp, Unavailable
+from allswell.testing.stand_in import AlertReceiver
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import repository
 from tests.doors.cli.scene import told
@@ -27,6 +28,7 @@ from tests.doors.shapes.outside import BARE, MOMENT, check, document, misnamed, 
 
 ELSEWHERE = {
     ("demo", "Night"),  # tests/doors/cli/test_demo.py: real processes, for many seconds
+    ("sinks run", "Said"),  # tests/doors/cli/test_sinks.py: it runs until it is told to stop
     ("work", "Joined"),  # tests/doors/cli/test_flow.py: two processes at one flow
     ("worker", "Said"),  # tests/doors/cli/test_worker.py, with the next two: they need a PostgreSQL
     ("worker setup", "WorkerSetup"),
@@ -45,6 +47,15 @@ command = ["sh", "-c", "exit 3", "{prompt}"]
 role = "painter"
 worktree = true
 """
+SINKS = """\
+[sinks.people]
+kind = "alerts"
+routes = {{ warning = "{route}" }}
+[sinks.programs]
+kind = "webhook"
+url = "https://hooks.invalid/"
+secret_env = "NOT_SET"
+"""
 
 
 class Typist:
@@ -59,7 +70,8 @@ class Typist:
         split = words.index("--") if "--" in words else len(words)
         said = self.cli(*words[:split], "--json", *words[split:], stdin=stdin)
         assert code in (None, said.code), (words, said)
-        command = words[0] if words and not words[0].startswith("-") else ALONE
+        command = " ".join(words[:2]) if " ".join(words[:2]) in ANSWERS else words[0] if words else ALONE
+        command = ALONE if command.startswith("-") else command
         lines = said.out.splitlines()
         assert lines, words
         assert len(lines) == 1 or ANSWERS[command].lines, said.out
@@ -154,6 +166,18 @@ def commands_and_fleets(typed: Typist, folder: Path) -> None:
     typed("agents")
 
 
+def sinks(typed: Typist, folder: Path) -> None:
+    with AlertReceiver() as receiver:
+        (folder / "allswell.toml").write_text(SINKS.format(route=receiver.route()))
+        assert typed("alerts", "test")["routes"][0]["delivered"]
+    assert typed("sinks", "check", code=1)["sinks"][1]["fits"] is False
+    assert [one["sink"] for one in typed("sinks")["sinks"]] == ["people", "programs"]
+    assert typed("deliveries")["deliveries"] == []
+    assert typed("deliveries", "retry")["did"] == "retried"
+    assert typed("deliveries", "drop", "--all")["did"] == "dropped"
+    (folder / "allswell.toml").unlink()
+
+
 def a_flow(typed: Typist, folder: Path) -> None:
     (folder / "flow.yaml").write_text(FLOW)
     assert typed("check", "flow.yaml")["errors"] == 0
@@ -193,6 +217,7 @@ def test_every_answer_of_every_command_keeps_its_schema(typist: Typist, monkeypa
     looking(typist)
     commands_and_fleets(typist, folder)
     a_flow(typist, folder)
+    sinks(typist, folder)
     looking(typist)
     errors(typist, monkeypatch)
     expected = {(command, shape) for command in ANSWERS for shape in shapes_of(command) if shape != "Error"}

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from allswell.domain.delivery import Delivery, Failure, Patience
+from allswell.domain.event import Event
 from allswell.domain.journal import Entry
 from allswell.doors.sinks.sink import Message, NotDelivered
 from allswell.store.views import Views
@@ -42,6 +43,12 @@ class Listener:
             if outcome is not None:
                 await outcome
         self.got += batch
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        return ()
+
+    async def check(self) -> str:
+        return "all well"
 
     async def close(self) -> None:
         """Nothing to let go."""

@@ -13,6 +13,7 @@ from allswell.doors.shapes.checkup import CheckupShape
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
 from allswell.doors.shapes.completion import CompletionShape
 from allswell.doors.shapes.crew import AgentsShape
+from allswell.doors.shapes.delivery import DeliveriesShape, RevisedShape
 from allswell.doors.shapes.diff import DiffShape
 from allswell.doors.shapes.drill import DrillShape
 from allswell.doors.shapes.event import EventShape
@@ -30,6 +31,7 @@ from allswell.doors.shapes.run import RunsShape
 from allswell.doors.shapes.said import SaidShape
 from allswell.doors.shapes.setting import SettingsShape
 from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
+from allswell.doors.shapes.sink import AlertsTestedShape, SinksCheckedShape, SinksShape
 from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.submitted import SubmittedManyShape, SubmittedShape
 from allswell.doors.shapes.task import TasksShape
@@ -52,6 +54,7 @@ class Answer(NamedTuple):
 ANSWERS: Mapping[str, Answer] = {
     ALONE: Answer((StatusShape, VersionShape)),
     "agents": Answer((AgentsShape,)),
+    "alerts test": Answer((AlertsTestedShape,)),
     "answer": Answer((DecidedShape,)),
     "ask": Answer((QuestionShape,)),
     "cancel": Answer((CancelledShape,)),
@@ -61,6 +64,9 @@ ANSWERS: Mapping[str, Answer] = {
     "completion": Answer((CompletionShape,)),
     "config": Answer((SettingsShape,)),
     "demo": Answer((NightShape,)),
+    "deliveries": Answer((DeliveriesShape,)),
+    "deliveries drop": Answer((RevisedShape,)),
+    "deliveries retry": Answer((RevisedShape,)),
     "diff": Answer((DiffShape,)),
     "doctor": Answer((CheckupShape,)),
     "done": Answer((LastWordShape,)),
@@ -77,6 +83,9 @@ ANSWERS: Mapping[str, Answer] = {
     "run": Answer((RanShape, FlowRanShape)),
     "runs": Answer((RunsShape,)),
     "show": Answer((ShownTaskShape, ShownRunShape, ShownQuestionShape, ShownReceiptShape)),
+    "sinks": Answer((SinksShape,)),
+    "sinks check": Answer((SinksCheckedShape,)),
+    "sinks run": Answer((SaidShape,), lines=True),
     "submit": Answer((SubmittedShape, SubmittedManyShape)),
     "tasks": Answer((TasksShape,)),
     "tracking": Answer((TrackingShape,)),

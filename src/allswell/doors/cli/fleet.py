@@ -75,7 +75,8 @@ def up(name: Name = "main", role: Roles = None, drain: Drain = False, store: Sto
         raise Refused("no_agents", text, where="agents")
     if role:
         fleet = Fleet(_of_roles(fleet, role), fleet.usage, fleet.compaction)
-    _supervise(frame, name, fleet, drain=drain)
+    frame.settings.without("sinks")
+    _supervise(frame, name, fleet, drain=drain, tells=True)
 
 
 def work(
@@ -145,7 +146,7 @@ def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
     return {name: spec for name, spec in fleet.agents.items() if spec.role is None or spec.role in roles}
 
 
-def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
+def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool, tells: bool = False) -> None:
     import asyncio
     import os
     import signal
@@ -155,6 +156,8 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> None:
     from allswell.runtime.supervisor import Supervisor
 
     plan = _plan(frame, name, fleet, drain=drain)
+    if tells:
+        plan = _telling(plan, frame)
     stops: list[None] = []
 
     async def live(watch: Watch) -> None:
@@ -233,6 +236,23 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
         drain=drain,
         tell=tell,
     )
+
+
+def _telling(plan: Plan, frame: Frame) -> Plan:
+    """The plan with the sinks that can be told; what is wrong with the others is said, and the fleet goes on."""
+    from dataclasses import replace
+    from functools import partial
+
+    from allswell.doors.sinks.making import make_sink
+    from allswell.doors.sinks.running import run_sinks
+
+    made = []
+    for spec in frame.settings.sinks.values():
+        try:
+            made.append(make_sink(spec))
+        except Refused as error:
+            plan.tell(f"the sink {spec.name} is told nothing: {error.message}; `allswell sinks check`")
+    return replace(plan, beside=[partial(run_sinks, sinks=made)]) if made else plan
 
 
 # --- looking at it ----------------------------------------------------------------------------------------------------

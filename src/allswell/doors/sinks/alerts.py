@@ -17,6 +17,7 @@ import msgspec
 
 from allswell.domain.alert import AGAIN, DEFAULT_HEARS, Alert, alert_for, together, worth_telling
 from allswell.domain.delivery import Delivery, Failure
+from allswell.domain.event import Event
 from allswell.domain.journal import Entry
 from allswell.domain.meant import nearest
 from allswell.domain.sink_spec import SEVERITIES, Severity, SinkSpec, hearing, quiet_left, routes_for
@@ -85,6 +86,15 @@ class AlertsSink:
         reason = await asyncio.to_thread(_notify, self._routes[target], _TYPES[severity], title, text)
         if reason is not None:
             raise NotDelivered(Failure(reason))
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Of which questions somebody was told."""
+        asked = dict.fromkeys(alert.question for alert in (_decode(one.body) for one in batch) if alert.question)
+        return [Event("question_told", data={"question": question, "sink": self.name}) for question in asked]
+
+    async def check(self) -> str:
+        """All that can be known without telling anybody is known by now."""
+        return f"{len(self._routes)} route(s); `allswell alerts test` tries them"
 
     async def close(self) -> None:
         """Nothing stays open between two messages."""

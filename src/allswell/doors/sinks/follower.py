@@ -181,6 +181,8 @@ class Follower:
         failure = await self._sent(batch)
         if failure is None:
             await self._insist(partial(self._watch.outbox.revise, [], batch))
+            for event in self._sink.made(batch):
+                await self._enter(event)
             for one in batch:
                 if one.tries:
                     told = {"delivery": one.id, "tries": one.tries, "says": made_words(one.tries)}
@@ -219,8 +221,12 @@ class Follower:
                 pause = min(pause * 2, self._watch.pace.retry_most)
 
     async def _notice(self, kind: str, **data: object) -> None:
+        await self._enter(Event(kind, data={"sink": self._sink.name, **data}))
+
+    async def _enter(self, event: Event) -> None:
+        """Tell the journal; if the store is away it does without."""
         with contextlib.suppress(Unavailable):
-            await self._watch.notice(Event(kind, data={"sink": self._sink.name, **data}))
+            await self._watch.notice(event)
 
 
 def _until(line: Sequence[Delivery], now: int) -> float:

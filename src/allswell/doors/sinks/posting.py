@@ -77,11 +77,7 @@ async def post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, pri
 async def _connect(
     host: str, port: int, *, secure: bool, private: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    addresses = await _addresses(host, port)
-    for address in addresses:
-        reason = why_not(address, private=private)
-        if reason is not None:
-            raise NotDelivered(Failure(f"{host} leads to {address}, which {reason}"))
+    addresses = await _checked_addresses(host, port, private=private)
     last: Exception | None = None
     for address in addresses:
         try:
@@ -95,6 +91,20 @@ async def _connect(
         except (OSError, ssl.SSLError) as error:
             last = error
     raise NotDelivered(Failure(f"{host} cannot be reached: {_said(last)}"))
+
+
+async def reachable(url: SplitResult, *, private: bool) -> list[str]:
+    """The addresses of a URL's host; `NotDelivered` if there are none, or one of them may not be reached."""
+    return await _checked_addresses(url.hostname or "", url.port or 443, private=private)
+
+
+async def _checked_addresses(host: str, port: int, *, private: bool) -> list[str]:
+    addresses = await _addresses(host, port)
+    for address in addresses:
+        reason = why_not(address, private=private)
+        if reason is not None:
+            raise NotDelivered(Failure(f"{host} leads to {address}, which {reason}"))
+    return addresses
 
 
 async def _addresses(host: str, port: int) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from allswell.domain.delivery import Delivery, Failure, Patience
+from allswell.domain.event import Event
 from allswell.domain.journal import Entry
 from allswell.errors import AllswellError
 from allswell.store.views import Views
@@ -55,6 +56,14 @@ class Sink(Protocol):
 
     async def send(self, batch: Sequence[Delivery]) -> None:
         """Deliver to one target; `NotDelivered` if that did not work."""
+        ...
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """What the journal is told of deliveries that were made: mostly nothing."""
+        ...
+
+    async def check(self) -> str:
+        """Look whether it could be told anything, without telling it; `Refused` with what is wrong."""
         ...
 
     async def close(self) -> None:

@@ -20,11 +20,12 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.delivery import Delivery, Failure, Patience
+from allswell.domain.event import Event
 from allswell.domain.journal import Entry
 from allswell.domain.retry_after import asked_wait
 from allswell.doors.shapes.event import EventShape
 from allswell.doors.shapes.moment import moment
-from allswell.doors.sinks.posting import Posted, checked_url, post
+from allswell.doors.sinks.posting import Posted, checked_url, post, reachable
 from allswell.doors.sinks.sink import Message, NotDelivered
 from allswell.errors import Refused
 from allswell.store.views import Views
@@ -93,6 +94,19 @@ class WebhookSink:
         answer = await post(self._url, body, self._headers(delivery), private=self._private)
         if not 200 <= answer.status < 300:
             raise NotDelivered(self._failure(answer))
+
+    def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
+        """Nothing is told of what went well."""
+        del batch
+        return ()
+
+    async def check(self) -> str:
+        """Whether the host is known, and may be reached."""
+        try:
+            addresses = await reachable(self._url, private=self._private)
+        except NotDelivered as error:
+            raise Refused("unreachable", error.failure.reason, where=f"sinks.{self.name}.url") from None
+        return f"{self._url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
 
     async def close(self) -> None:
         """Nothing stays open between two messages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
 from allswell.domain.fleet import MAIN, AgentSpec, Fleet
@@ -11,6 +11,7 @@ from allswell.domain.names import AgentId
 from allswell.domain.quota import DEFAULT as QUOTA
 from allswell.domain.quota import Quota
 from allswell.domain.usage import USAGE_LIMIT_PAUSE, Thresholds
+from allswell.engine.watch import Watch
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock, SystemClock
 
@@ -34,6 +35,8 @@ class Plan:
     drain: bool = False
     """Stop when nothing is left that this fleet could do."""
     clock: Clock = field(default_factory=SystemClock)
+    beside: Sequence[Callable[[Watch], Coroutine[object, object, None]]] = ()
+    """What is done beside the fleet for as long as it is watched, such as telling sinks; it must not fail."""
     tell: Callable[[str], None] = lambda _: None
     """Takes a line for whoever watches the supervisor itself."""
 

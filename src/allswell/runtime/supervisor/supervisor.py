@@ -140,7 +140,10 @@ class Supervisor:
                 dispatching = [asyncio.ensure_future(dispatcher.work()) for dispatcher in self._dispatchers]
                 looking = [
                     asyncio.ensure_future(work)
-                    for work in (self._look_for_ever(), self._gauge.work(), self._remind_for_ever())
+                    for work in (
+                        *(self._look_for_ever(), self._gauge.work(), self._remind_for_ever()),
+                        *(duty(self._watch) for duty in plan.beside),
+                    )
                 ]
                 try:
                     await self._until_stopped([*dispatching, *looking])

@@ -1,0 +1,186 @@
+"""`sinks`: who is told of what happens, and whether that works; `alerts test` tries every route."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from allswell.doors.cli.advice import in_words
+from allswell.doors.cli.commands import LOOKING, RUNNING, UPKEEP, Commands
+from allswell.doors.cli.frame import Exit, Frame, flush
+from allswell.doors.cli.options import Argument, Json, Store
+from allswell.doors.cli.render import Column, table
+from allswell.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from allswell.domain.sink_spec import SinkSpec
+    from allswell.doors.shapes.sink import RouteTestedShape, SinkCheckedShape, SinkShape
+    from allswell.doors.sinks.sink import Sink
+    from allswell.engine.watch import Watch
+    from allswell.store.views import Views
+
+_MOST = 1_000_000
+Name = Annotated[str | None, Argument(metavar="[NAME]", help="Only this one.")]
+
+
+def add_to(app: Commands) -> None:
+    """Add these commands to the command line."""
+    app.add(LOOKING, "sinks", sinks, "allswell sinks", "allswell sinks --json")
+    app.add(UPKEEP, "sinks check", check, "allswell sinks check", "allswell sinks check oncall")
+    app.add(RUNNING, "sinks run", run, "allswell sinks run                         beside a fleet elsewhere")
+    app.add(UPKEEP, "alerts test", try_alerts, "allswell alerts test", "allswell alerts test oncall")
+
+
+def sinks(store: Store = None, json: Json = False) -> None:
+    """List who is told of what happens, and what still waits for them."""
+    from allswell.domain.delivery import DeliveryFilter
+    from allswell.doors.shapes.sink import SinkShape, SinksShape
+
+    frame = Frame(store, json=json)
+    specs = _known(frame)
+
+    async def work(views: Views) -> list[SinkShape]:
+        kept = await views.view_deliveries(DeliveryFilter(limit=_MOST))
+        found = []
+        for name, spec in specs.items():
+            own = [one for one in kept if one.sink == name]
+            waiting = [one for one in own if not one.given_up]
+            reason = next((one.reason for one in waiting if one.tries), "")
+            found.append(SinkShape(name, spec.kind, len(waiting), len(own) - len(waiting), reason))
+        return found
+
+    found = frame.look(work)
+    heads = (
+        *(Column("SINK", 8), Column("KIND")),
+        *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
+    )
+    rows = [[one.sink, one.kind, str(one.waiting), str(one.given_up), one.reason] for one in found]
+    nobody = in_words("Nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md).")
+    frame.say(SinksShape(found), table(heads, rows) if rows else nobody)
+
+
+def check(name: Name = None, store: Store = None, json: Json = False) -> None:
+    """Check that each sink has what it needs: its secrets, its library, routes and addresses that can be read."""
+    import asyncio
+
+    from allswell.doors.shapes.sink import SinksCheckedShape
+
+    frame = Frame(store, json=json)
+    found = asyncio.run(_checked(_chosen(frame, name).values()))
+    rows = [[one.sink, one.kind, "ok" if one.fits else "wrong", one.says] for one in found]
+    heads = (Column("SINK", 8), Column("KIND"), Column("CHECK"), Column("SAYS", 24))
+    frame.say(SinksCheckedShape(found), table(heads, rows, styled=2))
+    if not all(one.fits for one in found):
+        frame.leave(Exit.FAILED)
+
+
+async def _checked(specs: Iterable[SinkSpec]) -> list[SinkCheckedShape]:
+    from allswell.doors.shapes.sink import SinkCheckedShape
+    from allswell.doors.sinks.making import make_sink
+
+    found = []
+    for spec in specs:
+        try:
+            sink = make_sink(spec)
+            try:
+                says, fits = await sink.check(), True
+            finally:
+                await sink.close()
+        except Refused as error:
+            says, fits = error.message, False
+        found.append(SinkCheckedShape(spec.name, spec.kind, fits, says))
+    return found
+
+
+def run(name: Name = None, store: Store = None, json: Json = False) -> None:
+    """Tell the sinks of what happens, until Ctrl-C; `allswell up` does it by itself."""
+    import asyncio
+    import signal
+
+    from allswell.doors.shapes.moment import moment
+    from allswell.doors.shapes.said import SaidShape
+    from allswell.doors.sinks.making import make_sink
+    from allswell.doors.sinks.running import run_sinks
+
+    frame = Frame(store, json=json)
+    made: list[Sink] = [make_sink(spec) for spec in _chosen(frame, name).values()]
+
+    async def live(watch: Watch) -> None:
+        following = asyncio.ensure_future(run_sinks(watch, made))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, following.cancel)
+        said = f"telling {', '.join(sink.name for sink in made)}; Ctrl-C stops"
+        frame.say(SaidShape(moment(await watch.now()), said), said)
+        flush()
+        await asyncio.wait([following])
+        if not following.cancelled():
+            following.result()
+
+    frame.run(live, making=True)
+
+
+def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> None:
+    """Send a test alert on every route, and say which arrived."""
+    import asyncio
+
+    from allswell.doors.shapes.sink import AlertsTestedShape
+
+    frame = Frame(store, json=json)
+    specs = [spec for spec in _chosen(frame, name).values() if spec.kind == "alerts"]
+    if not specs:
+        said = "no sink of kind alerts is set up here" if name is None else f"the sink {name} is not of kind alerts"
+        raise Refused("no_alerts", f"{said}; docs/sinks.md shows one", where="sinks")
+    found = asyncio.run(_tested(specs))
+    rows = [
+        [one.sink, one.severity, str(one.route), "arrived" if one.delivered else "failed", one.reason] for one in found
+    ]
+    heads = (
+        *(Column("SINK", 8), Column("SEVERITY"), Column("ROUTE", None, right=True)),
+        *(Column("TEST"), Column("WHY", 24)),
+    )
+    frame.say(AlertsTestedShape(found), table(heads, rows, styled=3))
+    if not all(one.delivered for one in found):
+        frame.leave(Exit.FAILED)
+
+
+async def _tested(specs: Sequence[SinkSpec]) -> list[RouteTestedShape]:
+    from allswell.domain.sink_spec import SEVERITIES
+    from allswell.doors.shapes.sink import RouteTestedShape
+    from allswell.doors.sinks.alerts import AlertsSink
+    from allswell.doors.sinks.making import make_sink
+    from allswell.doors.sinks.sink import NotDelivered
+
+    found = []
+    for spec in specs:
+        sink = make_sink(spec)
+        assert isinstance(sink, AlertsSink)  # noqa: S101 - of this kind
+        for severity in SEVERITIES:
+            for target in [one for one in sink.targets if one.startswith(f"{severity}.")]:
+                reason = ""
+                try:
+                    await sink.tell(target, severity, "A test", f"Allswell tells you what is {severity} here.")
+                except NotDelivered as error:
+                    reason = error.failure.reason
+                number = int(target.partition(".")[2]) + 1
+                found.append(RouteTestedShape(spec.name, severity, number, not reason, reason))
+    return found
+
+
+def _known(frame: Frame) -> Mapping[str, SinkSpec]:
+    return frame.settings.sinks
+
+
+def _chosen(frame: Frame, name: str | None) -> dict[str, SinkSpec]:
+    """The sinks that are meant; `Refused` if there are none."""
+    from allswell.doors.cli.ids import did_you_mean
+
+    known = _known(frame)
+    if not known:
+        raise Refused("no_sinks", "nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)", where="sinks")
+    if name is None:
+        return dict(known)
+    if name not in known:
+        hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
+        raise Refused("unknown_sink", f"there is no sink {name!r}{hint}", where="NAME")
+    return {name: known[name]}

@@ -1,0 +1,159 @@
+"""Who is told: `sinks`, `deliveries`, `alerts test`, and what `up` tells by itself."""
+
+import asyncio
+import base64
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from allswell import make_watch
+from allswell.domain.delivery import Delivery
+from allswell.domain.journal import Position
+from allswell.domain.names import Millis
+from allswell.store.sqlite import SqliteStore
+from allswell.testing.stand_in import AlertReceiver, Status, WebhookReceiver
+from tests.doors.cli.console import Console
+
+SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    with WebhookReceiver(SECRET) as receiver:
+        yield receiver
+
+
+def set_up(cli: Console, receiver: WebhookReceiver, more: str = "") -> None:
+    cli.patch.setenv("HOOK_SECRET", SECRET)
+    cli.patch.setenv("ALLSWELL_PACE_FOLLOW_POLL", "50ms")
+    (cli.folder / "allswell.toml").write_text(
+        f'[sinks.hook]\nkind = "webhook"\nurl = "{receiver.url}/x"\nsecret_env = "HOOK_SECRET"\n'
+        f'allow_private = true\nbegins = "start"\nhears = ["tasks"]\n{more}'
+    )
+
+
+def leave(cli: Console, **more: object) -> str:
+    """Something that could not be delivered."""
+    one = Delivery("hook", "msg_hook_1", "", (0, 1, 0), Millis(1), "{}", **more)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        async with make_watch(SqliteStore(cli.database)) as watch:
+            await watch.outbox.enlist("sink.hook", Position(), Position(0, 1), [one])
+
+    asyncio.run(main())
+    return one.id
+
+
+@pytest.mark.row("M9")
+def test_up_tells_a_webhook_beside_its_fleet(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver, '[agents.sh]\ncommand = ["true", "{prompt}"]\n')
+    cli.submit("paint")
+    arrived = threading.Thread(target=lambda: (receiver.wait_for(3, 30), os.kill(os.getpid(), signal.SIGTERM)))
+    arrived.start()
+    said = cli("up")
+    arrived.join()
+    assert said.code == 0, said
+    assert [taken["type"] for taken in receiver.taken.values()] == ["task_submitted", "task_claimed", "task_completed"]
+    assert receiver.repeated == []
+
+
+def test_up_goes_on_without_a_sink_that_cannot_be_told(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver, '[agents.sh]\ncommand = ["true", "{prompt}"]\n')
+    cli.patch.delenv("HOOK_SECRET")
+    cli.submit("paint")
+    said = cli.ok("up", "--drain")
+    assert "the sink hook is told nothing: sinks.hook.secret_env: the variable HOOK_SECRET is not set" in said.out
+    assert [task["state"] for task in cli.ok("tasks", "--all", "--json").json["tasks"]] == ["done"]
+
+
+def test_sinks_run_tells_without_a_fleet(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver)
+    cli.submit("paint")
+    arrived = threading.Thread(target=lambda: (receiver.wait_for(1, 30), os.kill(os.getpid(), signal.SIGINT)))
+    arrived.start()
+    said = cli("sinks", "run", "--json")
+    arrived.join()
+    assert said.code == 0
+    assert said.json["said"] == "telling hook; Ctrl-C stops"
+    assert len(receiver.taken) == 1
+
+
+def test_deliveries_are_listed_tried_again_and_dropped(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver)
+    cli.submit("paint")
+    id_ = leave(cli, tries=4, given_up=True, reason="answered 410")
+    shown = cli.ok("deliveries").out
+    assert "given up" in shown
+    assert "answered 410" in shown
+    assert "allswell deliveries retry" in shown
+    assert cli.ok("sinks", "--json").json == {
+        "sinks": [{"sink": "hook", "kind": "webhook", "waiting": 0, "given_up": 1, "reason": ""}]
+    }
+    assert cli.ok("deliveries", "retry", "msg_").out == "Retried: 1 delivery.\n"
+    (one,) = cli.ok("deliveries", "--json").json["deliveries"]
+    assert (one["delivery_id"], one["state"], one["tries"]) == (id_, "waiting", 0)
+    assert cli("deliveries", "drop").code == 2
+    assert "no delivery has this id" in cli("deliveries", "drop", "msg_x").err
+    assert cli.ok("deliveries", "drop", id_).out == "Dropped: 1 delivery.\n"
+    assert cli.ok("deliveries").out == "Nothing waits to be delivered.\n"
+    assert cli.ok("deliveries", "retry").out == "Nothing is to be retried.\n"
+
+
+def test_alerts_test_tries_every_route_and_says_which_arrived(cli: Console) -> None:
+    with AlertReceiver() as good, AlertReceiver() as bad:
+        bad.always(Status(500))
+        (cli.folder / "allswell.toml").write_text(
+            f'[sinks.oncall]\nkind = "alerts"\nroutes = {{ info = "{good.route()}", critical = "env:PAGER" }}\n'
+        )
+        cli.patch.setenv("PAGER", bad.route("hunter2"))
+        said = cli("alerts", "test", "--json")
+    assert said.code == 1
+    assert [(one["severity"], one["delivered"]) for one in said.json["routes"]] == [
+        ("info", True),
+        ("warning", True),
+        ("critical", False),
+    ]
+    assert "hunter2" not in said.out + said.err
+    assert len(good.taken) == 2
+
+
+def test_sinks_check_says_what_is_wrong_with_each(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver, '[sinks.typo]\nkind = "alerts"\nroutes = { info = "jsn://hunter2" }\n')
+    said = cli("sinks", "check", "--json")
+    assert said.code == 1
+    hook, typo = said.json["sinks"]
+    assert (hook["fits"], hook["says"]) == (True, "127.0.0.1 is at 127.0.0.1; what is sent has 1 signature(s)")
+    assert not typo["fits"]
+    assert "did you mean json://?" in typo["says"]
+    assert "hunter2" not in said.out
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (("sinks", "check"), "nobody is told: add [sinks.NAME] to allswell.toml"),
+        (("sinks", "run"), "nobody is told"),
+        (("alerts", "test"), "nobody is told"),
+    ],
+)
+def test_without_sinks_it_is_said_what_to_do(cli: Console, words: tuple[str, ...], says: str) -> None:
+    said = cli(*words)
+    assert (said.code, says in said.err) == (2, True), said
+
+
+def test_a_name_that_is_no_sink_and_a_sink_that_is_no_alert(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver)
+    assert "there is no sink 'hok'; did you mean 'hook'?" in cli("sinks", "check", "hok").err
+    assert "the sink hook is not of kind alerts" in cli("alerts", "test", "hook").err
+
+
+def test_a_mistake_in_the_sinks_stops_only_who_needs_them(cli: Console) -> None:
+    (cli.folder / "allswell.toml").write_text('[sinks.hook]\nkind = "email"\n')
+    cli.submit("paint")
+    said = cli("sinks")
+    assert said.code == 2
+    assert "allswell.toml:2: sinks.hook.kind: 'email' is no kind of sink" in said.err
+    assert "sinks.hook.kind" in cli("check").out
