@@ -58,7 +58,7 @@ def test_every_group_names_kinds_there_are() -> None:
         ('[sinks.x]\nkind = "email"', r"allswell\.toml:2: sinks\.x\.kind: 'email' is no kind of sink"),
         ('[sinks.x]\nkind = "webhook"', r"sinks\.x\.url: where to\?.*sinks\.x\.secret_env: what is sent is signed"),
         ('[sinks.x]\nkidn = "webhook"', r"sinks\.x has no 'kidn'; did you mean 'kind'\?"),
-        ('[sinks.x]\nkind = "notion"\nurl = "https://x"', r"a sink of kind notion has no url; it has kind, begins"),
+        ('[sinks.x]\nkind = "notion"\nquiet = "late"', r"a sink of kind notion has no quiet; it has kind, begins"),
         ('[sinks."a b"]\nkind = "notion"', r"a sink's name is small letters"),
         ('[sinks.x]\nkind = "webhook"\nhears = "question_aksed"', "did you mean 'question_asked'"),
         ('[sinks.x]\nkind = "webhook"\nhears = "weather"', "name kinds of events, or everything, tasks"),

@@ -46,6 +46,7 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     apart: int = 30_000
     give_up: int = 86_400_000
     url: str = ""
+    """Where a webhook goes; of Notion, another server that speaks its API."""
     secret_env: tuple[str, ...] = ()
     """The variables that hold the secrets: the first is the newest."""
     allow_private: bool = False
@@ -70,7 +71,7 @@ _ALL = ("kind", "begins", "timeout", "retries", "apart", "give_up")
 OWN: Mapping[str, tuple[str, ...]] = {
     "webhook": ("hears", "url", "secret_env", "allow_private", "max_body"),
     "alerts": ("hears", "routes", "quiet"),
-    "notion": ("token_env", "database", "page"),
+    "notion": ("token_env", "database", "page", "url"),
 }
 """What each kind of sink has of its own."""
 

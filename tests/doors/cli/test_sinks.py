@@ -14,7 +14,7 @@ from allswell.domain.delivery import Delivery
 from allswell.domain.journal import Position
 from allswell.domain.names import Millis
 from allswell.store.sqlite import SqliteStore
-from allswell.testing.stand_in import AlertReceiver, Status, WebhookReceiver
+from allswell.testing.stand_in import AlertReceiver, NotionServer, StandIn, Status, WebhookReceiver
 from tests.doors.cli.console import Console
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
@@ -35,6 +35,12 @@ def set_up(cli: Console, receiver: WebhookReceiver, more: str = "") -> None:
     )
 
 
+def stop_after(receiver: StandIn, count: int, number: int) -> None:
+    """Stop this process in good order when so much has arrived."""
+    receiver.wait_for(count, 30)
+    os.kill(os.getpid(), number)
+
+
 def leave(cli: Console, **more: object) -> str:
     """Something that could not be delivered."""
     one = Delivery("hook", "msg_hook_1", "", (0, 1, 0), Millis(1), "{}", **more)  # type: ignore[arg-type]
@@ -51,7 +57,7 @@ def leave(cli: Console, **more: object) -> str:
 def test_up_tells_a_webhook_beside_its_fleet(cli: Console, receiver: WebhookReceiver) -> None:
     set_up(cli, receiver, '[agents.sh]\ncommand = ["true", "{prompt}"]\n')
     cli.submit("paint")
-    arrived = threading.Thread(target=lambda: (receiver.wait_for(3, 30), os.kill(os.getpid(), signal.SIGTERM)))
+    arrived = threading.Thread(target=stop_after, args=(receiver, 3, signal.SIGTERM))
     arrived.start()
     said = cli("up")
     arrived.join()
@@ -72,7 +78,7 @@ def test_up_goes_on_without_a_sink_that_cannot_be_told(cli: Console, receiver: W
 def test_sinks_run_tells_without_a_fleet(cli: Console, receiver: WebhookReceiver) -> None:
     set_up(cli, receiver)
     cli.submit("paint")
-    arrived = threading.Thread(target=lambda: (receiver.wait_for(1, 30), os.kill(os.getpid(), signal.SIGINT)))
+    arrived = threading.Thread(target=stop_after, args=(receiver, 1, signal.SIGINT))
     arrived.start()
     said = cli("sinks", "run", "--json")
     arrived.join()
@@ -157,3 +163,53 @@ def test_a_mistake_in_the_sinks_stops_only_who_needs_them(cli: Console) -> None:
     assert said.code == 2
     assert "allswell.toml:2: sinks.hook.kind: 'email' is no kind of sink" in said.err
     assert "sinks.hook.kind" in cli("check").out
+
+
+NOTION = '[sinks.log]\nkind = "notion"\ntoken_env = "TOKEN"\nurl = "{url}"\nbegins = "start"\n'
+
+
+@pytest.mark.row("M4")
+def test_a_notion_database_is_made_checked_and_filled(cli: Console) -> None:
+    with NotionServer(rate=50) as notion:
+        config = cli.folder / "allswell.toml"
+        config.write_text(NOTION.format(url=notion.url) + f'page = "{notion.page}"\n')
+        cli.patch.setenv("TOKEN", notion.token)
+        assert "`allswell sinks setup log` makes one" in cli("sinks", "check", "--json").json["sinks"][0]["says"]
+        made = cli.ok("sinks", "setup", "log", "--json").json
+        (database,) = notion.databases
+        assert (made["database_id"], made["made"]) == (database, True)
+        config.write_text(NOTION.format(url=notion.url) + f'database = "{database}"\n')
+        again = cli.ok("sinks", "setup", "log", "--json").json
+        assert (again["database_id"], again["made"]) == (database, False)
+        cli.submit("deploy")
+        cli.claim("ann")
+        cli.ok("request", "oracle", "server access", "--no-wait")
+        stop = threading.Thread(target=stop_after, args=(notion, len(notion.asked) + 3, signal.SIGINT))
+        stop.start()
+        assert cli("sinks", "run", "log").code == 0
+        stop.join()
+    assert notion.column("Event") == ["Request to oracle: server access"]
+    assert notion.column("Source Agent") == ["ann"]
+
+
+def test_a_database_that_does_not_fit_is_told_what_does_not(cli: Console) -> None:
+    with NotionServer(rate=50) as notion:
+        database = notion.add_database({"Name": "title", "Status": "status"})
+        config = cli.folder / "allswell.toml"
+        config.write_text(NOTION.format(url=notion.url) + f'database = "{database}"\n')
+        cli.patch.setenv("TOKEN", notion.token)
+        said = cli("sinks", "setup", "log")
+        assert said.code == 2
+        assert "there is no property 'Event' (title): rename 'Name'" in said.err
+        assert "'Status' is of type status, and should be select" in said.err
+        cli.patch.setenv("TOKEN", "hunter2")
+        said = cli("sinks", "check", "log")
+        assert said.code == 1
+        assert "Notion answered 401" in said.out
+        assert "hunter2" not in said.out + said.err
+
+
+def test_only_what_can_be_set_up_is(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver)
+    said = cli("sinks", "setup", "hook")
+    assert (said.code, "the sink hook needs no setting up" in said.err) == (2, True)

@@ -20,7 +20,7 @@ from allswell.doors.shapes.error import ErrorShape
 from allswell.doors.shapes.fields import outside
 from allswell.doors.shapes.moment import moment
 from allswell.errors import BreakerOpen, Bug, Refused, ServiceParked, TimeUp, Unavailable
-from allswell.testing.stand_in import AlertReceiver
+from allswell.testing.stand_in import AlertReceiver, NotionServer
 from tests.doors.cli.console import Console
 from tests.doors.cli.flow_scene import repository
 from tests.doors.cli.scene import told
@@ -55,6 +55,13 @@ routes = {{ warning = "{route}" }}
 kind = "webhook"
 url = "https://hooks.invalid/"
 secret_env = "NOT_SET"
+"""
+LOG = """\
+[sinks.log]
+kind = "notion"
+token_env = "TOKEN"
+url = "{url}"
+page = "{page}"
 """
 
 
@@ -172,6 +179,11 @@ def sinks(typed: Typist, folder: Path) -> None:
         assert typed("alerts", "test")["routes"][0]["delivered"]
     assert typed("sinks", "check", code=1)["sinks"][1]["fits"] is False
     assert [one["sink"] for one in typed("sinks")["sinks"]] == ["people", "programs"]
+    with NotionServer(rate=50) as notion:
+        (folder / "allswell.toml").write_text(LOG.format(url=notion.url, page=notion.page))
+        typed.cli.patch.setenv("TOKEN", notion.token)
+        assert typed("sinks", "setup", "log")["made"]
+    assert typed("comms")["status"] in ("Sent", "Timeout", "Received", "Resolved")
     assert typed("deliveries")["deliveries"] == []
     assert typed("deliveries", "retry")["did"] == "retried"
     assert typed("deliveries", "drop", "--all")["did"] == "dropped"

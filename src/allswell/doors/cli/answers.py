@@ -11,6 +11,7 @@ from allswell.doors.shapes.board import BoardShape
 from allswell.doors.shapes.cancelled import CancelledShape
 from allswell.doors.shapes.checkup import CheckupShape
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
+from allswell.doors.shapes.comm import CommShape
 from allswell.doors.shapes.completion import CompletionShape
 from allswell.doors.shapes.crew import AgentsShape
 from allswell.doors.shapes.delivery import DeliveriesShape, RevisedShape
@@ -31,7 +32,7 @@ from allswell.doors.shapes.run import RunsShape
 from allswell.doors.shapes.said import SaidShape
 from allswell.doors.shapes.setting import SettingsShape
 from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
-from allswell.doors.shapes.sink import AlertsTestedShape, SinksCheckedShape, SinksShape
+from allswell.doors.shapes.sink import AlertsTestedShape, SetUpShape, SinksCheckedShape, SinksShape
 from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.submitted import SubmittedManyShape, SubmittedShape
 from allswell.doors.shapes.task import TasksShape
@@ -61,6 +62,7 @@ ANSWERS: Mapping[str, Answer] = {
     "check": Answer((CheckedShape,)),
     "checkin": Answer((OrdersShape,)),
     "claim": Answer((ClaimShape, ClaimsShape, NoClaimShape)),
+    "comms": Answer((CommShape,), lines=True),
     "completion": Answer((CompletionShape,)),
     "config": Answer((SettingsShape,)),
     "demo": Answer((NightShape,)),
@@ -85,6 +87,7 @@ ANSWERS: Mapping[str, Answer] = {
     "show": Answer((ShownTaskShape, ShownRunShape, ShownQuestionShape, ShownReceiptShape)),
     "sinks": Answer((SinksShape,)),
     "sinks check": Answer((SinksCheckedShape,)),
+    "sinks setup": Answer((SetUpShape,)),
     "sinks run": Answer((SaidShape,), lines=True),
     "submit": Answer((SubmittedShape, SubmittedManyShape)),
     "tasks": Answer((TasksShape,)),

@@ -28,6 +28,12 @@ def add_to(app: Commands) -> None:
     """Add these commands to the command line."""
     app.add(LOOKING, "sinks", sinks, "allswell sinks", "allswell sinks --json")
     app.add(UPKEEP, "sinks check", check, "allswell sinks check", "allswell sinks check oncall")
+    app.add(
+        UPKEEP,
+        "sinks setup",
+        setup,
+        "allswell sinks setup log",
+    )
     app.add(RUNNING, "sinks run", run, "allswell sinks run                         beside a fleet elsewhere")
     app.add(UPKEEP, "alerts test", try_alerts, "allswell alerts test", "allswell alerts test oncall")
 
@@ -91,6 +97,40 @@ async def _checked(specs: Iterable[SinkSpec]) -> list[SinkCheckedShape]:
             says, fits = error.message, False
         found.append(SinkCheckedShape(spec.name, spec.kind, fits, says))
     return found
+
+
+def setup(
+    name: Annotated[str, Argument(metavar="NAME", help="A sink of kind notion.")],
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Make the Notion database that a sink writes to, or check the one it has."""
+    import asyncio
+
+    from allswell.doors.shapes.sink import SetUpShape
+    from allswell.doors.sinks.making import make_sink
+    from allswell.doors.sinks.notion import NotionSink
+
+    frame = Frame(store, json=json)
+    spec = _chosen(frame, name)[name]
+    sink = make_sink(spec)
+    if not isinstance(sink, NotionSink):
+        raise Refused(
+            "nothing_to_set_up", f"the sink {name} needs no setting up: it is of kind {spec.kind}", where="NAME"
+        )
+
+    async def work() -> str:
+        try:
+            return await sink.check() if spec.database else await sink.set_up()
+        finally:
+            await sink.close()
+
+    said = asyncio.run(work())
+    if spec.database:
+        frame.say(SetUpShape(name, spec.database, made=False), f"{said[0].upper()}{said[1:]}.")
+    else:
+        words = f'Made. Add this to [sinks.{name}] in allswell.toml:\n\ndatabase = "{said}"'
+        frame.say(SetUpShape(name, said, made=True), words)
 
 
 def run(name: Name = None, store: Store = None, json: Json = False) -> None:

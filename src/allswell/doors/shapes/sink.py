@@ -36,6 +36,14 @@ class SinksCheckedShape(Struct, frozen=True):
     sinks: list[SinkCheckedShape]
 
 
+class SetUpShape(Struct, frozen=True):
+    """The Notion database of a sink; `made` now, or there before and found to fit."""
+
+    sink: str
+    database_id: str
+    made: bool
+
+
 class RouteTestedShape(Struct, frozen=True):
     """A test alert on one route; the route itself is a secret, so it has a number."""
 

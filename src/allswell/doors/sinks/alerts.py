@@ -22,6 +22,7 @@ from allswell.domain.journal import Entry
 from allswell.domain.meant import nearest
 from allswell.domain.sink_spec import SEVERITIES, Severity, SinkSpec, hearing, quiet_left, routes_for
 from allswell.doors.sinks.sink import Message, NotDelivered
+from allswell.doors.sinks.variables import variable
 from allswell.errors import Refused
 from allswell.store.views import Views
 
@@ -157,11 +158,3 @@ def _schemes(details: Mapping[str, object]) -> list[str]:
         words = details.get(key)
         found += [str(word) for word in words] if isinstance(words, list | tuple) else []
     return found
-
-
-def variable(name: str, environ: Mapping[str, str], where: str) -> str:
-    """What a variable of the environment holds; `Refused` if it is not set."""
-    value = environ.get(name, "").strip()
-    if not value:
-        raise Refused("no_variable", f"{where}: the variable {name} is not set, or empty", where=where)
-    return value

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from allswell.domain.sink_spec import EVERYTHING, SinkSpec, hearing
 from allswell.doors.sinks.sink import Sink
+from allswell.doors.sinks.variables import variable
 from allswell.timing.clock import SystemClock
 
 
@@ -29,7 +30,11 @@ def make_sink(
         from allswell.doors.sinks.alerts import AlertsSink
 
         return AlertsSink(spec, environ, local)
-    from allswell.doors.sinks.alerts import variable
+    wall = wall or SystemClock().wall
+    if spec.kind == "notion":
+        from allswell.doors.sinks.notion import NotionSink
+
+        return NotionSink(spec, environ, wall)
     from allswell.doors.sinks.webhook import WebhookSink
 
     where = f"sinks.{spec.name}.secret_env"
@@ -43,5 +48,5 @@ def make_sink(
         limit=spec.timeout / 1_000,
         private=spec.allow_private,
         body_most=spec.max_body,
-        wall=wall or SystemClock().wall,
+        wall=wall,
     )

@@ -10,6 +10,7 @@ which is a good answer until it is told otherwise (`always`, and `recover` to en
 """
 
 from allswell.testing.stand_in.alert_receiver import AlertReceiver
+from allswell.testing.stand_in.notion_server import NotionServer
 from allswell.testing.stand_in.server import Answered, Asked, Hang, Lose, Slow, StandIn, Status, Well
 from allswell.testing.stand_in.webhook_receiver import WebhookReceiver
 
@@ -19,6 +20,7 @@ __all__ = [
     "Asked",
     "Hang",
     "Lose",
+    "NotionServer",
     "Slow",
     "StandIn",
     "Status",

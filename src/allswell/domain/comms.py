@@ -1,0 +1,70 @@
+"""The communication log (M3): one row for every message between agents, as it is read from the journal.
+
+The nine fields are those of the protocol: Event, Source Agent, Target Agent, Status, Timeout (min), Blocked Task,
+Resolution, Timestamp and Retry Count. There is no second truth: a row is made of an event, and of what the request
+itself says.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from allswell.domain.event import Event
+from allswell.domain.names import Millis
+from allswell.domain.request import EXPIRED
+
+CommStatus = Literal["Sent", "Received", "Timeout", "Blocked", "Resolved"]
+STATUSES: tuple[CommStatus, ...] = ("Sent", "Received", "Timeout", "Blocked", "Resolved")
+HEARS = ("request_sent", "request_closed")
+"""The events that rows are made of."""
+_MINUTE = 60_000
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a request says of itself."""
+
+    summary: str
+    to: str
+    timeout: int | None
+    """Milliseconds."""
+    blocked: str
+    """The name of the task that asked."""
+
+
+class Comm(msgspec.Struct, frozen=True):
+    """One row of the log."""
+
+    request: str
+    event: str
+    source: str
+    target: str
+    status: CommStatus
+    at: Millis
+    timeout_min: float | None = None
+    """How long was waited, where it was in vain."""
+    blocked_task: str = ""
+    resolution: str = ""
+    retries: int = 0
+
+
+def comm_for(event: Event, at: Millis, asked: Asked) -> Comm | None:
+    """The row that an event is; None for what is no message between agents."""
+    if event.kind not in HEARS:
+        return None
+    request, source = str(event.data["request"]), str(event.agent or "")
+    if event.kind == "request_sent":
+        return Comm(request, f"Request to {asked.to}: {asked.summary}", source, asked.to, "Sent", at)
+    outcome, reason = str(event.data["outcome"]), str(event.data["reason"])
+    if reason == EXPIRED:
+        minutes = None if asked.timeout is None else asked.timeout / _MINUTE
+        said = f"Timeout waiting for {asked.to}"
+        return Comm(request, said, source, asked.to, "Timeout", at, minutes, asked.blocked)
+    answered = outcome == "done"
+    resolution = "answered" if answered else ": ".join(part for part in (outcome, reason) if part)
+    if outcome in ("done", "failed"):
+        said = f"Response from {asked.to}: {asked.summary}"
+        return Comm(request, said, source, asked.to, "Received", at, resolution=resolution)
+    said = f"Request to {asked.to} withdrawn: {asked.summary}"
+    return Comm(request, said, source, asked.to, "Resolved", at, resolution=resolution)

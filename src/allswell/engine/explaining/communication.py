@@ -1,0 +1,23 @@
+"""The communication log, read from the journal."""
+
+from __future__ import annotations
+
+from allswell.domain.comms import HEARS, Asked, Comm, comm_for
+from allswell.domain.journal import Entry
+from allswell.domain.names import TaskId
+from allswell.store.views import Views
+
+
+async def comm_of(views: Views, entry: Entry) -> Comm | None:
+    """The row that an entry of the journal is; None for what is no message between agents."""
+    event = entry.event
+    if event.kind not in HEARS:
+        return None
+    row = await views.view_task(TaskId(str(event.data["request"])))
+    asker = None if event.task is None else await views.view_task(event.task)
+    blocked = str(event.task or "") if asker is None else asker.task.name
+    if row is None:  # kept by an older version, or not any more: the event itself has the most of it
+        asked = Asked(str(event.data["request"]), str(event.data.get("to", "")), None, blocked)
+    else:
+        asked = Asked(row.task.name, row.task.role, row.task.spec.policy.timeout, blocked)
+    return comm_for(event, entry.at, asked)
