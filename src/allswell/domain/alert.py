@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from allswell.domain.event import Event
+from allswell.domain.question import Option
 from allswell.domain.sink_spec import Severity
 
 DEFAULT_HEARS = (
@@ -37,8 +38,10 @@ class Alert(msgspec.Struct, frozen=True):
     """Which question this asks, if it does."""
 
 
-def alert_for(event: Event, name: str) -> Alert:
-    """What to say about an event; `name` is its task's, or empty."""
+def alert_for(event: Event, name: str, options: Sequence[Option] = ()) -> Alert:
+    """What to say about an event; `name` is its task's, or empty, `options` those of the question it asks."""
+    if event.kind == "question_asked":
+        return _asked(event.data, name, options)
     write = _WRITERS.get(event.kind)
     if write is not None:
         return write(event.data, name)
@@ -47,18 +50,14 @@ def alert_for(event: Event, name: str) -> Alert:
     return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, cut(said))
 
 
-def _asked(data: Mapping[str, Any], name: str) -> Alert:
+def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Alert:
     """A question, with the commands that answer it."""
     question = str(data["question"])
-    ways = [f"  allswell answer {question} {key}" for key in _keys(data["options"])]
-    text = f"{cut(str(data['text']))}\n\nAnswer with one of:\n" + "\n".join(ways)
+    ways = [f"  allswell answer {question} {option.key}    ({option.label})" for option in options]
+    text = f"{cut(str(data['text']))}\n\n" + "\n".join(
+        ["Answer with one of:", *ways] if ways else ["allswell questions"]
+    )
     return Alert("warning", question, f"A question{f' about {name}' if name else ''}", text, question)
-
-
-def _keys(options: object) -> list[str]:
-    """The options of a question as its event has them: keys, or whole options."""
-    found = options if isinstance(options, Sequence) and not isinstance(options, str) else ()
-    return [str(one["key"]) if isinstance(one, Mapping) else str(one) for one in found]
 
 
 def _failed(data: Mapping[str, Any], name: str) -> Alert:
@@ -91,7 +90,6 @@ def _sink(data: Mapping[str, Any], _: str) -> Alert:
 
 
 _WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
-    "question_asked": _asked,
     "questions_open": _open,
     "task_failed": _failed,
     "service_escalated": _service,

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.delivery import DeliveryFilter
 from allswell.domain.fleet import MAIN
 from allswell.domain.lease import ends_at
 from allswell.domain.listing import TaskFilter, TaskRow
@@ -115,6 +116,7 @@ async def _look(patient: Patient, agenda: Agenda) -> list[Finding]:
         await _services(patient, agenda.now),
         await _questions(store, agenda.now),
         await _followers(patient, agenda.now),
+        await _sinks(store),
         *([] if patient.database is None else [_disk(patient.database, patient.tolerance)]),
     ]
 
@@ -326,6 +328,18 @@ async def _followers(patient: Patient, now: Millis) -> Finding:
     says = f"{_some([name for _, name in sorted(late)])} behind by {rough(now - first[0])} ({count}); start it again"
     data = {"behind": [{"follower": name, "since_at": moment} for moment, name in late]}
     return Finding("followers", "warn", says, typed("events", "--follow"), data)
+
+
+async def _sinks(store: Store) -> Finding:
+    left = await store.view_deliveries(DeliveryFilter(limit=_PAGE))
+    failing = [one for one in left if one.tries or one.given_up]
+    if not failing:
+        return Finding("sinks", "ok", "nothing that sinks have to deliver fails", data={"failing": 0, "given_up": 0})
+    given_up = [one for one in failing if one.given_up]
+    says = f"{_some(sorted({one.sink for one in failing}))} cannot deliver: {clean(failing[0].reason, 80)}"
+    says += f"; {many(len(given_up), 'delivery', 'deliveries')} given up" if given_up else ""
+    data = {"failing": len(failing) - len(given_up), "given_up": len(given_up)}
+    return Finding("sinks", "warn", says, typed("deliveries"), data)
 
 
 def _disk(database: Path, tolerance: Tolerance) -> Finding:

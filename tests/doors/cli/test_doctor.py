@@ -28,6 +28,7 @@ CHECKS = [
     "services",
     "questions",
     "followers",
+    "sinks",
     "disk",
     "settings",
 ]

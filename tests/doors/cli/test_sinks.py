@@ -2,11 +2,16 @@
 
 import asyncio
 import base64
+import contextlib
 import os
 import signal
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from allswell import make_watch
@@ -39,6 +44,16 @@ def stop_after(receiver: StandIn, count: int, number: int) -> None:
     """Stop this process in good order when so much has arrived."""
     receiver.wait_for(count, 30)
     os.kill(os.getpid(), number)
+
+
+def stop_when_told(database: Path) -> None:
+    """Stop this process in good order when the journal knows that somebody was told of a question."""
+    for _ in range(1_500):
+        with contextlib.closing(sqlite3.connect(database)) as store:
+            if store.execute("SELECT count(*) FROM journal WHERE events LIKE '%question_told%'").fetchone()[0]:
+                break
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def leave(cli: Console, **more: object) -> str:
@@ -213,3 +228,54 @@ def test_only_what_can_be_set_up_is(cli: Console, receiver: WebhookReceiver) -> 
     set_up(cli, receiver)
     said = cli("sinks", "setup", "hook")
     assert (said.code, "the sink hook needs no setting up" in said.err) == (2, True)
+
+
+@pytest.mark.row("M3")
+def test_comms_has_the_nine_fields_of_every_message(cli: Console) -> None:
+    cli.submit("deploy")
+    cli.claim("ann")
+    assert cli.ok("comms").out == "No agent has asked another.\n"
+    cli.ok("request", "oracle", "server access", "--no-wait")
+    cli("request", "oracle", "at once", "--timeout", "1ms")
+    rows = [msgspec.json.decode(line) for line in cli.ok("comms", "--json").out.splitlines()]
+    assert [(row["event"], row["status"], row["blocked_task"]) for row in rows] == [
+        ("Request to oracle: server access", "Sent", ""),
+        ("Request to oracle: at once", "Sent", ""),
+        ("Timeout waiting for oracle", "Timeout", "deploy"),
+    ]
+    head, first, *_ = cli.ok("comms", "--csv").out.splitlines()
+    assert head == (
+        "Event,Source Agent,Target Agent,Status,Timeout (min),Blocked Task,Resolution,Timestamp,Retry Count"
+    )
+    assert first.startswith("Request to oracle: server access,ann,oracle,Sent,,,,20")
+    assert "Timeout waiting for oracle" in cli.ok("comms").out
+    assert cli("comms", "--csv", "--json").code == 2
+
+
+def test_a_question_that_nobody_was_told_of_is_shown_as_such(cli: Console) -> None:
+    with AlertReceiver() as receiver:
+        (cli.folder / "allswell.toml").write_text(
+            f'[sinks.oncall]\nkind = "alerts"\nbegins = "start"\nroutes = {{ info = "{receiver.route()}" }}\n'
+        )
+        cli.submit("deploy")
+        cli.claim("ann")
+        cli.ok("ask", "Which database?", "--hold")
+        question = cli.ok("questions", "--json").json["untold"][0]
+        assert "Nobody was told of it: allswell deliveries" in cli.ok("questions").out
+        stop = threading.Thread(target=stop_when_told, args=(cli.database,))
+        stop.start()
+        assert cli("sinks", "run").code == 0
+        stop.join()
+        assert cli.ok("questions", "--json").json["untold"] == []
+        assert "Nobody was told" not in cli.ok("questions").out
+        ((_, alert),) = receiver.taken
+        assert f"allswell answer {question} reply    (Answer in words)" in alert.message
+
+
+def test_the_doctor_sees_what_cannot_be_delivered(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver)
+    cli.submit("paint")
+    leave(cli, tries=2, reason="answered 503")
+    said = cli("doctor", "--json")
+    (found,) = [one for one in said.json["findings"] if one["check"] == "sinks"]
+    assert found["says"].startswith("hook cannot deliver: answered 503")

@@ -11,6 +11,7 @@ from allswell.domain.delivery import Delivery, delivery_id
 from allswell.domain.event import Event
 from allswell.domain.journal import Entry, Position
 from allswell.domain.names import Millis, TaskId
+from allswell.domain.question import Act, Option
 from allswell.domain.sink_spec import SinkSpec
 from allswell.doors.sinks.alerts import AlertsSink
 from allswell.doors.sinks.making import make_sink
@@ -77,8 +78,13 @@ def test_a_question_is_told_with_the_commands_that_answer_it(receiver: AlertRece
     assert path == "/all"
     assert alert.type == "warning"
     assert alert.title == "A question"
-    assert alert.message.strip() == (
-        "Which database?\n\nAnswer with one of:\n  allswell answer q_1.1 reply\n  allswell answer q_1.1 skip"
+    assert alert.message.strip() == "Which database?\n\nallswell questions"
+    said = alert_for(ASKED, "deploy", [Option("reply", "Answer in words", Act.REPLY), Option("skip", "Skip", Act.SKIP)])
+    assert said.title == "A question about deploy"
+    assert said.text == (
+        "Which database?\n\nAnswer with one of:\n"
+        "  allswell answer q_1.1 reply    (Answer in words)\n"
+        "  allswell answer q_1.1 skip    (Skip)"
     )
 
 

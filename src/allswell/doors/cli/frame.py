@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from allswell.domain.sink_spec import SinkSpec
     from allswell.engine.watch import Watch
     from allswell.settings import Settings
     from allswell.store.views import Views
@@ -164,6 +165,11 @@ class Frame:
     def settings(self) -> Settings:
         """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
         return self._seen.without("all", "figures")
+
+    @property
+    def known_sinks(self) -> list[SinkSpec]:
+        """The sinks as far as they can be read: for those who only look."""
+        return list((self._seen.told or {}).values())
 
     @cached_property
     def _seen(self) -> Settings:

@@ -89,10 +89,12 @@ def events(
         return
 
     async def live(watch: Watch) -> None:
+        from allswell.engine.journal_end import journal_end
+
         views = watch.views
         fits, last = await past(views)
         flush()
-        async for entry in watch.events(after=last or await _end(views), follow=True):
+        async for entry in watch.events(after=last or await journal_end(views), follow=True):
             if fits(entry):
                 await telling.tell(entry, views, None)
                 flush()
@@ -113,45 +115,19 @@ def _kind(given: str) -> str:
     raise Refused("bad_kind", f"--kind: {given!r} is no kind of event{hint}", where="--kind")
 
 
-# --- finding the end --------------------------------------------------------------------------------------------------
-# The journal is read forward only, from a position. Its positions grow with time, so any place in it is found by
-# halving, with a few looks, however long it has become.
-
-
-async def _numbering(views: Views) -> Callable[[int], Position]:
-    """Positions by one number: a transaction's, where the store has them, else the event's."""
-    from allswell.domain.journal import Position
-
-    first = await views.journal(Position(), 1)
-    return (lambda number: Position(number, 0)) if first and first[0].position.xid else (lambda n: Position(0, n))
-
-
-async def _first(views: Views, at: Callable[[int], Position], late: Callable[[list[Entry]], bool]) -> int:
-    """The least number after which the journal goes on in a way that is `late`."""
-    low, high = 0, 1
-    while not late(await views.journal(at(high), 1)):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if late(await views.journal(at(middle), 1)):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-async def _end(views: Views) -> Position:
-    """Behind the last event."""
-    at = await _numbering(views)
-    return at(await _first(views, at, lambda entries: not entries))
+# --- finding the last ones --------------------------------------------------------------------------------------------
 
 
 async def _last(views: Views, most: int | None, fits: Callable[[Entry], bool], since: int) -> AsyncIterator[Entry]:
     """The last events that fit, at most so many, none before a moment; in order."""
-    at = await _numbering(views)
-    end = await _first(views, at, lambda entries: not entries)
+    from allswell.engine.journal_end import first_number, numbering
+
+    at = await numbering(views)
+    end = await first_number(views, at, lambda entries: not entries)
     # Transactions that overlap may be stamped a little out of order: begin a minute early and look at each.
-    begin = await _first(views, at, lambda entries: not entries or entries[0].at >= since - 60_000) - 1 if since else 0
+    begin = 0
+    if since:
+        begin = await first_number(views, at, lambda entries: not entries or entries[0].at >= since - 60_000) - 1
     if most is None:
         async for entry in _from(views, at(begin)):
             if entry.at >= since and fits(entry):

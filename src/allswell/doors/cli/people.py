@@ -239,14 +239,25 @@ def questions(
 
     frame = Frame(store, json=json)
 
-    async def work(views: Views) -> tuple[list[Question], dict[str, str], int]:
+    alerts = any(spec.kind == "alerts" for spec in frame.known_sinks)
+
+    async def work(views: Views) -> tuple[list[Question], dict[str, str], list[str], int]:
+        from allswell.engine.explaining.untold import untold_questions
+
         found = await views.view_questions(open_only=not all_, limit=limit)
         names = {} if json else {str(question.id): await subject(views, question) for question in found}
-        return found, names, (await views.view_agenda()).now
+        untold = [str(one.id) for one in found if one.closed_at is None]
+        if alerts:
+            untold = await untold_questions(views, found)
+        return found, names, untold, (await views.view_agenda()).now
 
-    found, names, now = frame.look(work)
-    words = "\n\n".join(told_question(question, names.get(question.id, ""), now) for question in found)
-    frame.say(QuestionsShape.of(found), words or "Nothing waits for you.")
+    found, names, untold, now = frame.look(work)
+    words = []
+    for question in found:
+        words.append(told_question(question, names.get(question.id, ""), now))
+        if alerts and question.id in untold:
+            words[-1] += "\n" + paint("  Nobody was told of it: " + typed_here("allswell deliveries"), "warn")
+    frame.say(QuestionsShape.of(found, untold), "\n\n".join(words) or "Nothing waits for you.")
 
 
 async def subject(views: Views, question: Question) -> str:

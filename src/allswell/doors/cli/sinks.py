@@ -213,7 +213,7 @@ def _known(frame: Frame) -> Mapping[str, SinkSpec]:
 
 def _chosen(frame: Frame, name: str | None) -> dict[str, SinkSpec]:
     """The sinks that are meant; `Refused` if there are none."""
-    from allswell.doors.cli.ids import did_you_mean
+    from allswell.engine.finding import did_you_mean
 
     known = _known(frame)
     if not known:

@@ -60,14 +60,15 @@ class QuestionShape(Struct, frozen=True):
 
 
 class QuestionsShape(Struct, frozen=True):
-    """Several of them, the oldest first."""
+    """Several of them, the oldest first; of those among `untold` no alert has gone out to anybody."""
 
     questions: list[QuestionShape]
+    untold: list[str]
 
     @classmethod
-    def of(cls, asked: Sequence[Question]) -> QuestionsShape:
+    def of(cls, asked: Sequence[Question], untold: Sequence[str]) -> QuestionsShape:
         """These."""
-        return cls([QuestionShape.of(question) for question in asked])
+        return cls([QuestionShape.of(question) for question in asked], list(untold))
 
 
 class DecidedShape(Struct, frozen=True):

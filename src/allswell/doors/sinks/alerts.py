@@ -20,6 +20,7 @@ from allswell.domain.delivery import Delivery, Failure
 from allswell.domain.event import Event
 from allswell.domain.journal import Entry
 from allswell.domain.meant import nearest
+from allswell.domain.names import QuestionId
 from allswell.domain.sink_spec import SEVERITIES, Severity, SinkSpec, hearing, quiet_left, routes_for
 from allswell.doors.sinks.sink import Message, NotDelivered
 from allswell.doors.sinks.variables import variable
@@ -61,7 +62,10 @@ class AlertsSink:
         if event.kind not in self._hears:
             return ()
         row = None if event.task is None else await views.view_task(event.task)
-        alert = alert_for(event, "" if row is None else row.task.name)
+        asked = None
+        if event.kind == "question_asked":
+            asked = await views.view_question(QuestionId(str(event.data["question"])))
+        alert = alert_for(event, "" if row is None else row.task.name, () if asked is None else asked.options)
         if not worth_telling(alert, self._told, entry.at):
             return ()
         self._told = {cause: at for cause, at in self._told.items() if abs(entry.at - at) < AGAIN}
