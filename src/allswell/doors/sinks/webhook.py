@@ -105,7 +105,8 @@ class WebhookSink:
         try:
             addresses = await reachable(self._url, private=self._private)
         except NotDelivered as error:
-            raise Refused("unreachable", error.failure.reason, where=f"sinks.{self.name}.url") from None
+            where = f"sinks.{self.name}.url"
+            raise Refused("unreachable", f"{where} cannot be told: {error.failure.reason}", where=where) from None
         return f"{self._url.hostname} is at {', '.join(addresses)}; what is sent has {len(self._signers)} signature(s)"
 
     async def close(self) -> None:
