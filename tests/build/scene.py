@@ -34,19 +34,29 @@ class BuildScene:
         self.rights = rights
         self.limits = limits
         self.coordinating: asyncio.Task[Standing] | None = None
+        self.lives = 0
+        self.lease = 0
 
     @property
     def watch(self) -> Watch:
         return self.stage.watch
 
-    async def begin(self) -> None:
-        """Have the build coordinated, until it is over or killed."""
-        place = await BuildPlace.find(self.watch, self.spec.name)
+    def begin(self) -> None:
+        """Have the build coordinated by a process of its own, until it is over or killed."""
+        self.lives += 1
+        self.coordinating = asyncio.ensure_future(self._coordinate(self.stage.another(seed=self.lives)))
+
+    async def _coordinate(self, watch: Watch) -> Standing:
         channel = self.room.join(COORDINATOR)
-        coordinator = Coordinator(
-            self.watch, channel, place, spec=lambda: self.spec, rights=self.rights, limits=self.limits
-        )
-        self.coordinating = asyncio.ensure_future(coordinator.run())
+        try:
+            async with watch:
+                place = await BuildPlace.find(watch, self.spec.name, lease=self.lease)
+                coordinator = Coordinator(
+                    watch, channel, place, spec=lambda: self.spec, rights=self.rights, limits=self.limits
+                )
+                return await coordinator.run()
+        finally:
+            self.room.leave(channel)
 
     async def kill(self) -> None:
         """End the coordinator without a word."""
@@ -102,13 +112,17 @@ def play_build(
     limits: BuildLimits | None = None,
     *,
     seed: int = 1,
+    lease: int = 300_000,
 ) -> None:
     """Play a scene with a coordinator that is at work already, and end it afterwards."""
 
     async def main(stage: Stage) -> None:
         room = Room(stage.clock)
         build = BuildScene(stage, room, spec_of(needs), rights or Rights(humans=["@human"]), limits or BuildLimits())
-        await build.begin()
+        build.lease = lease  # renewing it is most of the work of a long scene
+        build.begin()
+        while not build.lines:
+            await asyncio.sleep(0.1)
         await scene(build)
         if build.coordinating is not None and not build.coordinating.done():
             await build.kill()

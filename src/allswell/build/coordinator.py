@@ -87,8 +87,15 @@ class Coordinator:
         self._saying = asyncio.Lock()
         self._closed = False
 
+    def stop(self) -> None:
+        """Leave the build in good order; whoever coordinates it next goes on with it."""
+        self._closed = True
+        self._inbox.clear()
+        self._windows = ClaimWindows(self._limits.claim_window)
+        self._heard.set()
+
     async def run(self) -> Standing:
-        """Coordinate to the end; how the build stands then."""
+        """Coordinate to the end, or until the channel ends; how the build stands then."""
         build = await self._place.take(self._watch, agent=self._channel.who)
         deeds = Deeds(self._watch, self._place.run, build, self._limits)
         await self._place.keep_spec(self._watch, self._spec)
@@ -148,11 +155,9 @@ class Coordinator:
         await self._do_what_is_due(deeds)
         while self._inbox:
             await self._follow(self._inbox.popleft(), deeds)
-        standing = await self._look()
-        for claims in self._windows.closed(self._now()):
-            await self._settle(claims, standing, deeds)
-            await self._remember(self._pending.pop(claims[0].component, []))
-            standing = await self._look()
+            await self._close_windows(deeds)
+            await self._do_what_is_due(deeds)
+        await self._close_windows(deeds)
         standing = await self._do_what_is_due(deeds)
         await self._read_again(standing, deeds)
         self._standing = standing
@@ -193,6 +198,11 @@ class Coordinator:
     async def _remember(self, marks: list[str]) -> None:
         """These messages were acted on. It is kept after each, so that after a kill at most one is acted on again."""
         await self._place.keep(self._watch, lambda memory: memory.having_heard(marks))
+
+    async def _close_windows(self, deeds: Deeds) -> None:
+        for claims in self._windows.closed(self._now()):
+            await self._settle(claims, await self._look(), deeds)
+            await self._remember(self._pending.pop(claims[0].component, []))
 
     async def _settle(self, claims: list[CollectClaim], standing: Standing, deeds: Deeds) -> None:
         """Decide a window of claims: the first of them that may have it gets it."""

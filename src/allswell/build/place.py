@@ -22,17 +22,19 @@ from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
 
-LEASE = "15s"
-_PATIENCE = 20.0
-"""Seconds: longer than the lease of a coordinator that was killed."""
+LEASE = 15_000
+"""Milliseconds after which a coordinator that was killed has lost its build."""
+_LONGER = 1.5
+"""So many times that whoever comes next waits for it."""
 
 
 class BuildPlace:
     """Where a build lives. `memory` is as it was last kept."""
 
-    def __init__(self, run: RunId, started_at: Millis) -> None:
+    def __init__(self, run: RunId, started_at: Millis, lease: int = LEASE) -> None:
         self.run = run
         self.started_at = started_at
+        self._lease = lease
         self.memory = BuildMemory()
         self.is_new = False
         """Whether nobody has coordinated this build before."""
@@ -40,25 +42,25 @@ class BuildPlace:
         self._keeping = asyncio.Lock()
 
     @classmethod
-    async def find(cls, watch: Watch, name: str) -> BuildPlace:
+    async def find(cls, watch: Watch, name: str, *, lease: int = LEASE) -> BuildPlace:
         """The build of this name that is not over yet; a new one if there is none."""
         number = 1
         while True:
             id_ = await watch.open_run(name, key=f"build.{name}.{number}")
             run = await watch.run(id_)
             if run is not None and run.ended_at is None:
-                return cls(id_, run.created_at)
+                return cls(id_, run.created_at, lease)
             number += 1
 
     @property
     def _key(self) -> str:
         return f"build.{self.run}"
 
-    async def take(self, watch: Watch, *, agent: str, patience: float = _PATIENCE) -> Lease:
+    async def take(self, watch: Watch, *, agent: str) -> Lease:
         """Hold the build; `Refused` while somebody else does."""
         name = f"build {self.run}"
         task = await watch.submit(name, run=self.run, role=BUILD_ROLE, policy=PLAIN_POLICY, key=f"{self.run}.build")
-        lease = await watch.claim(agent=agent, task=task, lease=LEASE, wait=patience)
+        lease = await watch.claim(agent=agent, task=task, lease=self._lease, wait=self._lease * _LONGER / 1_000)
         if lease is None:
             row = await watch.task(task)
             holder = "somebody" if row is None or row.lease is None else row.lease.agent

@@ -131,7 +131,9 @@ def _claim(
 ) -> list[BuildStep]:
     who, name = speaker.who, component.name
     if component.holder == who:
-        return [SayLine(AckLine(name, who))]  # the first ACK may have been lost on its way
+        if component.claimed == speaker.mark:
+            return [IgnoreLine(who, f"this very claim was granted {name} before")]
+        return [SayLine(AckLine(name, who))]  # it has not heard the first one
     if component.state == "held" and component.claimed is not None and speaker.mark < component.claimed:
         return [_dispute(standing, component, who)]
     why = cannot_claim(standing, component, speaker, rights, limits)

@@ -22,9 +22,11 @@ class BuildLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     misses: int = 3
     """So many times in a row it may fail to; then the component is free again."""
     claim_window: int = 1_000
-    """Claims that come so close to the first one are decided together."""
+    """Claims that come so close to the first one are decided together; 0: in the order in which they are heard."""
     audit_timeout: int = 300_000
     """So long after READY without a verdict it is announced again."""
+    tasks_every: int = 600_000
+    """What is free is announced again so often, for builders who have come since."""
     audit_failures: int = AUDIT_FAILURES
     aborts: int = 3
     """A component that was given back so often is asked about."""
@@ -34,7 +36,8 @@ class BuildLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def checked(self) -> BuildLimits:
         """These figures, if they can be meant."""
         for name in self.__struct_fields__:
-            if not 1 <= getattr(self, name) <= LONGEST:
+            least = 0 if name == "claim_window" else 1
+            if not least <= getattr(self, name) <= LONGEST:
                 text = f"{name} is {getattr(self, name)}; it must be positive, and at most 366 days"
                 raise Refused("bad_limit", text, where=name)
         return self

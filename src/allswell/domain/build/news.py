@@ -23,7 +23,7 @@ from allswell.domain.build.line import (
     RetryLine,
     TimeoutLine,
 )
-from allswell.domain.build.standing import AUDIT_FAILED, SILENT, ComponentStanding, Standing
+from allswell.domain.build.standing import AUDIT_FAILED, SILENT, ComponentStanding, PastAttempt, Standing
 from allswell.domain.build.wording import tasks_lines
 from allswell.domain.names import Millis, QuestionId
 
@@ -47,6 +47,8 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
     components: Mapping[str, ToldComponent] = {}
     free: tuple[str, ...] = ()
+    free_at: Millis = Millis(0)
+    """When that was said last."""
     questions: tuple[QuestionId, ...] = ()
     cycle: str = ""
     complete: bool = False
@@ -73,36 +75,35 @@ def news(told: Told, standing: Standing, limits: BuildLimits, url: str, now: Mil
                 lines.append(ErrorLine(f"dependency cycle detected: {standing.cycle}"))
             lines.append(EscalateLine(question.text, question.id, question.options))
     free = () if standing.stands_still() else tuple(standing.free)
-    if free and (returned or not set(free) <= set(told.free)):
+    free_at = told.free_at
+    if free and (returned or not set(free) <= set(told.free) or now >= free_at + limits.tasks_every):
         lines += tasks_lines(url, free)
+        free_at = now
     complete = standing.is_over and bool(standing.components)
     if complete and not told.complete:
         lines.append(CompleteLine(url))
     questions = tuple(question.id for question in standing.questions)
-    return lines, Told(components, free, questions, standing.cycle, complete)
+    return lines, Told(components, free, free_at, questions, standing.cycle, complete)
 
 
 def _about(
     before: ToldComponent, component: ComponentStanding, limits: BuildLimits, now: Millis
 ) -> tuple[list[Line], ToldComponent, bool]:
     """The lines about one component, in the order in which it happened; whether it has become free again."""
-    lines: list[Line] = []
     name = component.name
-    freed = False
     verdicts = [audit for audit in component.audits if audit.passed is not None]
-    lines += [AuditLine(name, passed=False, details=one.details) for one in verdicts[before.audits :] if not one.passed]
-    for ended in component.past:
-        if ended.token < before.token or (ended.token == before.token and not before.holder):
-            continue
-        freed = component.state == "free"
-        if ended.outcome == SILENT:
-            lines.append(TimeoutLine(name))
-        elif ended.detail.startswith(AUDIT_FAILED):
-            lines.append(RetryLine(name))
-    last_ended = component.past[-1].token if component.past else 0
-    token = max(before.token, last_ended, component.token)
-    if component.holder and component.token > before.token:
-        lines.append(AckLine(name, component.holder))
+    failed = [audit for audit in verdicts[before.audits :] if not audit.passed]
+    lines: list[Line] = []
+    freed = False
+    token = before.token
+    for lease in _leases(component):
+        if lease.token > before.token:
+            lines.append(AckLine(name, lease.agent))
+        lines += [AuditLine(name, passed=False, details=one.details) for one in failed if one.token == lease.token]
+        if lease.outcome and (lease.token > before.token or (lease.token == before.token and before.holder)):
+            freed = component.state == "free"
+            lines += _ending(name, lease)
+        token = max(token, lease.token)
     merged = component.state == "merged"
     if merged and not before.merged:
         lines.append(MergedLine(name))
@@ -115,3 +116,16 @@ def _about(
         announced_at = now
     after = ToldComponent(component.holder, token, len(verdicts), announced, announced_at, merged)
     return lines, before if after == before else after, freed
+
+
+def _leases(component: ComponentStanding) -> list[PastAttempt]:
+    """Every lease there was, in order; the one that there is has no outcome yet."""
+    held = [PastAttempt(component.token, component.holder, "")] if component.holder else []
+    return [*component.past, *held]
+
+
+def _ending(name: str, lease: PastAttempt) -> list[Line]:
+    """What is said of a lease that is over; an abort was said by its builder."""
+    if lease.outcome == SILENT:
+        return [TimeoutLine(name)]
+    return [RetryLine(name)] if lease.detail.startswith(AUDIT_FAILED) else []

@@ -10,6 +10,7 @@ from msgspec import Struct
 from allswell.doors.shapes.board import BoardShape
 from allswell.doors.shapes.cancelled import CancelledShape
 from allswell.doors.shapes.checkup import CheckupShape
+from allswell.doors.shapes.build import BuildShape
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
 from allswell.doors.shapes.comm import CommShape
 from allswell.doors.shapes.completion import CompletionShape
@@ -65,6 +66,7 @@ ANSWERS: Mapping[str, Answer] = {
     "comms": Answer((CommShape,), lines=True),
     "completion": Answer((CompletionShape,)),
     "config": Answer((SettingsShape,)),
+    "coordinate": Answer((SaidShape, BuildShape), lines=True),
     "demo": Answer((NightShape,)),
     "deliveries": Answer((DeliveriesShape,)),
     "deliveries drop": Answer((RevisedShape,)),

@@ -27,6 +27,7 @@ _MODULES = {
     "work": "fleet",
     "worker": "messages",
     "sinks run": "sinks",
+    "coordinate": "building",
     "tasks": "people",
     "show": "people",
     "runs": "people",

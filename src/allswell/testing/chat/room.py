@@ -24,6 +24,7 @@ class Room:
         self._replayed = replayed
         self._members: list[RoomChannel] = []
         self._count = 0
+        self._last: dict[str, int] = {}
         self.said: list[Heard] = []
         """All that was said, in order."""
         self._changed = asyncio.Condition()
@@ -44,7 +45,10 @@ class Room:
     async def say(self, who: str, text: str, *, at: int | None = None, id_: str | None = None) -> Heard:
         """Somebody says something; `at` and `id_` are the room's own unless given."""
         self._count += 1
-        moment = Millis(self._clock.wall() if at is None else at)
+        if at is None:  # nobody says two things in the same moment: servers take one message a second
+            at = max(self._clock.wall(), self._last.get(who, 0) + 1)
+            self._last[who] = at
+        moment = Millis(at)
         heard = Heard(who, text, moment, f"{self._count:08}" if id_ is None else id_)
         async with self._changed:
             self.said.append(heard)
@@ -57,6 +61,11 @@ class Room:
     def lines(self, who: str) -> list[str]:
         """Every line that somebody has said."""
         return [line for heard in self.said if heard.who == who for line in heard.text.split("\n")]
+
+    async def wait_for_more(self, count: int) -> None:
+        """Wait until more than so many messages were said."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.said) > count)
 
     async def wait_for(self, who: str, line: str, *, times: int = 1, seconds: float = 100_000.0) -> None:
         """Wait until somebody has said this line so often; `TimeoutError` with what was said instead."""
