@@ -2,7 +2,7 @@
 
 A build is found again by its name: whoever coordinates it once more goes on with it, until it is complete. Its
 coordinator holds its task by a lease that is renewed every few seconds, so of two there is one, and the work of one
-that was killed is taken up a quarter of a minute later.
+that was killed is taken up some seconds later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
 
-LEASE = 15_000
+LEASE = 8_000
 """Milliseconds after which a coordinator that was killed has lost its build."""
 _LONGER = 1.5
 """So many times that whoever comes next waits for it."""

@@ -25,6 +25,7 @@ SHOWN_ELSEWHERE = {
     **dict.fromkeys(
         ("worker", "worker setup", "worker status"), "tests/doors/cli/test_worker.py has the server for it"
     ),
+    "coordinate": "tests/doors/cli/test_coordinate.py talks to it",
 }
 LONG = "summarise the minutes of the meeting about the migration of the database, all four hundred pages of them"
 WIDE = "名前が日本語のタスクで、とても長いので切らなければならないもの"

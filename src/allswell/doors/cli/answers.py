@@ -8,9 +8,9 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from allswell.doors.shapes.board import BoardShape
+from allswell.doors.shapes.build import BuildShape
 from allswell.doors.shapes.cancelled import CancelledShape
 from allswell.doors.shapes.checkup import CheckupShape
-from allswell.doors.shapes.build import BuildShape
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape, NoClaimShape
 from allswell.doors.shapes.comm import CommShape
 from allswell.doors.shapes.completion import CompletionShape

@@ -1,0 +1,174 @@
+"""`allswell coordinate` as a process of its own: on standard input and output, over a chat server, and killed."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from allswell.doors.chat.identity import read_key
+from allswell.testing.chat import ChatRules, ChatServer
+
+SPEC = """\
+name: shop
+components:
+  - name: db
+  - name: api
+    depends on: [db]
+"""
+HERE = "#build"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def allswell(folder: Path, *args: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "allswell", *args],
+        cwd=folder,
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.row("C8")
+def test_a_build_on_standard_input_and_output_goes_on_where_it_was_left(folder: Path) -> None:
+    first = ["a: CLAIM db", "b: CLAIM db", "a: READY db https://x/1", "a: AUDIT db PASS", "b: audit **db** pass"]
+    first += ["who says this", "b: CLAIM api", "b: READY api https://x/2", "x: " + "y" * 100_000]
+    ran = allswell(folder, "coordinate", "spec.yaml", "--stdio", given="\n".join(first))
+    assert ran.returncode == 1
+    assert "1 of 2 components are merged; the same command goes on with it" in ran.stderr
+    assert ran.stdout.splitlines() == [
+        "coordinator: ACK db a",
+        "coordinator: MERGED db",
+        "coordinator: ACK api b",
+        'coordinator: REJECT db b "already claimed"',
+        'coordinator: REJECT db a "nobody audits their own build"',
+    ]
+    ran = allswell(folder, "coordinate", "spec.yaml", "--stdio", given="a: AUDIT api PASS\n")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "coordinator: MERGED api\ncoordinator: BUILD COMPLETE shop\n"
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        (["spec.yaml"], "either --chat URL or --stdio"),
+        (["spec.yaml", "--stdio", "--chat", "ws://x"], "either --chat URL or --stdio"),
+        (["spec.yaml", "--stdio", "--json"], "no room for --json"),
+        (["nothing.yaml", "--stdio"], "there is no file or folder nothing.yaml"),
+        (["bad.yaml", "--stdio"], "bad.yaml:1:1: components: This is no spec of a build."),
+        (["spec.yaml", "--chat", "http://x"], "is no address of a chat server"),
+        (["spec.yaml", "--chat", "ws://x", "--channel", "build"], "is no channel"),
+        (["spec.yaml", "--stdio", "--limit", "soon"], "--limit 'soon' is not a duration"),
+        (["spec.yaml", "--chat", "ws://x", "--key", "open.pem"], "chmod 600"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(folder: Path, args: list[str], told: str) -> None:
+    (folder / "bad.yaml").write_text("steps: []\n")
+    read_key(folder / "open.pem")
+    (folder / "open.pem").chmod(0o644)
+    ran = allswell(folder, "coordinate", *args)
+    assert ran.returncode == 2
+    assert told in ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.row("C4")
+def test_a_cycle_needs_a_human(folder: Path) -> None:
+    (folder / "spec.yaml").write_text(SPEC.replace("- name: db", "- name: db\n    depends on: [api]"))
+    ran = allswell(folder, "coordinate", "spec.yaml", "--stdio", given="a: CLAIM db\n")
+    assert ran.returncode == 3
+    assert 'coordinator: ERROR "dependency cycle detected: api <-> db"' in ran.stdout
+    assert "the build shop waits for you: `allswell questions`" in ran.stderr
+    assert "dependency cycle" in allswell(folder, "questions").stdout
+
+
+@contextmanager
+def coordinating(folder: Path, server: ChatServer) -> Iterator[subprocess.Popen[str]]:
+    words = ["coordinate", "spec.yaml", "--chat", server.url, "--channel", HERE, "--key", "key.pem", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "allswell", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def lines_of(server: ChatServer, who: str) -> list[str]:
+    return [line for said in server.said if said.who == who for line in said.content.split("\n")]
+
+
+@pytest.mark.row("C8")
+def test_over_a_chat_server_a_killed_coordinator_goes_on_and_says_nothing_twice(folder: Path) -> None:
+    async def scene() -> None:
+        with ChatServer(ChatRules(spacing=1_000)) as server:
+            with coordinating(folder, server) as process:
+                offered = await asyncio.to_thread(server.wait_for, lambda said: said.content == "TASKS shop db")
+                ours = offered.who
+                server.tell("@a", HERE, "CLAIM db")
+                server.tell("@b", HERE, "CLAIM db")
+                await asyncio.to_thread(server.wait_for, lambda said: "ACK db @a" in said.content)
+                os.killpg(process.pid, signal.SIGKILL)
+            server.tell("@a", HERE, "READY db https://x/1")  # said while nobody coordinates
+            with coordinating(folder, server) as process:
+                server.tell("@b", HERE, "AUDIT db PASS")
+                await asyncio.to_thread(server.wait_for, lambda said: "MERGED db" in said.content, 40)
+                server.tell("@b", HERE, "CLAIM api")
+                await asyncio.to_thread(server.wait_for, lambda said: "ACK api @b" in said.content)
+                server.cut(ours)
+                server.tell("@b", HERE, "READY api https://x/2")
+                server.tell("@a", HERE, "AUDIT api PASS")
+                await asyncio.to_thread(server.wait_for, lambda said: "BUILD COMPLETE shop" in said.content)
+                assert await asyncio.to_thread(process.wait, 20) == 0
+            said = lines_of(server, ours)
+            assert said == [
+                "TASKS shop db",
+                "ACK db @a",
+                'REJECT db @b "already claimed"',
+                "MERGED db",
+                "TASKS shop api",
+                "ACK api @b",
+                "MERGED api",
+                "BUILD COMPLETE shop",
+            ]
+            assert all(code != "RATE_LIMITED" for _, code in server.refused)
+
+    asyncio.run(scene())
+    shown = json.loads(allswell(folder, "runs", "--json").stdout)
+    assert shown["runs"][0]["reason"] == "complete"
+
+
+def test_told_to_stop_it_leaves_the_build_to_be_gone_on_with(folder: Path) -> None:
+    with ChatServer(ChatRules(spacing=50)) as server:
+        with coordinating(folder, server) as process:
+            server.wait_for(lambda said: said.content == "TASKS shop db")
+            process.terminate()
+            out, _ = process.communicate(timeout=20)
+            assert process.returncode == 1
+        last = json.loads(out.splitlines()[-1])
+        assert (last["complete"], [one["state"] for one in last["components"]]) == (False, ["free", "waiting"])
+        with coordinating(folder, server):  # at once: the first one has let go
+            server.tell("@a", HERE, "CLAIM db")
+            server.wait_for(lambda said: "ACK db @a" in said.content, 10)
