@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Coroutine
 
 from allswell.domain.build.heard import Heard
 from allswell.domain.build.line import (
@@ -60,8 +61,8 @@ class Robot:
     def hear(self, heard: Heard) -> None:
         raise NotImplementedError
 
-    def start(self, work: asyncio.Future[None] | object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    def start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.ensure_future(work)
         self.work.add(task)
         task.add_done_callback(self.work.discard)
 

@@ -14,6 +14,7 @@ import pytest
 
 from allswell.doors.chat.identity import read_key
 from allswell.testing.chat import ChatRules, ChatServer
+from tests.doors.shapes.outside import check
 
 SPEC = """\
 name: shop
@@ -167,6 +168,7 @@ def test_told_to_stop_it_leaves_the_build_to_be_gone_on_with(folder: Path) -> No
             process.terminate()
             out, _ = process.communicate(timeout=20)
             assert process.returncode == 1
+        assert [check("coordinate", line) for line in out.splitlines()] == ["Said", "Build"]
         last = json.loads(out.splitlines()[-1])
         assert (last["complete"], [one["state"] for one in last["components"]]) == (False, ["free", "waiting"])
         with coordinating(folder, server):  # at once: the first one has let go

@@ -27,6 +27,8 @@ from tests.doors.cli.scene import told
 from tests.doors.shapes.outside import BARE, MOMENT, check, document, misnamed, shapes_of
 
 ELSEWHERE = {
+    ("coordinate", "Build"),  # tests/doors/cli/test_coordinate.py, with the next: there is a chat
+    ("coordinate", "Said"),
     ("demo", "Night"),  # tests/doors/cli/test_demo.py: real processes, for many seconds
     ("sinks run", "Said"),  # tests/doors/cli/test_sinks.py: it runs until it is told to stop
     ("work", "Joined"),  # tests/doors/cli/test_flow.py: two processes at one flow
