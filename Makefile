@@ -10,12 +10,17 @@ PYTEST := $(BIN)/python -m pytest
 SHARED := $(PYTEST) -n auto --maxschedchunk 4
 # More for pytest or the script behind a target: make test ARGS="-k lease -x"
 ARGS   ?=
+# Where the tests are that measure time: to collect the others with them would take longer than some of these do.
+TIMED   = $(or $(ARGS),$(shell grep -rl 'mark\.realtime' tests --include='test_*.py'))
 # What the storm of `make chaos` is told: make chaos STORM="--minutes 2 --store postgres --seed 7"
 STORM  ?= --minutes 10 --store both
 
+# The tests start many processes, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test quick lint format docs bench race demo sim mutants chaos soak clean
+.PHONY: help venv test shared quick lint format docs bench race demo sim mutants chaos soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -36,9 +41,14 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@
 
-test: lint ## lint, then every test but the slow ones; those that measure time run alone
+test: $(STAMP) ## lint, and every test but the slow ones; those that measure time come last
+	@$(MAKE) --no-print-directory -j2 lint shared
+	$(PYTEST) -n 2 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
+	$(PYTEST) -m 'alone and not slow' $(TIMED) || [ $$? -eq 5 ]
+
+# Beside mypy, which keeps one processor busy for as long as it takes.
+shared: $(STAMP)
 	$(SHARED) -m 'not realtime and not slow' $(ARGS)
-	$(PYTEST) -m 'realtime and not slow' $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
 # The core, the engine and the stores that need no server; what takes long is left to `make test`.
 quick: $(STAMP) ## ruff, and half of the tests in under a minute, for whoever is working

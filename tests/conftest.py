@@ -9,6 +9,7 @@ import pytest
 
 from allswell.settings import SETTINGS
 from allswell.testing.postgres import Cluster
+from tests.databases import Databases
 
 _ROW = re.compile(r"[OFMWC][0-9]+")
 _OF_AN_ATTEMPT = {
@@ -86,9 +87,15 @@ def pg_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def pg_databases(pg_cluster: Cluster) -> Databases:
+    """The databases of that server."""
+    return Databases(pg_cluster)
+
+
 @pytest.fixture
-def pg_url(pg_cluster: Cluster) -> Iterator[str]:
-    """The URL of a database that no other test sees."""
-    url = pg_cluster.create_database()
+def pg_url(pg_databases: Databases) -> Iterator[str]:
+    """The URL of an empty database that no other test sees."""
+    url = pg_databases.take()
     yield url
-    pg_cluster.drop_database(url)
+    pg_databases.give_back(url)

@@ -14,6 +14,7 @@ SEED = int(os.environ.get("ALLSWELL_STORM_SEED", "11"))
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", SECONDS)
 @pytest.mark.row("O10")

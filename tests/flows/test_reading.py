@@ -123,6 +123,7 @@ def test_limits_of_commands_alone_are_not_held_against_calls_of_models(tmp_path:
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_a_matrix_of_ten_thousand_is_loaded_in_under_two_seconds(tmp_path: Path) -> None:
     axis = ", ".join(map(str, range(100)))
     many = f"{{id: many, needs: first, python: 'a:b', matrix: {{a: [{axis}], b: [{axis}]}}}}"

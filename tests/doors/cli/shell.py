@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tests import patience
+from tests.doors.cli.upkeep import run_with
 from tests.runtime.warden.stage import tagged
 
 ALLSWELL = [sys.executable, "-m", "allswell"]
@@ -32,9 +33,14 @@ class Shell:
         return {**kept, "PATH": f"{here}:{kept['PATH']}", "TAG": self.tag, "USER": "grace"}
 
     def __call__(self, *args: str, code: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
-        done = subprocess.run(
-            [*ALLSWELL, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False, **more
-        )
+        command = [*ALLSWELL, *args]
+        if more:
+            done = subprocess.run(
+                command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False, **more
+            )
+        else:
+            ran = run_with(self.env, *args, cwd=self.folder)
+            done = subprocess.CompletedProcess(command, ran.code, ran.out, ran.err)
         assert done.returncode == code, done
         assert "Traceback" not in done.stderr, done
         return done

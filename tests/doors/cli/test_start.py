@@ -127,17 +127,20 @@ def ratio(cwd: Path, *command: str, rounds: int = 15) -> float:
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_help_starts_at_once(tmp_path: Path) -> None:
     assert ratio(tmp_path, "-m", "allswell", "--help") < 6
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_standing_in_front_of_a_command_costs_little(tmp_path: Path) -> None:
     # 13 to 17 where this was written, which is 170 to 220 ms; 250 ms were 19. `bench/rescue.py` tells more.
     assert ratio(tmp_path, "-m", "allswell", "run", "--", "true") < 26
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_looking_at_a_hundred_thousand_tasks_starts_at_once(cli: Console) -> None:
     given = "".join(f'{{"name": "number {number}"}}\n' for number in range(100_000))
     needs = ", ".join(f'"number {number}"' for number in range(40_000, 40_500))

@@ -6,11 +6,13 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fcntl import ioctl
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -18,6 +20,7 @@ from allswell.app import make_watch
 from allswell.engine.watch import Watch
 from allswell.store.sqlite import SqliteStore
 from allswell.timing.clock import SystemClock
+from tests.doors.cli.warm import can_run, warm
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -40,16 +43,19 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*args: str, cwd: Path, **env: str) -> Ran:
     """Run the real command in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "allswell", *args],
-        cwd=cwd,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return run_with(environment(**env), *args, cwd=cwd)
+
+
+def run_with(env: Mapping[str, str], *args: str, cwd: Path) -> Ran:
+    """The same, with nothing else in its environment."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open() as nothing:
+        code = _run(args, cwd, env, (nothing.fileno(), out.fileno(), err.fileno()))()
+        return Ran(code, *(_read(stream) for stream in (out, err)))
+
+
+def _read(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode()
 
 
 def at_terminal(*args: str, cwd: Path, columns: int, typed: str = "", **env: str) -> Ran:
@@ -57,14 +63,7 @@ def at_terminal(*args: str, cwd: Path, columns: int, typed: str = "", **env: str
     ours, theirs = pty.openpty()
     os.write(ours, typed.encode())
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    child = subprocess.Popen(
-        [sys.executable, "-m", "allswell", *args],
-        cwd=cwd,
-        env={"TERM": "xterm-256color", **environment(**env)},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
+    code = _run(args, cwd, {"TERM": "xterm-256color", **environment(**env)}, (theirs, theirs, theirs))
     os.close(theirs)
     said = b""
     try:
@@ -73,7 +72,17 @@ def at_terminal(*args: str, cwd: Path, columns: int, typed: str = "", **env: str
     except OSError:
         pass  # the other end is closed: the command has ended
     os.close(ours)
-    return Ran(child.wait(), said.decode().replace("\r\n", "\n"))
+    return Ran(code(), said.decode().replace("\r\n", "\n"))
+
+
+def _run(args: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int, int]) -> Callable[[], int]:
+    """Begin a command with these streams; what is returned waits for its exit code."""
+    if can_run(env):
+        warm().begin(args, cwd, env, streams)
+        return warm().end
+    command = [sys.executable, "-m", "allswell", *args]
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(command, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr).wait
 
 
 class Shifted(SystemClock):

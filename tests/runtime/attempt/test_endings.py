@@ -102,6 +102,7 @@ def test_what_an_agent_tidies_up_on_its_way_out_is_kept_as_it_was_before(tmp_pat
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_a_spinner_is_idle_however_fast_it_paints(tmp_path: Path) -> None:
     async def main() -> None:
         async with stage(tmp_path) as here:
@@ -117,6 +118,7 @@ def test_a_spinner_is_idle_however_fast_it_paints(tmp_path: Path) -> None:
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_a_silent_compiler_at_full_speed_is_not_idle(tmp_path: Path) -> None:
     async def main() -> None:
         async with stage(tmp_path) as here:

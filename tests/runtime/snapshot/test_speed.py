@@ -48,6 +48,7 @@ def test_fifty_thousand_unchanged_files_take_under_three_seconds(tmp_path: Path)
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_five_thousand_unchanged_files_take_under_three_seconds(tmp_path: Path) -> None:
     repo = _big(tmp_path / "repo", 5_000)
     began = time.monotonic()

@@ -48,6 +48,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.row("F2")
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_trees_end_in_time_when_their_supervisor_is_killed(stage: Scene) -> None:
     process = supervisor(stage)
     try:

@@ -37,6 +37,7 @@ def test_nobody_survives_a_stop(stage: Scene, kind: str) -> None:
 
 @pytest.mark.row("F2", "O8")
 @pytest.mark.realtime
+@pytest.mark.alone
 @pytest.mark.timeout(1_200)
 def test_many_trees_end_at_once_and_in_time(tmp_path: Path, stage: Scene) -> None:
     """`ALLSWELL_PROCESS_TREES=1000` is the full figure."""

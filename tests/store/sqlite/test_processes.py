@@ -39,6 +39,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_a_small_commit_beside_a_saturating_writer_waits_one_turn(tmp_path: Path) -> None:
     """SQLite's own lock made it wait 600 ms."""
     path = tmp_path / "x.db"
@@ -64,6 +65,7 @@ def test_a_small_commit_beside_a_saturating_writer_waits_one_turn(tmp_path: Path
 
 
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_two_saturating_writers_take_turns(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     both = [python(SATURATE, path, mark, "2") for mark in ("a", "b")]
