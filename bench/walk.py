@@ -2,6 +2,7 @@
 
     python bench/walk.py                the table
     python bench/walk.py submit         the walk of one of them, call by call, on SQLite
+    python bench/walk.py --update       the table, put into docs/architecture.md
 
 It is counted from a trace of real calls, on a watch that is warm: everything imported, the rows' lane and policy known.
 Only our own functions count, each call of one function to another once, however often it is made: so a figure says how
@@ -39,6 +40,8 @@ LEASE = 60_000
 QUIET = 0.05
 """Seconds after which nothing is left to be done of a command that was answered."""
 PATIENCE = 30.0
+PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
+BEGIN, END = "<!-- begin: python bench/walk.py --update -->", "<!-- end -->"
 
 
 class Walk:
@@ -141,8 +144,8 @@ class Later(SystemClock):
         return super().boottime() + self.by
 
 
-async def walks_on(kind: str, folder: Path) -> dict[str, Walk]:
-    """Each command's walk on a store of this kind."""
+async def walks_on(kind: str, folder: Path, *, attempt: bool = True) -> dict[str, Walk]:
+    """Each command's walk on a store of this kind; a supervised attempt takes longest."""
     clock = Later()
     found: dict[str, Walk] = {}
     store: Store = MemoryStore(clock=clock, strict=False)
@@ -168,7 +171,8 @@ async def walks_on(kind: str, folder: Path) -> dict[str, Walk]:
                 assert again is not None
                 assert again.attempt == 2, "it has lapsed"
                 await again.complete()
-            found["attempt"] = await _attempt(watch, folder, tracer)
+            if attempt:
+                found["attempt"] = await _attempt(watch, folder, tracer)
     finally:
         tracer.close()
     return found
@@ -236,8 +240,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A reader's walk through a command.")
     parser.add_argument("command", nargs="?", choices=COMMANDS, help="show this walk, call by call")
     parser.add_argument("--store", choices=STORES, default="SQLite")
+    parser.add_argument("--update", action="store_true", help=f"put the table into {PAGE.name}")
     asked = parser.parse_args()
     found = walk_of_all()
+    if asked.update:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.partition(END)[2]}")
     print(told(found[asked.store][asked.command]) if asked.command else table(found))
 
 
