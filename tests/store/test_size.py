@@ -18,7 +18,7 @@ import pytest
 import allswell
 from allswell.domain.listing import TaskFilter
 from allswell.engine.explaining.overview import look
-from allswell.store.drive import drive
+from allswell.store.port import drive
 from allswell.store.sqlite import accounting, views
 from allswell.store.sqlite.reader import SqliteReader
 

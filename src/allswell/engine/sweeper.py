@@ -28,7 +28,7 @@ from allswell.errors import AllswellError, Unavailable
 from allswell.store.call import Call
 from allswell.store.own_clock import DISTANCE, Due, SetBack
 from allswell.store.port import CommitUnknown, Store, Transaction
-from allswell.timing.clock import Clock
+from allswell.timing.clock import Clock, look_at
 
 log = logging.getLogger(__name__)
 _OWN_STEPS_MOST = 200
@@ -59,10 +59,9 @@ class Sweeper:
         self._call = call
         self._machine = machine
         """Whose clocks these are; without it, nothing is kept in the store, nor compared with it."""
-        self._set = self._wall_ahead()
-        """How far the wall was ahead of the boottime when that was last looked at; another figure means it was set."""
-        self._slept = self._has_slept()
-        """How long the machine had slept by then."""
+        self._set, self._slept = self._distances()
+        """How far the wall was ahead of the boottime when that was last looked at, where another figure means that it
+        was set; and how long the machine had slept by then."""
         self._count = 0
         """How often the store had been settled by then."""
         self._minding = asyncio.Lock()
@@ -193,11 +192,10 @@ class Sweeper:
 
     # --- when the clocks have come apart ----------------------------------------------------------------------------
 
-    def _wall_ahead(self) -> int:
-        return self._clock.wall() - self._clock.boottime()
-
-    def _has_slept(self) -> int:
-        return self._clock.boottime() - self._clock.monotonic()
+    def _distances(self) -> tuple[int, int]:
+        """How far the wall is ahead, and how long the machine has slept."""
+        now = look_at(self._clock)
+        return now.wall - now.boottime, now.boottime - now.monotonic
 
     def _far(self, one: int, other: int) -> bool:
         return abs(one - other) > self._pace.clock_jump * 1000
@@ -207,7 +205,8 @@ class Sweeper:
         """Whether the clocks have come apart since they were last looked at; then mind them before judging anybody."""
         if self._store.shared_clock:
             return False
-        return self._far(self._wall_ahead(), self._set) or self._far(self._has_slept(), self._slept)
+        ahead, slept = self._distances()
+        return self._far(ahead, self._set) or self._far(slept, self._slept)
 
     def minding(self, work: Work) -> Work:
         """A unit of work that is not committed if the clock was set while it ran: it may go by the wrong time."""
@@ -224,8 +223,9 @@ class Sweeper:
         """Take up where the last process on this machine left: a jump since then is found like one of our own time."""
         if self._store.shared_clock or self._machine is None:
             return
-        self._set = await self._take_up(DISTANCE, self._wall_ahead())
-        self._slept = await self._take_up(_SLEPT, self._has_slept())
+        ahead, slept = self._distances()
+        self._set = await self._take_up(DISTANCE, ahead)
+        self._slept = await self._take_up(_SLEPT, slept)
 
     async def _take_up(self, word: str, apart: int) -> int:
         """What was noted, or what is so now where nobody has; a clock that only creeps is noted anew."""
@@ -237,10 +237,10 @@ class Sweeper:
 
     async def mind_the_clock(self) -> None:
         """Have what runs moved with a wall that was set, and give who slept one more window, each once."""
-        if self._far(self._wall_ahead(), self._set):
+        if self._far(self._distances()[0], self._set):
             await self.settle()
         async with self._minding:
-            slept = self._has_slept()
+            _, slept = self._distances()
             if not self._far(slept, self._slept):
                 return
             kept = distance_on(self._machine, await self._store.recall(_SLEPT))
@@ -252,7 +252,7 @@ class Sweeper:
     async def settle(self) -> None:
         """Settle the store on the wall as it is, or go on with what another process has begun; ADR 33."""
         async with self._minding:
-            apart = self._wall_ahead()
+            apart, _ = self._distances()
             while True:
                 seen = Seen(self._machine, self._set, apart, self._count)
                 performed = await commit(self._store, lambda tx, seen=seen: step(tx, seen), call=self._call)  # type: ignore[misc]

@@ -16,7 +16,7 @@ import threading
 from allswell.domain.names import Millis
 from allswell.domain.set_back import TOLERATED, Settling
 from allswell.store.own_clock import Reading, SetBack, settling_of
-from allswell.timing.clock import Clock
+from allswell.timing.clock import Clock, Readings, look_at
 
 
 class StoreClock:
@@ -36,41 +36,46 @@ class StoreClock:
     def now(self, stored: int, settling: Settling | None = None) -> Millis:
         """The present moment, not before the stored one; without a word about settling nobody has looked for one."""
         with self._guard:
-            latest, wall = self._latest(stored, settling), self._clock.wall()
-            if latest - wall > TOLERATED or (settling is not None and settling.by is not None):
-                raise SetBack(f"this machine's clock is {latest - wall} ms behind the last moment in the store")
-            return self._tell(max(latest, wall))
+            clocks = look_at(self._clock)
+            latest = self._latest(stored, settling, clocks)
+            behind = latest - clocks.wall
+            if behind > TOLERATED or (settling is not None and settling.by is not None):
+                raise SetBack(f"this machine's clock is {behind} ms behind the last moment in the store")
+            return self._tell(max(latest, clocks.wall), clocks)
 
     def see(self, stored: int, settling: Settling) -> tuple[Millis, int]:
         """The present moment for a view, and by how much time stands still; 0 while it goes on."""
         with self._guard:
-            latest, wall = self._latest(stored, settling), self._clock.wall()
-            behind = latest - wall
+            clocks = look_at(self._clock)
+            latest = self._latest(stored, settling, clocks)
+            behind, moment = latest - clocks.wall, max(latest, clocks.wall)
             if behind > TOLERATED or settling.by is not None:
-                return Millis(max(latest, wall)), max(behind, -(settling.by or 0))
-            return self._tell(max(latest, wall)), 0
+                return Millis(moment), max(behind, -(settling.by or 0))
+            return self._tell(moment, clocks), 0
 
     def begin(self, stored: int, settling: Settling) -> None:
         """Take note of what a store that is being opened holds."""
         with self._guard:
-            self._tell(self._latest(stored, settling))
+            clocks = look_at(self._clock)
+            self._tell(self._latest(stored, settling, clocks), clocks)
 
     def read(self, stored: int, settling: str | None, distance: str | None) -> Reading:
         """The clocks, whatever they say."""
         with self._guard:
-            latest = self._latest(stored, settling_of(settling))
+            clocks = look_at(self._clock)
+            latest = self._latest(stored, settling_of(settling), clocks)
             if latest == self._last:
-                latest += self._clock.monotonic() - self._told_at
-            return Reading(Millis(self._clock.wall()), Millis(latest), settling, distance)
+                latest += clocks.monotonic - self._told_at
+            return Reading(Millis(clocks.wall), Millis(latest), settling, distance)
 
-    def _latest(self, stored: int, settling: Settling | None) -> int:
+    def _latest(self, stored: int, settling: Settling | None, clocks: Readings) -> int:
         if settling is not None and settling.count != self._count:
             # Settled by whomever: what was told before belongs to another reckoning.
             self._count, self._last = settling.count, 0
-        if self._of_server and self._last - self._clock.wall() > TOLERATED:
+        if self._of_server and self._last - clocks.wall > TOLERATED:
             self._last = 0
         return max(self._last, stored)
 
-    def _tell(self, moment: int) -> Millis:
-        self._last, self._told_at = moment, self._clock.monotonic()
+    def _tell(self, moment: int, clocks: Readings) -> Millis:
+        self._last, self._told_at = moment, clocks.monotonic
         return Millis(moment)

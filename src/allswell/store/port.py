@@ -24,9 +24,9 @@ store may run it in a thread of its own, where there is no event loop (SQLite do
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -40,7 +40,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run, Spread
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
-from allswell.errors import AllswellError
+from allswell.errors import AllswellError, Bug
 from allswell.store.call import Calls, Telling
 from allswell.store.outbox import Outbox
 from allswell.store.own_clock import Due, Moved
@@ -156,6 +156,17 @@ class Changes(msgspec.Struct):
     cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)
     """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
     moved: Moved | None = None  # on a store that goes by this machine's clock
+
+    def kept_with_task(self) -> dict[TaskId, Attempt]:
+        """First attempts that end as their task's row is written anyway: a store may keep them there (ADR 10)."""
+        if not self.new_attempts:
+            return {}
+        written = {task.id for task, _ in self.tasks}
+        return {
+            ended.task: ended
+            for ended in self.new_attempts
+            if ended.token == 1 and ended.late is None and ended.afterwards is None and ended.task in written
+        }
 
 
 class CommitUnknown(AllswellError):
@@ -285,3 +296,14 @@ class Store(Views, Calls, Words, Outbox, Protocol):
     async def advance(self, follower: str, position: Position) -> None:
         """Note durably where a follower has got to; never backwards."""
         ...
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a unit of work to its end where there is no event loop; all that it awaits answers at once."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise Bug("a unit of work awaited something other than its transaction")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _NS_PER_MS = 1_000_000
 
@@ -34,6 +34,19 @@ class Clock(Protocol):
     def boottime(self) -> int:
         """As `monotonic`, and those in which the machine slept (CLOCK_BOOTTIME)."""
         ...
+
+
+class Readings(NamedTuple):
+    """What all three clocks say at one look."""
+
+    wall: int
+    boottime: int
+    monotonic: int
+
+
+def look_at(clock: Clock) -> Readings:
+    """Read all three, one right after the other."""
+    return Readings(clock.wall(), clock.boottime(), clock.monotonic())
 
 
 class SystemClock:

@@ -243,7 +243,7 @@ class Frame:
         """Look at the store, changing nothing. The work awaits nothing but the views."""
         path = self._check_there()
         if path is not None:
-            from allswell.store.drive import drive
+            from allswell.store.port import drive
             from allswell.store.sqlite.reader import SqliteReader
 
             with SqliteReader(path) as reader:
@@ -270,7 +270,7 @@ class Frame:
 
     def glance(self, work: Callable[[Views], Coroutine[Any, Any, T]], otherwise: T) -> T:
         """Look for a moment, and only into a file that is there and of this version; `otherwise` elsewhere."""
-        from allswell.store.drive import drive
+        from allswell.store.port import drive
         from allswell.store.sqlite.reader import SqliteReader
 
         path = self.database

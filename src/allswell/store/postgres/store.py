@@ -27,9 +27,8 @@ from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.errors import Refused, Unavailable
 from allswell.store.call import NOTHING, Call, Hearer, encode
-from allswell.store.drive import drive
 from allswell.store.herald import Herald
-from allswell.store.port import CommitUnknown, Transaction
+from allswell.store.port import CommitUnknown, Transaction, drive
 from allswell.store.postgres import outbox
 from allswell.store.postgres.broom import Broom
 from allswell.store.postgres.carrier import CHANNEL, NotifyCarrier

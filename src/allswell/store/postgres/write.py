@@ -18,7 +18,6 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
 from allswell.domain.task import Attempt, Finished, rank_of
 from allswell.errors import Bug
-from allswell.store.kept import kept_with_task
 from allswell.store.port import Changes
 from allswell.store.postgres.read import Places
 from allswell.store.postgres.session import SQL
@@ -170,7 +169,7 @@ def _updates(changes: Changes) -> list[Statement]:
         if rows:
             made.append(_checked(name, len(rows), json(rows)))
     if changes.tasks:
-        kept = {task: _kept(ended) for task, ended in kept_with_task(changes).items()}
+        kept = {task: _kept(ended) for task, ended in changes.kept_with_task().items()}
         tasks, results = zip(*changes.tasks, strict=True)
         made.append(
             _checked(
@@ -197,7 +196,7 @@ def _inserts(changes: Changes) -> list[Statement]:
         made.append(_plain("insert_recorded", json([_recorded(one) for one in changes.recorded])))
     if changes.new_leases:
         made += _new_leases(changes.new_leases, dict(changes.timers))
-    kept = kept_with_task(changes)
+    kept = changes.kept_with_task()
     rows: Sequence[object]
     for name, rows in (
         ("insert_runs", changes.new_runs),

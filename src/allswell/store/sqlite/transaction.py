@@ -23,7 +23,6 @@ from allswell.domain.set_back import Settling
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.call import NOTHING, Call
-from allswell.store.kept import kept_with_task
 from allswell.store.now import StoreClock
 from allswell.store.own_clock import Due, Reading
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
@@ -153,7 +152,7 @@ class SqliteTransaction(RunLooks):
     async def write(self, changes: Changes) -> None:
         """Write every table once: what goes first, then what comes."""
         try:
-            kept = kept_with_task(changes)
+            kept = changes.kept_with_task()
             self._drop(changes)
             self._change(changes, kept)
             self._add(changes, kept)

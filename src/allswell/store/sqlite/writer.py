@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from allswell.errors import Unavailable
 from allswell.store.call import NOTHING, Call
-from allswell.store.drive import drive
 from allswell.store.now import StoreClock
+from allswell.store.port import drive
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
 from allswell.store.sqlite.connection import connect_writer
