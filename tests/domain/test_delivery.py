@@ -134,6 +134,7 @@ def test_a_duty_is_free_when_its_word_has_grown_old_or_was_given_back() -> None:
     assert is_free(held, Millis(100_000 + 3 * PACE))
     assert is_free(held, Millis(100_000 - 3 * PACE))
     assert is_free(replace(held, let_go=True), Millis(100_000))
+    assert is_free(held, Millis(100_000), dead=True)
     assert is_ours(held, "me")
     assert not is_ours(held, "you")
     assert not is_ours(replace(held, let_go=True), "me")

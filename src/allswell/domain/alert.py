@@ -50,6 +50,11 @@ def alert_for(event: Event, name: str, options: Sequence[Option] = ()) -> Alert:
     return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, cut(said))
 
 
+def sentence(words: str, cause: str) -> Alert:
+    """A sentence for a channel."""
+    return Alert("info", cause, "", words)
+
+
 def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Alert:
     """A question, with the commands that answer it."""
     question = str(data["question"])
@@ -107,14 +112,19 @@ def cut(text: str) -> str:
 def together(alerts: Sequence[Alert]) -> tuple[str, str]:
     """One message of several: its title and its text, each cause once."""
     told = list({alert.cause: alert for alert in reversed(alerts)}.values())[::-1]
+    if not any(alert.title for alert in told):  # sentences for a channel, in their order
+        return "", "\n".join(alert.text for alert in told)
     if len(told) == 1:
         return told[0].title, told[0].text
-    shown = [f"{alert.title}\n{alert.text}" for alert in told[:_SHOWN]]
+    shown = [f"{alert.title}\n{alert.text}".strip() for alert in told[:_SHOWN]]
     more = [f"… and {len(told) - _SHOWN} more: allswell events"] * (len(told) > _SHOWN)
     return f"{len(told)} things need a look", "\n\n".join([*shown, *more])
 
 
 def worth_telling(alert: Alert, told: Mapping[str, int], now: int) -> bool:
-    """Whether it is time to tell a cause, given when each was told last."""
+    """Whether it is time to tell a cause, given when each was told last.
+
+    What was told at this very moment is this very event, read again because it is not known whether it was kept.
+    """
     at = told.get(alert.cause)
-    return at is None or abs(now - at) >= AGAIN
+    return at is None or at == now or abs(now - at) >= AGAIN

@@ -11,8 +11,11 @@ import msgspec
 from allswell.domain.delivery import Patience
 from allswell.domain.event import KINDS
 from allswell.domain.meant import nearest
+from allswell.domain.mesh_words import HEARS as MESH_HEARS
 
 EVERYTHING = "everything"
+MESH = "mesh"
+"""What the mesh's channel hears of, in the protocol's own sentences."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "tasks": tuple(kind for kind in KINDS if kind.startswith("task_")),
     "questions": ("question_asked", "question_answered", "question_withdrawn", "questions_open"),
@@ -20,6 +23,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "runs": tuple(kind for kind in KINDS if kind.startswith("run_")),
     "agents": tuple(kind for kind in KINDS if kind.startswith(("agent_", "checkpoint_", "stalled_"))),
     "services": tuple(kind for kind in KINDS if kind.startswith(("service_", "breaker_", "rate_"))),
+    MESH: MESH_HEARS,
     "sinks": ("sink_down", "delivery_made", "delivery_given_up"),
 }
 """Kinds of events that are named together."""

@@ -33,6 +33,8 @@ async def first_number(views: Views, at: Callable[[int], Position], late: Callab
 
 
 async def journal_end(views: Views) -> Position:
-    """Behind the last event."""
+    """Behind the last event; the very beginning, if there is none."""
+    if not await views.journal(Position(), 1):
+        return Position()
     at = await numbering(views)
     return at(await first_number(views, at, lambda entries: not entries))

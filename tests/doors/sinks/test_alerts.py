@@ -19,6 +19,7 @@ from allswell.doors.sinks.sink import NotDelivered
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
 from allswell.testing.stand_in import AlertReceiver, Status
+from tests.engine.stage import Stage, play
 
 AT = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 ASKED = Event(
@@ -154,12 +155,40 @@ def test_a_route_with_a_typo_is_refused_without_being_shown(
     assert "hunter2" not in caught.value.message + "".join(capfd.readouterr())
 
 
+@pytest.mark.row("M2")
+def test_a_channel_is_told_the_sentences_of_the_protocol(receiver: AlertReceiver) -> None:
+    async def scene(stage: Stage) -> list[Delivery]:
+        sink = sink_for(SinkSpec(name="channel", kind="alerts", hears=("mesh",), routes={"info": (receiver.route(),)}))
+        await stage.watch.submit("Deploy webhook monitoring")
+        lease = await stage.watch.claim(agent="Sandman")
+        assert lease is not None
+        await lease.delegate("Oracle", "server access", timeout="5m")
+        await asyncio.sleep(301)
+        found = []
+        async for entry in stage.watch.events():
+            for message in await sink.messages(entry, stage.watch.views):
+                place = (entry.position.xid, entry.position.id, 0)
+                found.append(Delivery(sink.name, "msg", message.target, place, entry.at, message.body))
+        return found
+
+    batch = play(scene)
+    spec = SinkSpec(name="channel", kind="alerts", hears=("mesh",), routes={"info": (receiver.route(),)})
+    asyncio.run(sink_for(spec).send(batch))
+    ((_, alert),) = receiver.taken
+    assert alert.title == ""
+    assert alert.message.strip().splitlines() == [
+        "🎯 Claiming: Deploy webhook monitoring",
+        "⏱️ Timeout: No response from Oracle on server access. Logging block, moving on.",
+    ]
+
+
 def test_any_event_can_be_told() -> None:
     alert = alert_for(Event("agent_stalled", TaskId("t_1"), data={"action": "ended"}), "build")
     assert alert == Alert("info", "agent_stalled t_1", "agent stalled: build", "action ended")
     assert worth_telling(alert, {}, AT)
     assert not worth_telling(alert, {alert.cause: AT}, AT + AGAIN - 1)
     assert worth_telling(alert, {alert.cause: AT}, AT + AGAIN)
+    assert worth_telling(alert, {alert.cause: AT}, AT), "this very event, read again"
     title, text = together([Alert("info", f"{number}", f"Title {number}", "x") for number in range(12)])
     assert title == "12 things need a look"
     assert text.endswith("… and 2 more: allswell events")

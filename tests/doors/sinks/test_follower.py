@@ -4,12 +4,19 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Sequence
 
-from allswell import Watch
+import pytest
+
+from allswell import Watch, make_watch
 from allswell.domain.delivery import Delivery, DeliveryFilter, Failure, Patience
 from allswell.domain.journal import Entry
 from allswell.doors.sinks.follower import Follower, follower_name
 from allswell.doors.sinks.sink import Message
+from allswell.engine.pace import Pace
 from allswell.errors import Unavailable
+from allswell.store.memory import MemoryStore
+from allswell.store.port import Store
+from allswell.store.postgres import PostgresStore
+from allswell.store.sqlite import SqliteStore
 from allswell.store.views import Views
 from tests.doors.sinks.listener import Listener
 from tests.engine.stage import Stage, Weather, play
@@ -63,6 +70,33 @@ def test_a_new_sink_hears_of_what_happens_from_now_on_unless_it_wants_all() -> N
         assert old.heard == ["before", "after"]
 
     play(scene)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+def test_a_new_sink_on_a_new_store_hears_of_the_very_first_event(kind: str, request: pytest.FixtureRequest) -> None:
+    async def main() -> None:
+        store = store_of(kind, request)
+        sink = Listener()
+        sink.begins = "now"
+        async with make_watch(store, pace=Pace(follow_poll=0.02)) as watch:
+            async with following(watch, sink, "one"):
+                while await watch.recall(f"{follower_name('web')}.begun") is None:
+                    await asyncio.sleep(0.01)
+            await watch.submit("first")
+            async with following(watch, sink, "two"):
+                while not sink.heard:
+                    await asyncio.sleep(0.01)
+        assert sink.heard == ["first"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def store_of(kind: str, request: pytest.FixtureRequest) -> Store:
+    if kind == "memory":
+        return MemoryStore(strict=False)
+    if kind == "sqlite":
+        return SqliteStore(request.getfixturevalue("tmp_path") / "watch.db")
+    return PostgresStore(request.getfixturevalue("pg_url"))
 
 
 def test_a_webhook_that_fails_twice_is_delivered_on_retry_2() -> None:

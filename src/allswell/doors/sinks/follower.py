@@ -142,9 +142,11 @@ class Follower:
         """Where to begin: where the last one was, or where a new sink is to."""
         views = self._watch.views
         kept = await views.cursor(self._key)
-        if kept != Position() or self._sink.begins == "start":
+        begun = f"{self._key}.begun"  # where there was no event yet, the cursor alone does not tell
+        if kept != Position() or self._sink.begins == "start" or await self._watch.recall(begun) is not None:
             return kept
         await self._watch.outbox.enlist(self._key, Position(), await journal_end(views), ())
+        await self._watch.swap(begun, None, "yes")
         return await views.cursor(self._key)
 
     async def _made_of(self, entry: Entry) -> list[Delivery]:

@@ -7,6 +7,7 @@ import msgspec
 from allswell.domain.duty import PACE, Duty, is_free, is_ours
 from allswell.domain.names import Millis
 from allswell.engine.watch import Watch
+from allswell.runtime.durable.process import is_dead
 
 
 class OnDuty:
@@ -22,7 +23,8 @@ class OnDuty:
         kept = await self._watch.recall(self._key)
         now = await self._watch.now()
         duty = _read(kept)
-        if not is_ours(duty, self._marker) and not is_free(duty, now):
+        dead = duty is not None and is_dead(duty.marker)
+        if not is_ours(duty, self._marker) and not is_free(duty, now, dead=dead):
             return False
         return await self._say(kept, now)
 

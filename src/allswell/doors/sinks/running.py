@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from allswell.doors.sinks.follower import Follower
 from allswell.doors.sinks.sink import Sink
 from allswell.engine.watch import Watch
+from allswell.runtime.durable.process import this_process
 from allswell.timing.nursery import Nursery
 
 
 async def run_sinks(watch: Watch, sinks: Sequence[Sink]) -> None:
     """Follow for these sinks until cancelled; for each, whenever no other process does."""
-    marker = secrets.token_hex(8)
+    marker = f"{secrets.token_hex(4)} {this_process()}"
     try:
         async with Nursery() as nursery:
             for sink in sinks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -19,6 +20,14 @@ class WebhookReceiver(StandIn):
         """What it acted on, by id, in the order of arrival."""
         self.repeated: list[str] = []
         """Ids that came again: it answered well, and did nothing."""
+
+    def wait_for_taken(self, count: int, seconds: float = 10.0) -> None:
+        """Wait until it has acted on so many; `TimeoutError` if they do not come."""
+        end = time.monotonic() + seconds
+        while len(self.taken) < count:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{len(self.taken)} were taken after {seconds} s, not {count}")
+            time.sleep(0.01)
 
     def answer(self, asked: Asked) -> Answered:
         """Check the signature, and act once."""
