@@ -8,7 +8,7 @@ from allswell.doors.cli.advice import in_words
 from allswell.doors.cli.commands import LOOKING, RUNNING, UPKEEP, Commands
 from allswell.doors.cli.frame import Exit, Frame, flush
 from allswell.doors.cli.options import Argument, Json, Store
-from allswell.doors.cli.render import Column, table
+from allswell.doors.cli.render import Column, block, paint, plain, table
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -74,9 +74,12 @@ def check(name: Name = None, store: Store = None, json: Json = False) -> None:
 
     frame = Frame(store, json=json)
     found = asyncio.run(_checked(_chosen(frame, name).values()))
-    rows = [[one.sink, one.kind, "ok" if one.fits else "wrong", one.says] for one in found]
-    heads = (Column("SINK", 8), Column("KIND"), Column("CHECK"), Column("SAYS", 24))
-    frame.say(SinksCheckedShape(found), table(heads, rows, styled=2))
+    words = [
+        f"{plain(one.sink)} ({one.kind}): {paint('ok', 'ready') if one.fits else paint('wrong', 'failed')}\n"
+        + block(in_words(one.says), "  ")
+        for one in found
+    ]
+    frame.say(SinksCheckedShape(found), "\n".join(words))
     if not all(one.fits for one in found):
         frame.leave(Exit.FAILED)
 
@@ -172,14 +175,12 @@ def try_alerts(name: Name = None, store: Store = None, json: Json = False) -> No
         said = "no sink of kind alerts is set up here" if name is None else f"the sink {name} is not of kind alerts"
         raise Refused("no_alerts", f"{said}; docs/sinks.md shows one", where="sinks")
     found = asyncio.run(_tested(specs))
-    rows = [
-        [one.sink, one.severity, str(one.route), "arrived" if one.delivered else "failed", one.reason] for one in found
-    ]
-    heads = (
-        *(Column("SINK", 8), Column("SEVERITY"), Column("ROUTE", None, right=True)),
-        *(Column("TEST"), Column("WHY", 24)),
-    )
-    frame.say(AlertsTestedShape(found), table(heads, rows, styled=3))
+    words = []
+    for one in found:
+        ended = paint("arrived", "ready") if one.delivered else paint("failed", "failed")
+        words.append(f"{plain(one.sink)}, {one.severity}, route {one.route}: {ended}")
+        words += [block(one.reason, "  ")] if one.reason else []
+    frame.say(AlertsTestedShape(found), "\n".join(words))
     if not all(one.delivered for one in found):
         frame.leave(Exit.FAILED)
 
