@@ -67,7 +67,7 @@ class BuildScene:
     async def say(self, who: str, *lines: str, **how: int | str) -> None:
         await self.room.say(who, "\n".join(lines), **how)  # type: ignore[arg-type]
 
-    async def told(self, line: str, times: int = 1, seconds: float = 36_000) -> None:
+    async def told(self, line: str, times: int = 1, seconds: float = 3_600) -> None:
         """Wait until the coordinator has said this line so often."""
         await self.room.wait_for(COORDINATOR, line, times=times, seconds=seconds)
 
@@ -113,11 +113,12 @@ def play_build(
     *,
     seed: int = 1,
     lease: int = 300_000,
+    echo: float = 0.0,
 ) -> None:
     """Play a scene with a coordinator that is at work already, and end it afterwards."""
 
     async def main(stage: Stage) -> None:
-        room = Room(stage.clock)
+        room = Room(stage.clock, echo=echo)
         build = BuildScene(stage, room, spec_of(needs), rights or Rights(humans=["@human"]), limits or BuildLimits())
         build.lease = lease  # renewing it is most of the work of a long scene
         build.begin()

@@ -97,7 +97,7 @@ def test_killed_again_and_again_the_build_goes_on_and_says_everything_once(seed:
         assert all(said_lines[f"MERGED {component}"] == 1 for component in GRAPH)
         assert build.lives > 5
 
-    play_build(scene, GRAPH, Rights(humans=["@human"]), seed=seed, lease=20_000)
+    play_build(scene, GRAPH, Rights(humans=["@human"]), seed=seed, lease=20_000, echo=0.2)
 
 
 @pytest.mark.row("C8")

@@ -19,8 +19,10 @@ from allswell.timing.clock import Clock
 class Room:
     """Where members meet."""
 
-    def __init__(self, clock: Clock, *, replayed: int = 200) -> None:
+    def __init__(self, clock: Clock, *, replayed: int = 200, echo: float = 0.0) -> None:
         self._clock = clock
+        self.echo = echo
+        """Seconds until a speaker knows that its words have arrived."""
         self._replayed = replayed
         self._members: list[RoomChannel] = []
         self._count = 0
@@ -115,4 +117,6 @@ class RoomChannel:
 
     async def send(self, lines: Sequence[str]) -> Millis:
         """Say these lines in one message."""
-        return (await self._room.say(self._name, "\n".join(lines))).at
+        said = await self._room.say(self._name, "\n".join(lines))
+        await asyncio.sleep(self._room.echo)
+        return said.at
