@@ -40,6 +40,7 @@ def test_it_looks_first_and_may_be_repeated_and_run_by_two_at_once(pg_url: str) 
     first: list[str] = []
     setup(pg_url, "orders", say=first.append)
     assert first == [
+        "made the store (allswell), for the questions about messages",
         "installed PGMQ 1.13.0 from its SQL",
         "made the worker's own tables (allswell_worker)",
         "made queue orders",
@@ -52,7 +53,7 @@ def test_it_looks_first_and_may_be_repeated_and_run_by_two_at_once(pg_url: str) 
     for one in both:
         one.join()
     assert sorted(again) == sorted(
-        ["PGMQ is there (as SQL)", "the worker's own tables are there"] * 2
+        ["the store is there", "PGMQ is there (as SQL)", "the worker's own tables are there"] * 2
         + ["made queue more", "queue more is there"]
         + ["new messages will be told of (LISTEN), beside polling", "new messages are told of already"]
     )

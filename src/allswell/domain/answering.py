@@ -1,15 +1,15 @@
-"""The rules for what comes from outside a lease: a human's answer, about a task or a service, and a cancel."""
+"""The rules for what comes from outside a lease: a human's answer, about a task, a service or a message; a cancel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from allswell.domain import serving
+from allswell.domain import quarantine, serving
 from allswell.domain.answer import answer, cancel
 from allswell.domain.case import Outcome
 from allswell.domain.command import Answer, Cancel, NewTask
 from allswell.domain.decision import Decision
-from allswell.domain.names import service_of_question, task_of_question
+from allswell.domain.names import message_of_question, service_of_question, task_of_question
 from allswell.domain.question import Question
 from allswell.domain.rule import Names, Rule
 from allswell.domain.situation import Situation
@@ -29,6 +29,8 @@ def carry_out(situation: Situation, command: Answer) -> Decision:
     question = situation.questions.get(command.question)
     if question is None:
         raise Refused("unknown_question", f"there is no question {command.question}", where="question")
+    if question.message is not None:
+        return quarantine.answered(question, command, situation)
     if question.task is None:
         return _about_service(situation, question, command)
     case = situation.case(question.task)
@@ -61,6 +63,8 @@ def _names(command: Answer) -> Names:
     """The question's id tells what it is about; a task's run is concerned, as its clock may go on."""
     tasks = [id_ for new in command.subtasks for id_ in (new.id, *new.needs)]
     runs = [new.run for new in command.subtasks if new.run is not None]
+    if message_of_question(command.question) is not None:
+        return Names(questions=(command.question,))
     service = service_of_question(command.question)
     if service is not None:
         return Names(questions=(command.question,), services=(service,), tasks=tasks, runs_shared=runs)

@@ -78,6 +78,14 @@ KINDS: Mapping[str, Kind] = {
         "Calls to a service are given up for what only a human can mend; one is asked.",
         ("service", "cause", "reason", "question"),
     ),
+    "message_quarantined": Kind(
+        "A worker could not handle a message, and took it out of its queue; an operator is asked.",
+        ("queue", "message", "type", "code", "reason", "question"),
+    ),
+    "message_settled": Kind(
+        "A worker has carried out an operator's answer about a message.",
+        ("queue", "message", "question", "choice", "by"),
+    ),
     "breaker_opened": Kind(
         "A service failed too often in a row and is left alone.", ("service", "failures", "pause_ms")
     ),

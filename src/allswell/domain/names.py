@@ -37,6 +37,19 @@ def service_question_id(service: str, number: int) -> QuestionId:
     return QuestionId(f"q_@{service}.{number}")
 
 
+def message_question_id(queue: str, message: int, read_count: int) -> QuestionId:
+    """The id of the question about a reading of a message."""
+    return QuestionId(f"q_:{queue}.{message}.{read_count}")
+
+
+def message_of_question(question: QuestionId) -> tuple[str, int] | None:
+    """The queue and the message that a question is about, read off its id; None if it is about no message."""
+    queue, _, message = question[3:].rpartition(".")[0].rpartition(".")
+    if not question.startswith("q_:") or not queue or not message.isdecimal():
+        return None
+    return queue, int(message)
+
+
 def task_of_question(question: QuestionId) -> TaskId:
     """The task that a question is about, read off its id."""
     return TaskId(f"t_{question[2:].rpartition('.')[0]}")

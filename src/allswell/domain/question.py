@@ -1,7 +1,7 @@
 """A question: what only a human can decide. It never expires, and each of its options acts (O9).
 
 Most are about a task, which waits for the answer. One about a service (F8) belongs to no task and no run: what waits
-for it are the lanes that need the service.
+for it are the lanes that need the service. Nor does one about a message (W5), which waits outside its queue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.duration import show
-from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, RunId, TaskId, service_of_question
+from allswell.domain.names import (
+    NO_COMMAND,
+    CommandId,
+    Millis,
+    QuestionId,
+    RunId,
+    TaskId,
+    message_of_question,
+    service_of_question,
+)
 from allswell.errors import Refused
 
 
@@ -40,6 +49,12 @@ class Act(StrEnum):
     """The service is tried once per pause, and nobody is asked again before it has recovered."""
     QUIET = "quiet"
     """Nobody is asked again for a while."""
+    RETRY_MESSAGE = "retry_message"
+    """The message goes back into its queue."""
+    CANCEL_MESSAGE = "cancel_message"
+    """The message stays out of its queue."""
+    COMPLETE_MESSAGE = "complete_message"
+    """The message counts as handled."""
 
 
 SERVICE_ACTS = (Act.PROBE, Act.WAIT, Act.QUIET)
@@ -79,6 +94,11 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     def service(self) -> str | None:
         """The service it is about, if it is about one."""
         return service_of_question(self.id)
+
+    @property
+    def message(self) -> tuple[str, int] | None:
+        """The queue and the message it is about, if it is about one."""
+        return message_of_question(self.id)
 
 
 WITHDRAWN = "withdrawn"

@@ -57,7 +57,7 @@ def be_gone(connection: Connection[Any], worker: str) -> None:
 def queues_seen(connection: Connection[Any]) -> list[QueueSeen]:
     """Every queue of a database; none where it was not set up for a worker."""
     found = look(connection)
-    if not (found.has_functions and found.has_tables):
+    if not (found.has_functions and found.has_tables and found.has_store):
         return []
     workers: dict[str, list[WorkerSeen]] = {}
     for worker, queue, status, silent in connection.execute(statement("present")).fetchall():

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from psycopg import Connection, sql
 
-from allswell.domain.handling import FailedForGood, Handling, MessageHistory, Quarantined, Retried
+from allswell.domain.handling import FailedForGood, MessageHistory, Retried
 from allswell.errors import Refused
 from allswell.store.sql import load
 
@@ -58,10 +58,10 @@ class Queue:
         self.table = f"q_{name}"
         self.channel = f"pgmq.{self.table}.INSERT"
         """What PGMQ notifies when a message arrives."""
-        tables = {"queue": sql.Identifier("pgmq", self.table), "archive": sql.Identifier("pgmq", f"a_{name}")}
+        table = sql.Identifier("pgmq", self.table)
         self._sql = {
-            key: sql.SQL(STATEMENTS[key]).format(**tables).as_string().encode()
-            for key in ("hold", "finish", "hide", "bring_back", "depth")
+            key: sql.SQL(STATEMENTS[key]).format(queue=table).as_string().encode()
+            for key in ("hold", "finish", "hide", "depth")
         }
 
     def __repr__(self) -> str:
@@ -92,7 +92,9 @@ class Queue:
         parameters = {**_unzipped(tokens), "seconds": seconds}
         return {id_ for (id_,) in connection.execute(self._sql["hide"], parameters)}
 
-    def record(self, connection: Connection[Any], token: Token, how: Handling, was: MessageHistory) -> bool:
+    def record(
+        self, connection: Connection[Any], token: Token, how: Retried | FailedForGood, was: MessageHistory
+    ) -> bool:
         """Write down how a reading ended without success, if its token still holds; whether it does."""
         if connection.execute(self._sql["hold"], (token.id, token.read_count)).fetchone() is None:
             return False
@@ -100,11 +102,10 @@ class Queue:
             case Retried(delay, history, code, reason):
                 connection.execute(statement("set_vt"), (self.name, token.id, -(-delay // 1_000)))
                 self.note(connection, token, "retrying", history, code=code, reason=reason)
-            case Quarantined(code, reason) | FailedForGood(code, reason):
-                state = "quarantined" if isinstance(how, Quarantined) else "failed"
+            case FailedForGood(code, reason):
                 connection.execute(statement("archive"), (self.name, token.id))
                 ended = MessageHistory(was.recorded + 1, was.retries)
-                self.note(connection, token, state, ended, code=code, reason=reason)
+                self.note(connection, token, "failed", ended, code=code, reason=reason)
         return True
 
     def note(
@@ -122,10 +123,6 @@ class Queue:
             "reason": reason.replace("\0", "\N{REPLACEMENT CHARACTER}"),
         }
         connection.execute(statement("note"), parameters)
-
-    def bring_back(self, connection: Connection[Any], id_: int) -> bool:
-        """Put an archived message back into the queue; whether it was there."""
-        return connection.execute(self._sql["bring_back"], (id_,)).fetchone() is not None
 
     def depth(self, connection: Connection[Any]) -> tuple[int, int, float]:
         """Messages in the queue, those that may be read now, and the age of the oldest of these in seconds."""

@@ -7,6 +7,7 @@ SQL from PyPI's `pgmq`. Every step may be repeated, and says what it did.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from allswell.errors import Refused, Unavailable
+from allswell.worker.operator_desk import make_store
 from allswell.worker.queue import STATEMENTS, Queue, statement
 
 OLDEST = (1, 5)
@@ -32,6 +34,7 @@ class PgmqFound(msgspec.Struct, frozen=True):
     available: str | None
     has_notify: bool
     has_tables: bool
+    has_store: bool
     database: str
 
 
@@ -44,6 +47,9 @@ def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _lin
         raise _unreachable(error) from error
     with connection:
         try:
+            before = look(connection).has_store
+            asyncio.run(make_store(conninfo))
+            say("the store is there" if before else "made the store (allswell), for the questions about messages")
             _make(connection, named, say, notify=notify)
         except psycopg.errors.InsufficientPrivilege as error:
             text = f"this role may not set up PGMQ: {_first_line(error)}; ask whoever owns the database to do it once"
@@ -63,7 +69,7 @@ def refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> No
     remedy = f"run `allswell worker setup {queue.name}` first"
     if not found.has_functions:
         raise Refused("no_pgmq", f"database {found.database!r} has no PGMQ: {remedy}", where="store")
-    if not found.has_tables:
+    if not (found.has_tables and found.has_store):
         raise Refused(
             "no_tables", f"database {found.database!r} lacks the worker's own tables: {remedy}", where="store"
         )

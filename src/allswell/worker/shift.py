@@ -43,6 +43,7 @@ from allswell.worker.failures import cancelled_by, told
 from allswell.worker.figures import Figures
 from allswell.worker.handler_loop import HandlerLoop
 from allswell.worker.handlers import Handlers
+from allswell.worker.operator_desk import OperatorDesk
 from allswell.worker.plan import WorkerPlan
 from allswell.worker.queue import Queue, Taken, Token
 
@@ -52,14 +53,15 @@ IN_HAND_SECONDS = 30.0
 """A connection that goes from handler to handler goes through the pool at least so often: it may be too old."""
 MORE_SECONDS = 0.05
 """How long is waited for a second connection and further ones: one is enough to go on."""
-Pending = tuple[Token, Handling | None, Taken | None]
+Pending = tuple[Token, Retried | FailedForGood | None, Taken | None]
 
 
 class Shift:
     """What a worker has while it works."""
 
-    def __init__(self, plan: WorkerPlan, handlers: Handlers, figures: Figures) -> None:
+    def __init__(self, plan: WorkerPlan, handlers: Handlers, figures: Figures, desk: OperatorDesk) -> None:
         self.plan = plan
+        self._desk = desk
         self.figures = figures
         self.queue = Queue(plan.queue)
         self.handlers = handlers
@@ -210,6 +212,9 @@ class Shift:
         history = attempt.taken.history
         how = failure if isinstance(failure, Quarantined) else after_failure(failure, history, self.plan.messages)
         _log_end(attempt.taken.token, failure, how)
+        if isinstance(how, Quarantined):
+            self._desk.hand_over(attempt.taken, _type_of(attempt.taken), how)
+            return
         try:
             attempt.connection.clean()
             held = write_end(self.queue, attempt.connection, attempt.taken, how)
@@ -306,7 +311,7 @@ class Shift:
         self.pool.close(timeout=1.0)
 
 
-def write_end(queue: Queue, connection: psycopg.Connection[object], taken: Taken, how: Handling) -> bool:
+def write_end(queue: Queue, connection: psycopg.Connection[object], taken: Taken, how: Retried | FailedForGood) -> bool:
     """Write down how a reading ended without success, if its token still holds; whether it does."""
     held = queue.record(connection, taken.token, how, taken.history)
     if held and isinstance(how, FailedForGood):
@@ -314,15 +319,14 @@ def write_end(queue: Queue, connection: psycopg.Connection[object], taken: Taken
     return held
 
 
-def outcome(how: Handling) -> str:
+def outcome(how: Retried | FailedForGood) -> str:
     """What such an end is counted as."""
-    match how:
-        case Retried():
-            return "retried"
-        case Quarantined():
-            return "quarantined"
-        case FailedForGood():
-            return "failed"
+    return "retried" if isinstance(how, Retried) else "failed"
+
+
+def _type_of(taken: Taken) -> str:
+    body = read_body(taken.body)
+    return "" if isinstance(body, Unreadable) else body[0]
 
 
 def _spoilt(attempt: MessageAttempt) -> MessageFailure | None:

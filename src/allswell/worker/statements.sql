@@ -12,6 +12,7 @@ SELECT to_regprocedure('pgmq.read(text,integer,integer)') IS NOT NULL
        to_regprocedure('pgmq.enable_notify_insert(text,integer)') IS NOT NULL
            OR to_regprocedure('pgmq.enable_notify_insert(text)') IS NOT NULL AS has_notify,
        to_regclass('allswell_worker.presence') IS NOT NULL AS has_tables,
+       to_regclass('allswell.question') IS NOT NULL AS has_store,
        current_database() AS database;
 
 -- name: has_headers
@@ -96,15 +97,6 @@ SELECT FROM pgmq.set_vt(%s, %s::bigint, %s::integer);
 -- Move a message out of the queue, into PGMQ's archive.
 SELECT pgmq.archive(%s, %s::bigint);
 
--- name: bring_back
--- Move a message out of the archive, back into the queue, visible at once; its id and its count of readings stay.
-WITH found AS (
-    DELETE FROM {archive} WHERE msg_id = %s RETURNING msg_id, read_ct, enqueued_at, message, headers
-)
-INSERT INTO {queue} (msg_id, read_ct, enqueued_at, vt, message, headers) OVERRIDING SYSTEM VALUE
-SELECT msg_id, read_ct, enqueued_at, clock_timestamp(), message, headers FROM found
-RETURNING msg_id;
-
 -- name: note
 -- Write down how the reading of a message ended, and what is known of it now.
 INSERT INTO allswell_worker.trouble (queue, msg_id, read_ct, state, recorded, retries, code, reason)
@@ -133,8 +125,22 @@ SELECT count(*) AS messages,
 FROM {queue};
 
 -- name: troubles
--- How many messages of a queue are in which kind of trouble.
-SELECT state, count(*) AS messages FROM allswell_worker.trouble WHERE queue = %s GROUP BY state;
+-- How many messages of a queue are in which kind of trouble; of the quarantined, those apart that wait for a worker.
+SELECT CASE WHEN state = 'quarantined' AND asked.closed_at IS NOT NULL THEN 'answered' ELSE state END AS stands,
+       count(*) AS messages
+FROM allswell_worker.trouble AS known
+LEFT JOIN allswell.question AS asked ON asked.id = known.question
+WHERE queue = %s
+GROUP BY stands;
+
+-- name: answered
+-- Quarantined messages of a queue whose question was answered: what the answer says is still to be done.
+SELECT known.msg_id, known.read_ct, known.question
+FROM allswell_worker.trouble AS known
+JOIN allswell.question AS asked ON asked.id = known.question
+WHERE known.queue = %s AND known.state = 'quarantined' AND asked.closed_at IS NOT NULL
+ORDER BY known.msg_id
+LIMIT 100;
 
 -- name: be_present
 -- Say how a process of a worker is; rows of processes that died a day ago are removed on the way.

@@ -12,8 +12,10 @@ CREATE TABLE IF NOT EXISTS allswell_worker.trouble (
     code text NOT NULL,
     reason text NOT NULL,
     noted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    question text,                     -- in the store, about this message while it is quarantined
     PRIMARY KEY (queue, msg_id)
 );
+CREATE INDEX IF NOT EXISTS trouble_quarantined ON allswell_worker.trouble (queue, msg_id) WHERE state = 'quarantined';
 
 -- Messages that were sent together, and what follows the last of them.
 CREATE TABLE IF NOT EXISTS allswell_worker.batch (

@@ -31,6 +31,7 @@ from allswell.worker.figures import Figures
 from allswell.worker.handlers import Function, Handlers
 from allswell.worker.keeping import Keeper
 from allswell.worker.listener import Listener
+from allswell.worker.operator_desk import OperatorDesk
 from allswell.worker.plan import WorkerPlan, checked_plan
 from allswell.worker.queue import Queue
 from allswell.worker.reader import Reader
@@ -219,10 +220,12 @@ class _Parts:
     """All that runs in one shift."""
 
     def __init__(self, worker: Worker) -> None:
-        self.shift = Shift(worker.plan, worker.handlers, worker.figures)
+        desk = OperatorDesk(worker.plan, worker.figures)
+        self.shift = Shift(worker.plan, worker.handlers, worker.figures, desk)
         self.shift.pool.open()
         self.reader = Reader(self.shift)
-        others: list[Watcher | Keeper | Listener] = [
+        others: list[Watcher | Keeper | Listener | OperatorDesk] = [
+            desk,
             Watcher(self.shift, self.reader, worker.restart),
             Keeper(self.shift, worker.status),
         ]

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from allswell.worker.presence import QueueSeen
 
 _HOST = "127.0.0.1"
+_TROUBLES = {
+    "retrying": "retrying",
+    "quarantined": "quarantined",
+    "answered": "answered, not yet applied",
+    "failed": "failed",
+}
 _COLUMNS = (
     Column("QUEUE", 8),
     Column("WAITING", None, right=True),
@@ -156,7 +162,8 @@ def _row(one: QueueSeen) -> list[str]:
 
 
 def _troubles(one: QueueSeen) -> list[tuple[str, int]]:
-    return [(state, one.troubles[state]) for state in ("retrying", "quarantined", "failed") if one.troubles.get(state)]
+    """The messages that did not go through, by how they stand, in words."""
+    return [(words, one.troubles[state]) for state, words in _TROUBLES.items() if one.troubles.get(state)]
 
 
 def _processes(one: QueueSeen) -> str:

@@ -262,6 +262,8 @@ def questions(
 
 async def subject(views: Views, question: Question) -> str:
     """The name of what a question is about."""
+    if question.message is not None:
+        return "message {1} of queue {0}".format(*question.message)
     if question.task is None:
         return f"service {question.service}"
     row = await views.view_task(question.task)
@@ -353,6 +355,8 @@ async def _stands(views: Views, question: Question) -> str:
         row = (await views.view_services()).get(question.service)
         now = (await views.view_agenda()).now
         return "" if row is None else f"service {question.service} {in_short(row, now)}"
+    if question.message is not None:
+        return "a worker carries it out; until then `allswell worker status` shows it as answered"
     task = None if question.task is None else await views.view_task(question.task)
     return "" if task is None else f"{task.task.name} is {stands(task)}"
 

@@ -23,11 +23,13 @@ class OptionShape(Struct, frozen=True):
 
 
 class QuestionShape(Struct, frozen=True):
-    """A question about a task or a service; how it was answered is null or empty while it is open."""
+    """A question about a task, a service or a message; how it was answered is null or empty while it is open."""
 
     question_id: str
     task_id: str | None
     service: str | None
+    queue: str | None
+    message_id: int | None
     run_id: str | None
     kind: str
     text: str
@@ -46,6 +48,8 @@ class QuestionShape(Struct, frozen=True):
             question_id=asked.id,
             task_id=asked.task,
             service=asked.service,
+            queue=None if asked.message is None else asked.message[0],
+            message_id=None if asked.message is None else asked.message[1],
             run_id=asked.run,
             kind=asked.kind,
             text=asked.text,

@@ -35,6 +35,9 @@ async def explain_question(store: Views, question: Question) -> Explanation:
         service = (await store.view_services()).get(question.service, ServiceRow(question.service))
         says = f"It is about the service {quoted(service.id)}, which {in_short(service, now)}."
         link = Link(link.id, link.kind, link.name, link.state, (*link.says, says), link.since)
+    if question.message is not None:
+        says = "It is about message {1} of the queue {0}, which waits outside it.".format(*question.message)
+        link = Link(link.id, link.kind, link.name, link.state, (*link.says, says), link.since)
     if row is None:
         return Explanation(question.id, "question", link.name, standing.state, now, (link,), (), (), standing.todo)
     task = explain(row, await gather(store, row))

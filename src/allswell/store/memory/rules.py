@@ -147,6 +147,8 @@ class Rules:
 
 def _cover(question: Question) -> Key:
     """The lock that covers a question: that of what it is about."""
+    if question.message is not None:
+        return (_QUESTION, str(question.id))
     service = question.service
     return (_TASK, str(question.task)) if service is None else (_SERVICE, service)
 

@@ -30,7 +30,7 @@ from allswell.store.postgres.read import (
     picking,
 )
 from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.talk import Answer, Statement
+from allswell.store.postgres.talk import Answer, Row, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, texts
 from allswell.store.postgres.write import writes
 from allswell.store.taking import take_in_turn
@@ -217,6 +217,15 @@ class PostgresTransaction:
         picked, number = self._ask_all(picking(wanted, width), (SQL["known_xid"], ()))
         self.xid = number.fetchall()[0][0]
         return fill_picked(Rows(), picked, self._places)
+
+    async def beside(self, query: str, *values: object) -> list[Row]:
+        """A statement of a neighbour in the same database, in this unit of work; the rows that it gives.
+
+        It is the worker's (docs/adr/0046): a message leaves its queue together with the question about it.
+        """
+        self.wrote = True
+        (answer,) = self._ask_all((query, values))
+        return answer.fetchall()
 
     def tell(self, call: Call) -> None:
         """Have other processes told once this is committed."""
