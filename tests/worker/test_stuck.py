@@ -64,15 +64,14 @@ def test_the_reference_failure(stage: Stage, caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.row("W4")
 def test_a_stuck_statement_is_cancelled_on_the_server_and_its_locks_are_freed(stage: Stage) -> None:
-    worker = stage.worker(**QUICK)
+    worker = stage.worker(**{**QUICK, "visibility_timeout": 3})
     stage.execute(f"INSERT INTO {stage.table} VALUES (0, 'locked')")
 
     @worker.handler("work")
     def work(message: Message, connection: Connection) -> None:
         if message.read_count == 1:
             connection.execute(f"SELECT * FROM {stage.table} FOR UPDATE".encode())
-            connection.execute("SET LOCAL statement_timeout = 0")
-            connection.execute("SELECT 'stuck here', pg_sleep(600)")
+            connection.execute("SET LOCAL statement_timeout = 0; SELECT 'stuck here', pg_sleep(600)")
 
     running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%%stuck here%%' AND pid <> pg_backend_pid()"
     with worker:
