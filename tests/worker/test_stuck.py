@@ -119,12 +119,12 @@ def test_async_handlers_are_cancelled_until_they_end_and_a_blocked_loop_is_left_
 
 @pytest.mark.row("W7")
 def test_a_long_handler_keeps_its_message_and_its_statements_have_time_again(stage: Stage) -> None:
-    worker = stage.worker(concurrency=1, **QUICK)
+    worker = stage.worker(concurrency=1, visibility_timeout=2, statement_timeout=1_900, stuck_grace=0.2)
 
     @worker.handler("long", long=True)
     def long(message: Message, connection: Connection) -> None:
         for _ in range(4):
-            connection.execute("SELECT pg_sleep(0.6)")
+            connection.execute("SELECT pg_sleep(0.9)")
         stage.write(connection, message.id, f"reading {message.read_count}")
 
     with worker:
