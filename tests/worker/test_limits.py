@@ -9,6 +9,9 @@ import psycopg
 import pytest
 
 from allswell.domain.message import Message
+from allswell.testing.postgres import Cluster
+from allswell.testing.proxy import Proxy
+from allswell.worker.connection import HandlerConnection, check
 from tests.worker.stage import Stage, until
 
 
@@ -108,3 +111,41 @@ def test_a_wait_in_vain_for_a_connection_is_counted_and_no_message_is_read_meanw
         for connection in held:
             pool.putconn(connection)
         until(lambda: worker.counts()["handled"], "it is handled")
+
+
+@pytest.mark.row("W3")
+def test_a_connection_that_gives_no_sign_of_life_is_found_within_a_bound(
+    stage: Stage, pg_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allswell.worker.connection.CHECK_SECONDS", 0.2)
+    monkeypatch.setattr("allswell.worker.connection.TRUST_SECONDS", 0.0)
+    with Proxy(pg_cluster.host, pg_cluster.port) as proxy:
+        connection = HandlerConnection.connect(proxy.before(stage.url))
+        check(connection)
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+        connection.rollback()
+        proxy.cut()
+        with pytest.raises(psycopg.OperationalError, match="no sign of life"):
+            check(connection)
+        assert connection.closed
+
+
+@pytest.mark.row("W3", "W4")
+def test_a_network_that_falls_silent_and_comes_back_costs_no_message(stage: Stage, pg_cluster: Cluster) -> None:
+    with Proxy(pg_cluster.host, pg_cluster.port) as proxy:
+        limits = {"visibility_timeout": 2, "statement_timeout": 1_500, "stuck_grace": 0.5, "pool_timeout": 2.0}
+        worker = stage.worker(proxy.before(stage.url), retry_pauses=(0.1, 0.1, 0.1, 0.1, 0.1), **limits)
+
+        @worker.handler("work")
+        def work(message: Message, connection: psycopg.Connection[Any]) -> None:
+            if message.read_count == 1:
+                proxy.cut()  # nothing comes through any more, and no error comes either
+            stage.write(connection, message.id)
+
+        with worker:
+            id_ = stage.send()
+            until(lambda: worker.counts()["stuck"] == 1, "the handler is seen to hang")
+            proxy.mend()
+            until(stage.written, "it is handled after all")
+            until(lambda: not stage.messages(), "its end is written")
+        assert stage.written() == [(id_, "")]

@@ -1,7 +1,7 @@
 """How a worker is: healthy, degraded or critical, from what it has been through lately (W6).
 
-Ten failures in a row degrade it: it works on, and is no longer ready for more. Three stuck handlers or five waits in
-vain for a connection within five minutes are critical: it is restarted, which clears all of this. A business failure is
+Ten failures in a row degrade it: it works on, and whoever looks is told. Three stuck handlers or five waits in vain for
+a connection within five minutes are critical: it is restarted, which clears all of this. A business failure is
 an answer and no failure of the worker. Moments are milliseconds of any clock that only goes forward.
 """
 
@@ -31,6 +31,14 @@ class HealthRules(msgspec.Struct, frozen=True):
     """Only what happened within so many milliseconds counts as critical."""
     spent_restarts: int = 3
     """After so many restarts within the window the process itself is spent: each may have left threads behind."""
+
+
+def checked_health(rules: HealthRules) -> HealthRules:
+    """These rules, or a `ValueError` that names the first one that is no rule."""
+    for name in HealthRules.__struct_fields__:
+        if getattr(rules, name) < 1:
+            raise ValueError(f"{name} ({getattr(rules, name)}) must be at least 1")
+    return rules
 
 
 HEALTH = HealthRules()

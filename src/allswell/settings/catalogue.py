@@ -17,6 +17,7 @@ from allswell.domain.breaker import Then
 from allswell.domain.deadline import DEFAULT as LIMITS
 from allswell.domain.deadline import ScopeKind
 from allswell.domain.handling import MESSAGES
+from allswell.domain.health import HEALTH
 from allswell.domain.layers import Layers
 from allswell.domain.policy import DEFAULT as POLICY
 from allswell.domain.policy import DELEGATION_TIMEOUT
@@ -328,6 +329,24 @@ _ALL = (
     _worker(
         "poison_after", Kind.COUNT, MESSAGES.poison_after, "A message read so often without an end is quarantined."
     ),
+    Setting(
+        "worker.retry_pauses",
+        Kind.TEXT,
+        ", ".join(f"{pause // 1_000}s" for pause in MESSAGES.pauses),
+        "The pauses before a message is tried again, with commas between; there are as many retries as pauses.",
+    ),
+    _worker("degraded_after", Kind.COUNT, HEALTH.degraded_after, "So many failures in a row degrade a worker."),
+    _worker("critical_stuck", Kind.COUNT, HEALTH.critical_stuck, "So many stuck handlers are critical."),
+    _worker(
+        "critical_exhausted",
+        Kind.COUNT,
+        HEALTH.critical_exhausted,
+        "So many waits in vain for a connection are critical.",
+    ),
+    _worker("health_window", Kind.DURATION, HEALTH.window, "Only what happened within so long counts as critical."),
+    _worker("max_lifetime", Kind.SECONDS, 3_600, "A connection of a worker's pool is made anew after so long."),
+    _worker("max_idle", Kind.SECONDS, 600, "A connection that a worker's pool has too many goes after so long."),
+    _worker("reconnect_timeout", Kind.SECONDS, 300, "How long a worker's pool tries to get a connection back."),
     _worker("poll_interval", Kind.SECONDS, 1, "How often a worker looks for messages when nobody tells of any."),
     _worker("stop_timeout", Kind.SECONDS, 10, "How long handlers may go on when their worker is told to stop."),
     # How patient the engine is.

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 
-from allswell.domain.health import Health, WorkerCondition, condition
+from allswell.domain.health import HEALTH, Health, HealthRules, WorkerCondition, condition
 
 COUNTED = ("handled", "retried", "failed", "quarantined", "late", "given_back", "stuck", "exhausted")
 """Every figure: messages by how their handling ended, and what went wrong with the worker."""
@@ -15,7 +15,8 @@ COUNTED = ("handled", "retried", "failed", "quarantined", "late", "given_back", 
 class Figures:
     """Counters that any thread may raise, and the health that follows from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: HealthRules = HEALTH) -> None:
+        self._rules = rules
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._health = Health()
@@ -39,13 +40,13 @@ class Figures:
         """A handler got stuck."""
         with self._lock:
             self._counts["stuck"] += 1
-            self._health = self._health.after_stuck(_now())
+            self._health = self._health.after_stuck(_now(), self._rules)
 
     def exhausted(self) -> None:
         """No connection could be had in time."""
         with self._lock:
             self._counts["exhausted"] += 1
-            self._health = self._health.after_exhaustion(_now())
+            self._health = self._health.after_exhaustion(_now(), self._rules)
 
     def counts(self) -> dict[str, int]:
         """Every figure."""
@@ -55,7 +56,7 @@ class Figures:
     def condition(self) -> tuple[WorkerCondition, str]:
         """How the worker is, and why."""
         with self._lock:
-            return condition(self._health, _now())
+            return condition(self._health, _now(), self._rules)
 
     def restarted(self) -> None:
         """A restart clears what was held against it; what was counted stays."""

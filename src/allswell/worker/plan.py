@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from psycopg.conninfo import conninfo_to_dict
 
-from allswell.domain.handling import MESSAGES, MessagePolicy
-from allswell.domain.layers import Layers
+from allswell.domain.handling import MESSAGES, MessagePolicy, checked_messages
+from allswell.domain.health import HEALTH, HealthRules, checked_health
+from allswell.domain.layers import Layers, checked_layers
 
 TELLING: dict[str, Any] = {
     "application_name": "allswell-worker",
@@ -28,6 +29,7 @@ class WorkerPlan(msgspec.Struct, frozen=True):
     queue: str
     layers: Layers
     messages: MessagePolicy = MESSAGES
+    health: HealthRules = HEALTH
     poll_interval: float = 1.0
     """How often is looked for messages when nobody tells of any."""
     listen: bool = True
@@ -56,7 +58,10 @@ class WorkerPlan(msgspec.Struct, frozen=True):
 
 
 def checked_plan(plan: WorkerPlan) -> WorkerPlan:
-    """This plan, or a `ValueError`."""
+    """This plan, or a `ValueError` that says what is wrong with it."""
+    checked_layers(plan.layers)
+    checked_messages(plan.messages)
+    checked_health(plan.health)
     for name in ("poll_interval", "max_lifetime", "max_idle", "reconnect_timeout"):
         if not getattr(plan, name) > 0:
             raise ValueError(f"{name} ({getattr(plan, name)}s) must be more than 0")

@@ -22,9 +22,9 @@ from typing import Self
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from allswell.domain.handling import MessagePolicy, checked_messages
+from allswell.domain.handling import MessagePolicy
 from allswell.domain.health import WorkerCondition, spent
-from allswell.domain.layers import STUCK_GRACE, Layers, checked_layers
+from allswell.domain.layers import STUCK_GRACE, Layers
 from allswell.errors import Refused, Unavailable
 from allswell.worker.connection import HandlerConnection
 from allswell.worker.figures import Figures
@@ -67,17 +67,17 @@ class Worker:
     ) -> None:
         layers = Layers(statement_timeout, visibility_timeout, pool_timeout, stuck_grace, concurrency)
         pauses = tuple(round(pause * 1_000) for pause in retry_pauses)
-        self.plan = checked_plan(
-            WorkerPlan(
-                conninfo,
-                Queue(queue).name,
-                checked_layers(layers),
-                checked_messages(MessagePolicy(pauses, poison_after)),
-                poll_interval=poll_interval,
-                listen=listen,
-                stop_timeout=stop_timeout,
-            )
+        plan = WorkerPlan(
+            conninfo,
+            queue,
+            layers,
+            MessagePolicy(pauses, poison_after),
+            poll_interval=poll_interval,
+            listen=listen,
+            stop_timeout=stop_timeout,
         )
+        Queue(queue)  # or it is refused
+        self.plan = checked_plan(plan)
         self.handlers = Handlers() if handlers is None else handlers
         self.figures = Figures()
         self._restarts: tuple[int, ...] = ()
@@ -90,22 +90,9 @@ class Worker:
     @classmethod
     def by(cls, plan: WorkerPlan, handlers: Handlers) -> Self:
         """A worker that goes by a plan made elsewhere."""
-        layers = plan.layers
-        return cls(
-            plan.conninfo,
-            plan.queue,
-            concurrency=layers.concurrency,
-            visibility_timeout=layers.visibility_timeout,
-            statement_timeout=layers.statement_timeout,
-            pool_timeout=layers.pool_timeout,
-            stuck_grace=layers.stuck_grace,
-            retry_pauses=[pause / 1_000 for pause in plan.messages.pauses],
-            poison_after=plan.messages.poison_after,
-            poll_interval=plan.poll_interval,
-            stop_timeout=plan.stop_timeout,
-            listen=plan.listen,
-            handlers=handlers,
-        )
+        worker = cls(plan.conninfo, plan.queue, handlers=handlers)
+        worker.plan, worker.figures = checked_plan(plan), Figures(plan.health)
+        return worker
 
     def handler(self, type_: str, *, long: bool = False) -> Callable[[Function], Function]:
         """Have a function handle messages of this type; it is given the message and a connection."""
@@ -164,7 +151,9 @@ class Worker:
     def alive(self) -> bool:
         """Whether it still does its work: the reader comes round, and restarts have not become a habit."""
         layers = self.plan.layers
-        return self.silent() <= 2 * (layers.pool_timeout + layers.stuck_after) and not spent(self._restarts, _now())
+        return self.silent() <= 2 * (layers.pool_timeout + layers.stuck_after) and not spent(
+            self._restarts, _now(), self.plan.health
+        )
 
     def status(self) -> WorkerStatus:
         """How it is, for others."""

@@ -185,8 +185,11 @@ def _postgres(frame: Frame) -> str:
 
 
 def _plan(settings: Settings, url: str, queue: str, concurrency: int | None) -> WorkerPlan:
-    from allswell.domain.handling import MessagePolicy, checked_messages
-    from allswell.domain.layers import Layers, checked_layers
+    """What `[worker]` of the settings says."""
+    from allswell.domain.duration import parse
+    from allswell.domain.handling import MessagePolicy
+    from allswell.domain.health import HealthRules
+    from allswell.domain.layers import Layers
     from allswell.worker.plan import WorkerPlan, checked_plan
     from allswell.worker.queue import Queue
 
@@ -194,26 +197,36 @@ def _plan(settings: Settings, url: str, queue: str, concurrency: int | None) -> 
         value = settings.value(f"worker.{name}")
         return float(value) if isinstance(value, int | float) else 0.0
 
+    pauses = [part for part in str(settings.value("worker.retry_pauses")).split(",") if part.strip()]
     try:
-        layers = checked_layers(
-            Layers(
-                statement_timeout=round(number("statement_timeout")),
-                visibility_timeout=_whole(number("visibility_timeout")),
-                pool_timeout=number("pool_timeout"),
-                stuck_grace=number("stuck_grace"),
-                concurrency=round(number("concurrency")) if concurrency is None else concurrency,
+        return checked_plan(
+            WorkerPlan(
+                url,
+                Queue(queue).name,
+                Layers(
+                    statement_timeout=round(number("statement_timeout")),
+                    visibility_timeout=_whole(number("visibility_timeout")),
+                    pool_timeout=number("pool_timeout"),
+                    stuck_grace=number("stuck_grace"),
+                    concurrency=round(number("concurrency")) if concurrency is None else concurrency,
+                ),
+                MessagePolicy(
+                    tuple(parse(pause.strip(), where="worker.retry_pauses") for pause in pauses),
+                    round(number("poison_after")),
+                ),
+                HealthRules(
+                    degraded_after=round(number("degraded_after")),
+                    critical_stuck=round(number("critical_stuck")),
+                    critical_exhausted=round(number("critical_exhausted")),
+                    window=round(number("health_window")),
+                ),
+                poll_interval=number("poll_interval"),
+                stop_timeout=number("stop_timeout"),
+                max_lifetime=number("max_lifetime"),
+                max_idle=number("max_idle"),
+                reconnect_timeout=number("reconnect_timeout"),
             )
         )
-        messages = checked_messages(MessagePolicy(poison_after=round(number("poison_after"))))
-        plan = WorkerPlan(
-            url,
-            Queue(queue).name,
-            layers,
-            messages,
-            poll_interval=number("poll_interval"),
-            stop_timeout=number("stop_timeout"),
-        )
-        return checked_plan(plan)
     except ValueError as error:
         raise Refused("bad_worker", f"[worker] of the settings: {error}", where="worker") from None
 
