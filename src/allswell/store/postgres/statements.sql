@@ -377,12 +377,13 @@ FROM json_to_recordset($1::json) AS x(id text, name text, run text, role text, l
                                       payload text, rank bigint, result text, attempt text)
 
 -- name: record
--- The short way: a finished task and its event, if the flow is still held under this token. A lease that goes waits for
--- us, or we for it: then it is not there any more, and nothing is written; nor under a holder marked as stalled, which
--- moves the lease's end without its knowledge. The time, if it was.
+-- The short way: a finished task and its event, if the flow's lease is still the one that this was decided on, with the
+-- moments that could have ended it sooner since. This decides nothing: whatever has changed is left to the long way. A
+-- lease that goes waits for us, or we for it: then it is not there any more. The time, if it was written.
 WITH fence AS (
     SELECT set_config('synchronous_commit', 'on', true) FROM allswell.lease
-    WHERE task = $1::text AND token = $2::bigint AND stalled_at IS NULL FOR SHARE
+    WHERE task = $1::text AND token = $2::bigint AND deadline = $20::bigint
+      AND stalled_at IS NOT DISTINCT FROM $21::bigint FOR SHARE
 ), made AS (
     INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload,
                                rank, result, attempt)

@@ -71,7 +71,7 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
-    """A finished task and its event as the values of `record`, under the lease that must hold."""
+    """A finished task and its event as the values of `record`, with the lease that they were decided on."""
     made, event = decided.made, decided.event
     task, run = made.task, made.task.run
     return [  # written out: done for every step
@@ -94,6 +94,8 @@ def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
         b"%d" % rank_of(task),
         made.result.encode(),
         encoded(_kept(made.attempt)),
+        b"%d" % held.deadline,
+        None if held.stalled_at is None else b"%d" % held.stalled_at,
     ]
 
 

@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 from allswell.store.sqlite.place import check
-from allswell.store.sqlite.schema import SQL
 
 _STATEMENTS = 512
 """Every statement of ours stays prepared."""
@@ -59,8 +58,6 @@ def connect_recorder(database: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(SQL["make_recording"])
-        connection.execute(SQL["make_record"])
     except BaseException:
         connection.close()
         raise

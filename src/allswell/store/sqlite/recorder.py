@@ -1,8 +1,9 @@
-"""The short way to record a step in SQLite: one statement, by whichever thread wants it recorded.
+"""The short way to record a step in SQLite: a small unit of work, by whichever thread wants it recorded.
 
-It has a connection of its own, for one caller at a time. To hand a statement to the writer's thread and to be woken
-again costs as much as the commit, so a thread that has no event loop writes here itself. A loop never does: nothing can
-call it back from a disk that hangs.
+It is one like any other: with the write lock held it reads the flow's lease and the clock, has the core decide on them,
+and writes the two rows that this comes to. It has a connection of its own, for one caller at a time. To hand a unit of
+work to the writer's thread and to be woken again costs as much as the commit, so a thread that has no event loop
+writes here itself. A loop never does: nothing can call it back from a disk that hangs.
 
 It makes no checkpoints, which take as long as many commits. The writer's thread is asked for one when enough was
 written, and makes it in a turn of its own: beside a connection that goes on writing, none would ever get to the end of
@@ -18,15 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from allswell.domain.lease import Lease
+from allswell.domain.names import TaskId
 from allswell.store.now import StoreClock
-from allswell.store.shortcut import Decide
-from allswell.store.sqlite import rows
+from allswell.store.shortcut import Decide, Recorded
+from allswell.store.sqlite import rows, settling
 from allswell.store.sqlite.connection import connect_recorder
 from allswell.store.sqlite.faults import translate, translated
 from allswell.store.sqlite.schema import SQL
 from allswell.store.sqlite.turnstile import Turnstile
 
-_RECORD = SQL["record"]
+_LEASE, _TASK, _EVENTS = SQL["read_lease"], SQL["insert_recorded"], SQL["insert_events"]
 _PAGES, _PAGE = 5, 4_096
 """About what a step changes, and how many bytes of it another page can take."""
 _CHECKPOINT_PAGES = 1_000
@@ -58,24 +60,39 @@ class Recorder:
             return False
         try:
             connection = self._connection or self._connect()
-            decided = decide(believed, self._clock.now(0))
-            if decided is None or not (self._turnstile.enter_at_once() or self._waited_for_turn(patience)):
+            if not (self._turnstile.enter_at_once() or self._waited_for_turn(patience)):
                 return False
             try:
-                before = connection.total_changes
-                connection.execute(_RECORD, rows.recording(believed, decided))
-                done = connection.total_changes != before
+                decided = self._transact(connection, believed.task, decide)
             except sqlite3.Error as error:
                 raise translate(error, self._database, 0) from error
             finally:
                 self._turnstile.leave()
+            if decided is None:
+                return False
             self._pages += _PAGES + len(decided.made.result) // _PAGE
             if self._pages >= _CHECKPOINT_PAGES:
                 self._pages = 0
                 self._checkpoint()
-            return done
+            return True
         finally:
             self._alone.release()
+
+    def _transact(self, connection: sqlite3.Connection, flow: TaskId, decide: Decide) -> Recorded | None:
+        """What was committed; None where the core has not plainly said so, and then nothing was."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            at, last, word = settling.last_of(connection)
+            lease = connection.execute(_LEASE, (rows.text((flow,)),)).fetchone()
+            decided = None if lease is None else decide(Lease(*lease), self._clock.now(at, word))
+            if decided is not None:
+                connection.execute(_TASK, rows.recorded(decided.made))
+                connection.execute(_EVENTS, (last + 1, decided.at, rows.text((decided.event,))))
+                connection.execute("COMMIT")
+            return decided
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _waited_for_turn(self, patience: float) -> bool:
         if patience:

@@ -22,7 +22,6 @@ from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, Finished, Lane, Record, Spec, Task, rank_of
-from allswell.store.shortcut import Recorded
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -93,11 +92,6 @@ def recorded(made: Finished) -> Row:
         made.result,
         text(_kept_attempt(made.attempt)),
     )
-
-
-def recording(held: Lease, decided: Recorded) -> Row:
-    """A finished task and its event as `record` takes them, under the lease that must hold."""
-    return (held.task, held.token, decided.at, text((decided.event,)), *recorded(decided.made))
 
 
 def task_updates(

@@ -248,32 +248,6 @@ INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_
                   result, attempt)
 VALUES (?, ?, NULLIF(?, ''), ?, ?, ?, ?, ?, NULLIF(?, -1), ?, ?, ?, ?, ?, ?);
 
--- name: make_recording
--- What one statement can be said to, that commits by itself, so that a recorded step is two rows and a fence.
-CREATE TEMP VIEW recording AS
-SELECT NULL AS flow, NULL AS holder, NULL AS at, NULL AS events, NULL AS id, NULL AS name, NULL AS run, NULL AS role,
-       NULL AS lane, NULL AS priority, NULL AS state, NULL AS created_at, NULL AS ended_at, NULL AS spec, NULL AS record,
-       NULL AS rank, NULL AS payload, NULL AS result, NULL AS attempt
-WHERE FALSE;
-
--- name: make_record
--- Nothing is written unless the flow is still held under this token, by one who is not stalled: that moves the lease's
--- end, and who records does not know of it. Nor if the clock is behind what was told before.
-CREATE TEMP TRIGGER record INSTEAD OF INSERT ON recording
-WHEN EXISTS (SELECT 1 FROM lease WHERE task = NEW.flow AND token = NEW.holder AND stalled_at IS NULL)
-     AND NEW.at >= coalesce((SELECT at FROM journal ORDER BY last DESC LIMIT 1), 0)
-BEGIN
-    INSERT INTO task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload,
-                      result, attempt)
-    VALUES (NEW.id, NEW.name, NULLIF(NEW.run, ''), NEW.role, NEW.lane, NEW.priority, NEW.state, NEW.created_at,
-            NEW.ended_at, NEW.spec, NEW.record, NEW.rank, NEW.payload, NEW.result, NEW.attempt);
-    INSERT INTO journal (at, events) VALUES (NEW.at, NEW.events);
-END;
-
--- name: record
--- OR ROLLBACK: a statement that may fail halfway and be undone alone keeps copies of all the pages that it changes.
-INSERT OR ROLLBACK INTO recording VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
 -- name: update_task
 -- What happened to a task; without a result, or a first attempt, the old one stays.
 UPDATE task SET state = ?, ended_at = NULLIF(?, -1), record = ?, result = coalesce(NULLIF(?, ''), result),

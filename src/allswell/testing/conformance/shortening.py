@@ -27,10 +27,10 @@ def _short(store: Store) -> ShortWay:
 
 
 def recorded_step(id_: str, token: int = 1) -> Decide:
-    """A decision as the core makes it: under this token, or not at all."""
+    """A decision as the core makes it: under this token and within its time, or not at all."""
 
-    def decide(lease: Lease | None, now: Millis) -> Recorded | None:
-        if lease is None or lease.token != token:
+    def decide(lease: Lease, now: Millis) -> Recorded | None:
+        if lease.token != token or lease.stalled_at is not None or lease.deadline < rows.lease("t_flow").deadline:
             return None
         task = replace(rows.task(id_, run="r_1", state="done"), role="step", created_at=now, ended_at=now)
         ended = replace(rows.attempt(id_, 1), late=None)
@@ -40,7 +40,7 @@ def recorded_step(id_: str, token: int = 1) -> Decide:
     return decide
 
 
-def _declines(_lease: Lease | None, _now: Millis) -> None:
+def _declines(_lease: Lease, _now: Millis) -> None:
     """A decision that needs more than the lease."""
 
 
@@ -96,6 +96,9 @@ async def the_short_way_declines_what_is_not_plain(place: Place) -> None:
             "its holder does not know that its time is shorter now"
         )
         assert not short.record_here(held, recorded_step("t_5"), 10.0)
+        shorter = Changes(leases=[replace(held, deadline=Millis(held.deadline - 1))])
+        await write(store, shorter, {Kind.TASK: ["t_flow"], Kind.LEASE: ["t_flow"]})
+        assert not short.record_here(held, recorded_step("t_6"), 10.0), "its run's limit has moved"
 
 
 def _tried(short: ShortWay, held: Lease, decide: Decide) -> bool:
