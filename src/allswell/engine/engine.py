@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -93,7 +94,7 @@ class Engine:
         self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[LaneKey, int] = {}
         self._decisions = Batcher[Command](
-            self._perform,
+            self._commit,
             name="decisions",
             pace=pace,
             draw=draw,
@@ -102,7 +103,7 @@ class Engine:
             abreast=store.abreast,
         )
         self._checkins = Batcher[CheckIn](
-            self._check_in,
+            partial(self._commit, durable=False),
             name="check-ins",
             pace=pace,
             draw=draw,
@@ -170,11 +171,12 @@ class Engine:
 
     def record_here(self, step: RecordStep) -> bool:
         """The short way for a step that comes from a thread; False: go the long way, through the engine's loop."""
-        short, lease = self._short_way, self._flows.get(step.flow)
-        if short is None or lease is None or self.sweeper.jumped:
+        lease = self._flows.get(step.flow)
+        if self._short_way is None or lease is None or self.sweeper.jumped:
             return False
+        decide_it = partial(self._decide_step, step)
         try:
-            recorded = short.record_here(lease, lambda *seen: self._decide_step(step, *seen), self.pace.store_patience)
+            recorded = self._short_way.record_here(lease, decide_it, self.pace.store_patience)
         except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
             return False
         if recorded and self._telling_steps is None and self.loop is not None:
@@ -276,18 +278,24 @@ class Engine:
             return NOTHING_HELD_BACK
         return held_back(self.pause_on_question, await self.store.view_questions())
 
-    async def _perform(self, commands: Sequence[Command], wait: Wait) -> Performed:
-        return await self._commit(commands, wait)
-
-    async def _check_in(self, said: Sequence[CheckIn], wait: Wait) -> Performed:
-        return await self._commit(said, wait, durable=False)
-
     async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
+        if len(said) == 1 and await self._record_alone(said[0]):
+            return Performed([None], _ONE_STEP)
         performed = await self._commit(said, wait, silent=True)
         for step, answer in zip(said, performed.answers, strict=True):
             if isinstance(answer, FlowLease):
                 self._flows[step.flow] = answer
         return performed
+
+    async def _record_alone(self, step: RecordStep) -> bool:
+        """The short way for a step that comes by itself; False: it goes the long way, which knows it if it was done."""
+        lease = self._flows.get(step.flow)
+        if self._short_way is None or lease is None or self.sweeper.jumped:
+            return False
+        try:
+            return await self._short_way.record(lease, partial(self._decide_step, step))
+        except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
+            return False
 
     async def _commit(
         self, commands: Sequence[Command], wait: Wait, *, durable: bool = True, silent: bool = False

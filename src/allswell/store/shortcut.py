@@ -40,6 +40,10 @@ Decide = Callable[[Lease, Millis], Recorded | None]
 class ShortWay(Protocol):
     """A store that knows one."""
 
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """As `record_here`, for an event loop, which waits for a thread of the store's; it waits for nobody else."""
+        ...
+
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """Whether what was decided is committed, durably; otherwise, and after any error, go the long way.
 

@@ -1,7 +1,7 @@
 """The short way to record a step in PostgreSQL: one statement that commits by itself, sent by whoever wants it.
 
-It has a connection of its own, for one caller at a time: a thread that has no event loop, which sends the statement
-itself and waits, bounded as every unit of work is.
+A thread that has no event loop sends the statement itself and waits, bounded as every unit of work is. For that there
+is a connection of its own, for one caller at a time. An event loop has a desk do it (`record_on`).
 """
 
 from __future__ import annotations
@@ -49,6 +49,14 @@ class Recorder:
         if line is not None:
             line.cut()
             line.close()
+
+    def record_on(self, line: Line, believed: Lease, decide: Decide) -> bool:
+        """Whether it is committed; on a connection that its caller has for itself."""
+        values = self._decided(believed, decide)
+        if values is None:
+            return False
+        self._send(line, values)
+        return self._awaited(line)
 
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """Whether it is committed; for a thread, which waits for others here and for the server."""

@@ -191,6 +191,15 @@ class PostgresStore(PostgresViews):
         transaction.call = NOTHING
         return SQL["notify"], (CHANNEL, encode(call).decode())
 
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way for an event loop, on the connection and in the thread of a desk."""
+        desk = self._quiet_desk(_DECISIONS)
+        return await desk.call(
+            lambda line: self._recorder.record_on(line, believed, decide),
+            timeout=self._settings.transact_timeout,
+            what="a step (transact_timeout)",
+        )
+
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: it does the sending itself."""
         return self._own() and self._recorder.record_here(believed, decide, patience)

@@ -183,6 +183,10 @@ class SqliteStore:
         self.announce(unit.call)
         return result
 
+    async def record(self, believed: Lease, decide: Decide) -> bool:
+        """The short way for an event loop, in the writer's thread."""
+        return await self._call(self._running()[0], lambda: self._recorder.record(believed, decide, 0.0), "a step")
+
     def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: it does the writing itself. A disk that hangs, hangs it."""
         self._running()

@@ -119,8 +119,20 @@ async def threads_take_the_short_way_too(place: Place) -> None:
         assert await store.view_results(RunId("r_1"), "step", "", 10) == [(TaskId("t_1"), rows.TEXT)]
 
 
+async def an_event_loop_takes_the_short_way_too(place: Place) -> None:
+    """In a thread of the store's, and under the same lease."""
+    async with place.store() as store:
+        short, held = _short(store), await held_flow(store)
+        assert await short.record(held, recorded_step("t_1"))
+        assert not await short.record(replace(held, token=Token(9)), recorded_step("t_2", token=9))
+        assert not await short.record(held, _declines)
+        assert await short.record(held, recorded_step("t_3"))
+        assert [id_ for id_, _ in await store.view_results(RunId("r_1"), "step", "", 10)] == ["t_1", "t_3"]
+
+
 CASES: tuple[Case, ...] = (
     a_step_takes_the_short_way_under_its_lease,
     the_short_way_declines_what_is_not_plain,
     threads_take_the_short_way_too,
+    an_event_loop_takes_the_short_way_too,
 )
