@@ -60,6 +60,11 @@ SENTENCES: Mapping[str, str] = {
     "session_paused": "nothing new is dispatched: {remaining} % of the session is left",
     "session_resumed": "the fleet dispatches again",
     "questions_open": "{count} questions wait for you",
+    "question_told": "{sink} was told of the question {question}",
+    "message_settled": "the message {message} of {queue} was settled as {by} chose: {choice}",
+    "delivery_made": "the delivery {delivery} to {sink} was made after {tries} tries",
+    "delivery_given_up": "the delivery {delivery} to {sink} was given up: {reason}",
+    "sink_down": "{sink} takes no deliveries: {reason}",
     "clock_jumped": "the machine slept for {by_ms}: every holder gets one more window",
     "clock_set": "the clock was set by {by_ms}: what runs goes on with the time it had left",
 }
