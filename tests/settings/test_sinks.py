@@ -72,6 +72,7 @@ def test_every_group_names_kinds_there_are() -> None:
         ('[sinks.x]\nkind = "alerts"\nquiet = "late"\nroutes = { info = "ntfy://x" }', "'late' are no hours"),
         ('[sinks.x]\nkind = "notion"', "token_env = "),
         ('[sinks.x]\nkind = "notion"\ntoken_env = "T"\ndatabase = "log"', "'log' is no id of Notion's"),
+        ('[sinks.x]\nkind = "chat"', r"sinks\.x\.url: which chat server\?.*sinks\.x\.channel: in which channel\?"),
         ('sinks = "all"', r"sinks must be tables"),
         ("[sinks]\nx = 1", r"sinks\.x must be a table"),
     ],

@@ -40,7 +40,7 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of `[sinks]`; lengths of time are milliseconds."""
 
     name: str
-    kind: Literal["webhook", "alerts", "notion", ""] = ""
+    kind: Literal["webhook", "alerts", "chat", "notion", ""] = ""
     hears: tuple[str, ...] = ()
     """Kinds of events or groups of them; empty: what its kind of sink is for."""
     begins: Literal["now", "start"] = "now"
@@ -50,7 +50,11 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     apart: int = 30_000
     give_up: int = 86_400_000
     url: str = ""
-    """Where a webhook goes; of Notion, another server that speaks its API."""
+    """Where a webhook goes; a chat server; of Notion, another server that speaks its API."""
+    channel: str = ""
+    speaks_as: str = "allswell"
+    key: str = ""
+    """The file with the key by which a chat server knows it again."""
     secret_env: tuple[str, ...] = ()
     """The variables that hold the secrets: the first is the newest."""
     allow_private: bool = False
@@ -75,6 +79,7 @@ _ALL = ("kind", "begins", "timeout", "retries", "apart", "give_up")
 OWN: Mapping[str, tuple[str, ...]] = {
     "webhook": ("hears", "url", "secret_env", "allow_private", "max_body"),
     "alerts": ("hears", "routes", "quiet"),
+    "chat": ("hears", "url", "channel", "speaks_as", "key"),
     "notion": ("token_env", "database", "page", "url"),
 }
 """What each kind of sink has of its own."""
@@ -94,7 +99,7 @@ def wrong_with(spec: SinkSpec, given: Iterable[str]) -> list[tuple[str, str]]:
         return [("", f"a sink's name is small letters, digits, - and _, at most 40 of them, not {spec.name!r}")]
     if spec.kind not in OWN:
         said = f"{spec.kind!r} is no kind of sink" if spec.kind else "which kind of sink is it?"
-        return [("kind", f'{said} write kind = "webhook", "alerts" or "notion"')]
+        return [("kind", f'{said} write kind = "webhook", "alerts", "chat" or "notion"')]
     own = OWN[spec.kind]
     found = [
         (field, f"a sink of kind {spec.kind} has no {field}; it has {', '.join((*_ALL, *own))}")
@@ -143,6 +148,11 @@ def _alerts(spec: SinkSpec) -> list[tuple[str, str]]:
     return found
 
 
+def _chat(spec: SinkSpec) -> list[tuple[str, str]]:
+    found = [] if spec.url else [("url", 'which chat server? write url = "ws://host:6667"')]
+    return found if spec.channel else [*found, ("channel", 'in which channel? write channel = "#mesh"')]
+
+
 def _notion(spec: SinkSpec) -> list[tuple[str, str]]:
     found = [] if spec.token_env else [("token_env", 'write token_env = "NAME" of a variable that holds the token')]
     if spec.token_env and (text := _no_variable(spec.token_env)):
@@ -153,7 +163,7 @@ def _notion(spec: SinkSpec) -> list[tuple[str, str]]:
     return found
 
 
-_RULES = {"webhook": _webhook, "alerts": _alerts, "notion": _notion}
+_RULES = {"webhook": _webhook, "alerts": _alerts, "chat": _chat, "notion": _notion}
 
 
 def _no_variable(name: str) -> str:

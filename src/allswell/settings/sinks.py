@@ -50,6 +50,9 @@ SINK: Fields = {
     "max_body": count,
     "routes": routes,
     "quiet": text,
+    "channel": text,
+    "speaks_as": text,
+    "key": text,
     "token_env": text,
     "database": text,
     "page": text,
@@ -96,6 +99,8 @@ class SinkReading:
                 self._wrong(f"sinks.{name}.{key} {error}", source)
                 self._unread.add(name)
                 continue
+            if key == "key" and source.folder is not None and not str(kept[key]).startswith("~"):
+                kept[key] = str(source.folder / str(kept[key]))
             self._sources[name, key] = source
 
     def _wrong(self, says: str, source: Source) -> None:

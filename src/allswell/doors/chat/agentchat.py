@@ -119,8 +119,12 @@ class AgentChat:
     async def __aenter__(self) -> Self:
         _library()
         self._task = asyncio.create_task(self._run(), name=f"chat {self.place.channel}")
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._in_channel or self._ended is not None)
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._in_channel or self._ended is not None)
+        except BaseException:  # whoever gave up waiting must not leave a connection behind
+            await self._stop()
+            raise
         if self._ended is not None:
             await self._stop()
             raise self._ended

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from allswell.domain.alert import AGAIN, DEFAULT_HEARS, Alert, alert_for, sentence, together, worth_telling
-from allswell.domain.comms import HEARS as COMM_HEARS
+from allswell.domain.alert import AGAIN, DEFAULT_HEARS, Alert, together, worth_telling
 from allswell.domain.delivery import Delivery, Failure
 from allswell.domain.event import Event
 from allswell.domain.journal import Entry
 from allswell.domain.meant import nearest
-from allswell.domain.mesh_words import HEARS as MESH_HEARS
-from allswell.domain.mesh_words import mesh_words
-from allswell.domain.names import QuestionId
 from allswell.domain.sink_spec import MESH, SEVERITIES, Severity, SinkSpec, hearing, quiet_left, routes_for
+from allswell.doors.sinks.alerting import alert_of
 from allswell.doors.sinks.sink import Message, NotDelivered
 from allswell.doors.sinks.variables import variable
-from allswell.engine.explaining.communication import asked_of
 from allswell.errors import Refused
 from allswell.store.views import Views
 
@@ -65,7 +61,7 @@ class AlertsSink:
         event = entry.event
         if event.kind not in self._hears:
             return ()
-        alert = await self._alert(entry, views)
+        alert = await alert_of(entry, views, mesh=MESH in self._spec.hears)
         if alert is None or not worth_telling(alert, self._told, entry.at):
             return ()
         self._told = {cause: at for cause, at in self._told.items() if abs(entry.at - at) < AGAIN}
@@ -74,20 +70,6 @@ class AlertsSink:
         not_before = 0 if alert.severity == "critical" else self._quiet_end(entry.at)
         targets = [target for target in self.targets if target.startswith(f"{alert.severity}.")]
         return [Message(body, target, not_before) for target in targets]
-
-    async def _alert(self, entry: Entry, views: Views) -> Alert | None:
-        event = entry.event
-        row = None if event.task is None else await views.view_task(event.task)
-        name = "" if row is None else row.task.name
-        if event.kind in MESH_HEARS and MESH in self._spec.hears:
-            asked = await asked_of(views, event) if event.kind in COMM_HEARS else None
-            about = ("", "") if asked is None else (asked.summary, asked.to)
-            words = mesh_words(event, name, *about)
-            return None if words is None else sentence(words, f"{entry.position.xid}.{entry.position.id}")
-        question = None
-        if event.kind == "question_asked":
-            question = await views.view_question(QuestionId(str(event.data["question"])))
-        return alert_for(event, name, () if question is None else question.options)
 
     def _quiet_end(self, at: int) -> int:
         here = self._local(at)

@@ -30,6 +30,10 @@ def make_sink(
         from allswell.doors.sinks.alerts import AlertsSink
 
         return AlertsSink(spec, environ, local)
+    if spec.kind == "chat":
+        from allswell.doors.sinks.chat import ChatSink
+
+        return ChatSink(spec)
     wall = wall or SystemClock().wall
     if spec.kind == "notion":
         from allswell.doors.sinks.notion import NotionSink
