@@ -51,9 +51,9 @@ def stop_when_told(database: Path) -> None:
     for _ in range(1_500):
         with contextlib.closing(sqlite3.connect(database)) as store:
             if store.execute("SELECT count(*) FROM journal WHERE events LIKE '%question_told%'").fetchone()[0]:
-                break
+                os.kill(os.getpid(), signal.SIGINT)
+                return
         time.sleep(0.02)
-    os.kill(os.getpid(), signal.SIGINT)
 
 
 def leave(cli: Console, **more: object) -> str:
