@@ -13,6 +13,7 @@ from allswell.domain.tick import Tick
 from allswell.errors import Bug, Refused
 
 A, B, RUN, BOB = TaskId("t_a"), TaskId("t_b"), RunId("r_1"), AgentId("bob")
+LANE = {("", ()): None}
 SIGNED = (CommandId("c"), A, Token(1), BOB)
 
 
@@ -42,13 +43,16 @@ def test_what_has_no_rule_is_our_mistake() -> None:
         ),
         (
             Delegate(*SIGNED, NewTask(B, "help"), Millis(1)),
-            Names(held=(A,), agents=(BOB,), perhaps_runs_of=(A,), tasks=(B,)),
+            Names(held=(A,), agents=(BOB,), perhaps_runs_of=(A,), tasks=(B,), lanes=LANE),
         ),
         (Cancel(CommandId("c"), A), Names(held=(A,))),
         (Tick(A, BOB), Names(free=(A,), agents=(BOB,), runs_of=(A,))),
         (OpenRun(CommandId("c"), RUN, "build", after=RunId("r_0")), Names(runs=(RUN, RunId("r_0")))),
-        (Submit(CommandId("c"), (NewTask(A, "a", RUN, needs=(B,)),)), Names(made=[A], tasks=[B], runs_shared=[RUN])),
-        (Submit(CommandId("c"), (NewTask(A, "a", keyed=True),)), Names(made=[], tasks=[A], runs_shared=[])),
+        (
+            Submit(CommandId("c"), (NewTask(A, "a", RUN, needs=(B,)),)),
+            Names(made=[A], tasks=[B], runs_shared=[RUN], lanes=LANE),
+        ),
+        (Submit(CommandId("c"), (NewTask(A, "a", keyed=True),)), Names(made=[], tasks=[A], runs_shared=[], lanes=LANE)),
         (Claim(CommandId("c"), BOB), Names(searches=(Search("claimed", "c"),))),
     ],
 )

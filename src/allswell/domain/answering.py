@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from allswell.domain import quarantine, serving
 from allswell.domain.answer import answer, cancel
 from allswell.domain.case import Outcome
@@ -65,14 +67,15 @@ def _names(command: Answer) -> Names:
     runs = [new.run for new in command.subtasks if new.run is not None]
     if message_of_question(command.question) is not None:
         return Names(questions=(command.question,))
+    new = Names(questions=(command.question,), tasks=tasks, runs_shared=runs, lanes=lanes_of(command.subtasks))
     service = service_of_question(command.question)
     if service is not None:
-        return Names(questions=(command.question,), services=(service,), tasks=tasks, runs_shared=runs)
+        return replace(new, services=(service,))
     task = (task_of_question(command.question),)
-    return Names(questions=(command.question,), held=task, runs_of=task, tasks=tasks, runs_shared=runs)
+    return replace(new, held=task, runs_of=task)
 
 
 RULES = (
     Rule(Cancel, call_off, lambda command: Names(held=(command.task,))),
-    Rule(Answer, carry_out, _names, lanes=lambda command: lanes_of(command.subtasks)),
+    Rule(Answer, carry_out, _names),
 )

@@ -6,6 +6,7 @@ and that module's `RULES` among these. What it locks and reads stands in the rul
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from allswell.domain.case import Case, Outcome, state
 from allswell.domain.command import Command
 from allswell.domain.decision import Decision
 from allswell.domain.names import TaskId
-from allswell.domain.rule import Rule
+from allswell.domain.rule import Names, Rule
 from allswell.domain.situation import Situation
 from allswell.domain.task import BEGINNINGS, MOVES
 from allswell.errors import Bug
@@ -44,6 +45,15 @@ def rule_of(command: Command) -> Rule[Any]:
     if rule is None:
         raise Bug(f"there is no rule for {type(command).__name__}")
     return rule
+
+
+def names_of(commands: Sequence[Command]) -> list[tuple[Rule[Any], Names]]:
+    """The rule of each command, and the rows that it is about."""
+    found = []
+    for command in commands:
+        rule = rule_of(command)
+        found.append((rule, rule.names(command)))
+    return found
 
 
 def decide(situation: Situation, command: Command, chance: float = 0.0) -> Decision:

@@ -12,7 +12,7 @@ It goes by this for each batch, so whoever adds a command adds a rule, and no li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
@@ -64,6 +64,8 @@ class Names(msgspec.Struct, frozen=True, gc=False):
     """As `held`, but passed over where somebody else has them: that one sees to them, or they are found again."""
     payloads: Collection[TaskId] = ()
     searches: Collection[Search] = ()
+    lanes: Collection[LaneKey] = ()
+    """The lanes of the tasks that it makes: a store interns them before anything is decided."""
 
 
 NOTHING = Names()
@@ -91,7 +93,5 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
     names: Callable[[C], Names] = names_nothing
     found: Callable[[C, Mapping[Search, Sequence[str]]], Names] | None = None
     reads: Callable[[C, Situation], Reads | None] | None = None
-    lanes: Callable[[C], Iterable[LaneKey]] | None = None
-    """The lanes of the tasks that it makes: a store interns them before anything is decided."""
     chance: bool = False
     """Whether it is decided with a number that was drawn for it."""

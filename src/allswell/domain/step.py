@@ -100,11 +100,8 @@ def _refused(command: RecordStep) -> tuple[Event, ...]:
     return (Event("step_refused", command.flow, command.run, command.agent, command.token, {"name": command.name}),)
 
 
-RULES = (
-    Rule(
-        RecordStep,
-        record,
-        lambda command: Names(leases=(command.flow,), made=(command.step,)),
-        lanes=lambda _: (LANE,),
-    ),
-)
+def _names(command: RecordStep) -> Names:
+    return Names(leases=(command.flow,), made=(command.step,), lanes=(LANE,))
+
+
+RULES = (Rule(RecordStep, record, _names),)

@@ -143,7 +143,8 @@ def _granted(situation: Situation, taken: Sequence[Outcome], new: NewTask) -> Gr
 
 def _names(command: TakeUp) -> Names:
     new = command.flow
-    return Names(held=(new.id,), tasks=new.needs, runs=() if new.run is None else (new.run,))
+    runs = () if new.run is None else (new.run,)
+    return Names(held=(new.id,), tasks=new.needs, runs=runs, lanes=lanes_of((new,)))
 
 
 def _asked(command: TakeUp, situation: Situation) -> Reads | None:
@@ -153,4 +154,4 @@ def _asked(command: TakeUp, situation: Situation) -> Reads | None:
     return Reads(questions=asked) if asked else None
 
 
-RULES = (Rule(TakeUp, hold_flow, _names, reads=_asked, lanes=lambda command: lanes_of((command.flow,))),)
+RULES = (Rule(TakeUp, hold_flow, _names, reads=_asked),)

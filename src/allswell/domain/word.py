@@ -131,7 +131,13 @@ def _names_of_failure(command: Fail) -> Names:
 
 def _names_of_request(command: Delegate) -> Names:
     task = (command.task,)
-    return Names(held=task, agents=(command.agent,), perhaps_runs_of=task, tasks=(command.request.id,))
+    return Names(
+        held=task,
+        agents=(command.agent,),
+        perhaps_runs_of=task,
+        tasks=(command.request.id,),
+        lanes=lanes_of((command.request,)),
+    )
 
 
 def _names_of_renewal(command: CheckIn) -> Names:
@@ -156,7 +162,7 @@ RULES = (
     Rule(EndIdle, say, _names_with_run, reads=_past),
     Rule(Ask, say, _names_of_ask, reads=_past),
     Rule(Fail, fail, _names_of_failure, reads=_past, chance=True),
-    Rule(Delegate, delegate, _names_of_request, reads=_past, lanes=lambda command: lanes_of((command.request,))),
+    Rule(Delegate, delegate, _names_of_request, reads=_past),
     Rule(CheckInAgain, say_again, _names_with_run, reads=_past),
     Rule(CheckIn, renew, _names_of_renewal),
 )

@@ -40,7 +40,7 @@ class Performed(msgspec.Struct):
 
 async def perform(
     tx: Transaction,
-    commands: Sequence[Command],
+    plan: Plan,
     lanes: Mapping[LaneKey, int],
     draw: Callable[[], float],
     *,
@@ -50,7 +50,7 @@ async def perform(
 
     `careful`: it was tried before, so it may have been done, or rows may be concerned that were not read.
     """
-    plan = Plan(commands)
+    commands = plan.commands
     await plan.look(tx, careful=careful)
     now, rows = await plan.take(tx, careful=careful)
     book = Book(now, rows, lanes, plan.found, plan.runs_found)

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from allswell.domain.claim import Granted
 from allswell.domain.command import CheckIn, Claim, Command, RecordStep, Release
-from allswell.domain.decide import RULES, decide
+from allswell.domain.decide import decide
 from allswell.domain.hold import Orders
 from allswell.domain.lease import Lease as FlowLease
-from allswell.domain.names import NO_COMMAND, Millis, TaskId
+from allswell.domain.names import NO_COMMAND, Millis, TaskId, can_name
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
 from allswell.domain.rule import LaneKey
 from allswell.domain.situation import Situation
@@ -34,6 +34,7 @@ from allswell.engine.book import News
 from allswell.engine.ear import Ear
 from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
+from allswell.engine.plan import Plan
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import AllswellError, LeaseLost, Unavailable
@@ -301,13 +302,14 @@ class Engine:
         self, commands: Sequence[Command], wait: Wait, *, durable: bool = True, silent: bool = False
     ) -> Performed:
         """Have commands decided and committed, once the clocks are in order; `silent` where others are told later."""
-        await self._learn_lanes(commands)
+        plan = Plan(commands)
+        await self._learn_lanes(plan)
         tried = False
 
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return batch.perform(tx, commands, self._lanes, self.draw, careful=careful)
+            return batch.perform(tx, Plan(commands) if careful else plan, self._lanes, self.draw, careful=careful)
 
         call = _nothing if silent else self._call
         while True:
@@ -318,18 +320,12 @@ class Engine:
             except SetBack:  # in this very moment, or before this process was there
                 await self.sweeper.settle()
 
-    async def _learn_lanes(self, commands: Sequence[Command]) -> None:
-        """Have the store intern the lanes of the tasks that these commands make, as far as they are new to us."""
-        making = {kind: rule.lanes for kind in {*map(type, commands)} if (rule := RULES.get(kind)) and rule.lanes}
-        if not making:
-            return
-        wanted: dict[LaneKey, None] = {}
-        for command in commands:
-            lanes = making.get(type(command))
-            if lanes is not None:
-                wanted.update({lane: None for lane in lanes(command) if lane not in self._lanes})
+    async def _learn_lanes(self, plan: Plan) -> None:
+        """Have the store intern the lanes that are new to us; what no store can hold is refused when it is decided."""
+        wanted = [lane for lane in plan.lanes if lane not in self._lanes]
+        wanted = [(role, services) for role, services in wanted if all(map(can_name, (role, *services)))]
         if wanted:
-            found = await self.store.intern_lanes(list(wanted))
+            found = await self.store.intern_lanes(wanted)
             self._lanes.update(zip(wanted, found, strict=True))
 
     def _give_back(self, answers: Sequence[object]) -> None:

@@ -8,16 +8,16 @@ id would be granted twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from typing import Any, TypeVar, assert_never
 
 from msgspec.structs import astuple
 
 from allswell.domain.command import Command
-from allswell.domain.decide import rule_of
+from allswell.domain.decide import names_of
 from allswell.domain.names import CommandId, Millis, RunId, TaskId, can_name
-from allswell.domain.rule import Names, Search
+from allswell.domain.rule import LaneKey, Names, Rule, Search
 from allswell.domain.situation import Situation
 from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 
@@ -44,19 +44,24 @@ class Plan:
 
     def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
-        self.rules = [*map(rule_of, commands)]
+        self.rules: list[Rule[Any]] = []
         self.found: dict[Search, Sequence[str]] = {}
         self.runs_found: dict[TaskId, RunId] = {}
         self._all: dict[str, dict[Any, None]] = {field: {} for field in Names.__struct_fields__}
         """By the fields of `Names`: what all commands together name."""
-        self._add([rule.names(command) for command, rule in zip(commands, self.rules, strict=True)])
+        for rule, names in names_of(commands):
+            self.rules.append(rule)
+            self._add(names)
 
-    def _add(self, names: Iterable[Names]) -> None:
-        fields = [*self._all.values()]
-        for one in names:
-            for known, ids in zip(fields, astuple(one), strict=True):
-                for id_ in ids:
-                    known[id_] = None
+    def _add(self, names: Names) -> None:
+        for known, ids in zip(self._all.values(), astuple(names), strict=True):
+            for id_ in ids:
+                known[id_] = None
+
+    @property
+    def lanes(self) -> Collection[LaneKey]:
+        """The lanes of the tasks that are to be made."""
+        return self._all["lanes"]
 
     def _named(self, *fields: str) -> list[Any]:
         """The ids that stand in any of these fields, in the one order of locking."""
@@ -88,7 +93,7 @@ class Plan:
                 self.found[search] = await _find(tx, search)
             for command, rule in zip(self.commands, self.rules, strict=True):
                 if rule.found is not None:
-                    self._add([rule.found(command, self.found)])
+                    self._add(rule.found(command, self.found))
         tasks = self._named("runs_of", "perhaps_runs_of") if careful else self._named("runs_of")
         if tasks and (found := await tx.find_runs(tasks)):
             self.runs_found = found

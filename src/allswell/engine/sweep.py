@@ -16,6 +16,7 @@ from allswell.domain.spreading import working_off
 from allswell.domain.tick import OneMoreWindow, Tick
 from allswell.engine.batch import Performed, perform
 from allswell.engine.book import News
+from allswell.engine.plan import Plan
 from allswell.store.own_clock import Due
 from allswell.store.port import Kind, Transaction, Wanted
 
@@ -63,4 +64,4 @@ async def wake_up(tx: Transaction, after: str, slept: int) -> Performed:
 
 async def _perform(tx: Transaction, commands: Sequence[Command]) -> Performed:
     """What happens by itself makes no tasks, and leaves nothing to chance."""
-    return await perform(tx, commands, {}, lambda: 0.0)
+    return await perform(tx, Plan(commands), {}, lambda: 0.0)

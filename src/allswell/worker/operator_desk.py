@@ -30,6 +30,7 @@ from allswell.domain.quarantine import QuarantineMessage, Settled, SettleMessage
 from allswell.engine.batch import Performed, perform
 from allswell.engine.batcher import commit
 from allswell.engine.book import News
+from allswell.engine.plan import Plan
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.call import Call
 from allswell.store.port import Transaction
@@ -139,7 +140,7 @@ class OperatorDesk:
         beside = _beside(tx)
         token, queue = handed.taken.token, self._plan.queue
         command = QuarantineMessage(queue, token.id, token.read_count, handed.type, handed.how.code, handed.how.reason)
-        done = await perform(tx, [command], {}, lambda: 0.0)
+        done = await perform(tx, Plan([command]), {}, lambda: 0.0)
         question = _answer(done)
         if not await beside.beside(self._sql["hold"], token.id, token.read_count):
             raise NotOurs
@@ -165,7 +166,7 @@ class OperatorDesk:
 
     async def _settle(self, tx: Transaction, command: SettleMessage) -> Performed:
         beside = _beside(tx)
-        done = await perform(tx, [command], {}, lambda: 0.0)
+        done = await perform(tx, Plan([command]), {}, lambda: 0.0)
         settled = _answer(done)
         if not isinstance(settled, Settled):
             raise Bug(f"an answer about a message came to {settled!r}")
