@@ -258,6 +258,8 @@ def test_when_all_known_builders_have_failed_a_human_is_asked() -> None:
         assert "All known builders have failed api 3 times. The last audit said: no tests" in asked
         assert asked.endswith("retry|clarify|skip")
         (question,) = await build.watch.questions()
+        await build.say("@human", f"ANSWER {question.id} rety")
+        await build.told(f"ERROR \"question {question.id} has no option 'rety'; choose one of: retry, clarify, skip\"")
         await build.say("@human", f"ANSWER {question.id} retry")
         await build.claim("@a", "api")  # a human lets everybody try again
 

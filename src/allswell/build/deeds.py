@@ -14,7 +14,7 @@ import msgspec
 from allswell.build.rows import AuditJob, Verdict, write_mark
 from allswell.domain.build.hearing import ALREADY_CLAIMED
 from allswell.domain.build.limits import PLAIN_POLICY, BuildLimits, component_policy
-from allswell.domain.build.line import Line, RejectLine
+from allswell.domain.build.line import ErrorLine, Line, RejectLine
 from allswell.domain.build.roles import AUDIT_ROLE, COMPONENT_ROLE
 from allswell.domain.build.step import (
     AnswerQuestion,
@@ -55,7 +55,8 @@ class Deeds:
             return await self._do(step)
         except (LeaseLost, Refused) as refused:
             _log.info("too late: %s", refused)
-            return []
+            # A human who mistyped an option is told; everybody else sees from the next lines how things stand.
+            return [ErrorLine(str(refused))] if isinstance(step, AnswerQuestion) else []
 
     async def _do(self, step: BuildStep) -> list[Line]:
         match step:
