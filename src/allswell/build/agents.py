@@ -1,0 +1,252 @@
+"""Taking part in a build: a builder and an auditor around any function that does the work.
+
+    async def work(job: BuildJob) -> str:       # the address of the pull request
+        ...
+
+    await BuildAgent(channel, work, coordinator="@1f2e…").run()
+
+The builder waits for its ACK, says PROGRESS while the work goes on, hands what a failed audit found to the work, claims
+again what it has lost, and ends with the build. Work that raises is given back with ABORT. The auditor looks at
+everything that is ready and was not built under its own name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from allswell.build.channel import Channel, ChannelClosed
+from allswell.domain.build.builder import (
+    BeginWork,
+    BuilderAct,
+    BuilderState,
+    CeaseWork,
+    ClaimNow,
+    builder_gives_up,
+    builder_hears,
+)
+from allswell.domain.build.heard import Heard
+from allswell.domain.build.line import (
+    AbortLine,
+    AuditLine,
+    ClaimLine,
+    CompleteLine,
+    Line,
+    Misread,
+    ProgressLine,
+    ReadyLine,
+    TasksLine,
+)
+from allswell.domain.build.wording import read, write
+from allswell.timing.nursery import Nursery
+
+_log = logging.getLogger("allswell.build")
+PROGRESS_EVERY = 300.0
+"""Seconds: half of what a coordinator expects."""
+_ANSWER_WITHIN = 120.0
+"""Seconds after which a claim that nobody has answered is given up."""
+
+
+class BuildJob(msgspec.Struct, frozen=True):
+    """What a builder is asked to do."""
+
+    component: str
+    details: str = ""
+    """What the last audit found; empty at first."""
+
+
+class AuditTask(msgspec.Struct, frozen=True):
+    """What an auditor is asked to look at."""
+
+    component: str
+    url: str
+    builder: str
+
+
+BuildWork = Callable[[BuildJob], Awaitable[str]]
+AuditWork = Callable[[AuditTask], Awaitable[tuple[bool, str]]]
+
+
+class Member:
+    """Somebody in the channel of a build; `coordinator` is whose lines count, the first to say TASKS unless given."""
+
+    def __init__(self, channel: Channel, coordinator: str = "") -> None:
+        self._channel = channel
+        self._coordinator = coordinator
+        self._over = asyncio.Event()
+        self._to_say: list[str] = []
+        self._news = asyncio.Event()
+
+    async def run(self) -> None:
+        """Take part until the build is complete, or the channel ends."""
+        async with Nursery() as nursery:
+            nursery.start(self._listen())
+            nursery.start(self._speak())
+            await self._over.wait()
+            nursery.cancel()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Clean up."""
+
+    def _hear(self, line: Line, heard: Heard) -> None:
+        raise NotImplementedError
+
+    def _is_coordinator(self, heard: Heard, lines: Sequence[Line | Misread]) -> bool:
+        if not self._coordinator and any(isinstance(line, TasksLine) for line in lines):
+            self._coordinator = heard.who
+        return heard.who == self._coordinator
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                heard = await self._channel.receive()
+                if heard.who == self._channel.who:
+                    continue
+                lines = read(heard.text)
+                official = self._is_coordinator(heard, lines)
+                for line in lines:
+                    if isinstance(line, Misread):
+                        continue
+                    self._hear(line, heard)
+                    if official and isinstance(line, CompleteLine):
+                        self._over.set()
+        except ChannelClosed:
+            self._over.set()
+
+    def _say(self, line: Line) -> None:
+        self._to_say.append(write(line))
+        self._news.set()
+
+    async def _speak(self) -> None:
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                lines, self._to_say = self._to_say, []
+                if lines:
+                    await self._channel.send(lines)
+        except ChannelClosed:
+            self._over.set()
+
+
+class BuildAgent(Member):
+    """A builder."""
+
+    def __init__(
+        self, channel: Channel, work: BuildWork, *, coordinator: str = "", progress_every: float = PROGRESS_EVERY
+    ) -> None:
+        super().__init__(channel, coordinator)
+        self._work = work
+        self._progress_every = progress_every
+        self._state = BuilderState(channel.who)
+        self._doing: asyncio.Task[None] | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+
+    def _hear(self, line: Line, heard: Heard) -> None:
+        if heard.who != self._coordinator:
+            return
+        if self._state.me != self._channel.who:  # without a key we are somebody else since we came back
+            self._cease()
+            self._state = BuilderState(self._channel.who, self._state.free)
+        self._state, acts = builder_hears(self._state, line)
+        self._do(acts)
+
+    def _do(self, acts: Sequence[BuilderAct]) -> None:
+        for act in acts:
+            match act:
+                case ClaimNow(component):
+                    self._say(ClaimLine(component))
+                    self._expect_answer(component)
+                case BeginWork(component, details):
+                    self._cease()
+                    self._doing = asyncio.ensure_future(self._build(BuildJob(component, details)))
+                case CeaseWork(component, why):
+                    _log.info("%s is lost: %s", component, why)
+                    self._cease()
+
+    def _expect_answer(self, component: str) -> None:
+        """A claim may be lost while nobody coordinates: then something else is claimed, or what is offered again."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+        def give_up() -> None:
+            if self._state.wants == component:
+                self._state, acts = builder_gives_up(self._state, component)
+                self._do(acts)
+
+        self._waiting = asyncio.get_running_loop().call_later(_ANSWER_WITHIN, give_up)
+
+    async def _build(self, job: BuildJob) -> None:
+        ticking = asyncio.ensure_future(self._tick(job.component))
+        try:
+            url = await self._work(job)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the component is free for somebody else
+            self._say(AbortLine(job.component, str(error) or type(error).__name__))
+            self._state, acts = builder_gives_up(self._state, job.component)
+            self._do(acts)
+            return
+        finally:
+            ticking.cancel()
+        self._say(ReadyLine(job.component, url))
+
+    async def _tick(self, component: str) -> None:
+        while True:
+            await asyncio.sleep(self._progress_every)
+            self._say(ProgressLine(component))
+
+    def _cease(self) -> None:
+        if self._doing is not None and self._doing is not asyncio.current_task():
+            self._doing.cancel()
+        self._doing = None
+
+    async def _leave(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        doing = self._doing
+        self._cease()
+        if doing is not None:
+            await asyncio.wait({doing})
+
+
+class AuditAgent(Member):
+    """An auditor; it looks at one READY after the other."""
+
+    def __init__(self, channel: Channel, work: AuditWork, *, coordinator: str = "") -> None:
+        super().__init__(channel, coordinator)
+        self._work = work
+        self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._builders: dict[tuple[str, str], str] = {}
+
+    def _hear(self, line: Line, heard: Heard) -> None:
+        if not isinstance(line, ReadyLine):
+            return
+        what = (line.component, line.url)
+        if heard.who != self._coordinator:
+            self._builders[what] = heard.who
+        doing = self._looking.get(what)
+        if doing is None or (doing.done() and heard.who != self._channel.who):
+            task = AuditTask(line.component, line.url, self._builders.get(what, ""))
+            self._looking[what] = asyncio.ensure_future(self._audit(task))
+
+    async def _audit(self, task: AuditTask) -> None:
+        try:
+            passed, details = await self._work(task)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - no verdict: READY is announced again, perhaps to somebody else
+            _log.warning("the audit of %s came to nothing: %s", task.component, error)
+            return
+        self._say(AuditLine(task.component, passed, details))
+
+    async def _leave(self) -> None:
+        open_ones = [task for task in self._looking.values() if not task.done()]
+        for task in open_ones:
+            task.cancel()
+        if open_ones:
+            await asyncio.wait(open_ones)
