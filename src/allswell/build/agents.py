@@ -89,6 +89,10 @@ class Member:
             nursery.cancel()
         await self._leave()
 
+    def stop(self) -> None:
+        """Leave the build, and end what is being done first."""
+        self._over.set()
+
     async def _leave(self) -> None:
         """Clean up."""
 
@@ -162,8 +166,9 @@ class BuildAgent(Member):
                     self._say(ClaimLine(component))
                     self._expect_answer(component)
                 case BeginWork(component, details):
+                    before = self._doing
                     self._cease()
-                    self._doing = asyncio.ensure_future(self._build(BuildJob(component, details)))
+                    self._doing = asyncio.ensure_future(self._build(BuildJob(component, details), before))
                 case CeaseWork(component, why):
                     _log.info("%s is lost: %s", component, why)
                     self._cease()
@@ -180,7 +185,9 @@ class BuildAgent(Member):
 
         self._waiting = asyncio.get_running_loop().call_later(_ANSWER_WITHIN, give_up)
 
-    async def _build(self, job: BuildJob) -> None:
+    async def _build(self, job: BuildJob, before: asyncio.Task[None] | None) -> None:
+        if before is not None and before is not asyncio.current_task():
+            await asyncio.wait({before})  # what was stopped may take a while to end, in the same folder
         ticking = asyncio.ensure_future(self._tick(job.component))
         try:
             url = await self._work(job)
@@ -203,15 +210,13 @@ class BuildAgent(Member):
     def _cease(self) -> None:
         if self._doing is not None and self._doing is not asyncio.current_task():
             self._doing.cancel()
-        self._doing = None
 
     async def _leave(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
-        doing = self._doing
         self._cease()
-        if doing is not None:
-            await asyncio.wait({doing})
+        if self._doing is not None:
+            await asyncio.wait({self._doing})
 
 
 class AuditAgent(Member):

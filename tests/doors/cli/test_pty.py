@@ -26,6 +26,7 @@ SHOWN_ELSEWHERE = {
         ("worker", "worker setup", "worker status"), "tests/doors/cli/test_worker.py has the server for it"
     ),
     "coordinate": "tests/doors/cli/test_coordinate.py talks to it",
+    **dict.fromkeys(("build-agent", "audit-agent"), "tests/doors/cli/test_members.py has a chat for them"),
 }
 LONG = "summarise the minutes of the meeting about the migration of the database, all four hundred pages of them"
 WIDE = "名前が日本語のタスクで、とても長いので切らなければならないもの"

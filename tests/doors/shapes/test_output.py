@@ -27,6 +27,8 @@ from tests.doors.cli.scene import told
 from tests.doors.shapes.outside import BARE, MOMENT, check, document, misnamed, shapes_of
 
 ELSEWHERE = {
+    ("audit-agent", "Said"),  # tests/doors/cli/test_members.py, with the next: they take part in a build
+    ("build-agent", "Said"),
     ("coordinate", "Build"),  # tests/doors/cli/test_coordinate.py, with the next: there is a chat
     ("coordinate", "Said"),
     ("demo", "Night"),  # tests/doors/cli/test_demo.py: real processes, for many seconds

@@ -57,6 +57,8 @@ ANSWERS: Mapping[str, Answer] = {
     ALONE: Answer((StatusShape, VersionShape)),
     "agents": Answer((AgentsShape,)),
     "alerts test": Answer((AlertsTestedShape,)),
+    "audit-agent": Answer((SaidShape,), lines=True),
+    "build-agent": Answer((SaidShape,), lines=True),
     "answer": Answer((DecidedShape,)),
     "ask": Answer((QuestionShape,)),
     "cancel": Answer((CancelledShape,)),

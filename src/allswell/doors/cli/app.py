@@ -28,6 +28,8 @@ _MODULES = {
     "worker": "messages",
     "sinks run": "sinks",
     "coordinate": "building",
+    "build-agent": "members",
+    "audit-agent": "members",
     "tasks": "people",
     "show": "people",
     "runs": "people",

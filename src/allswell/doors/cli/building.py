@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.commands import RUNNING, Commands
-from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
+from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.options import Argument, Json, Option, Store
-from allswell.doors.cli.render import plain
+from allswell.doors.cli.overheard import Overheard
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
 
     from allswell.build.channel import Channel
     from allswell.domain.build.component import BuildSpec
-    from allswell.domain.build.heard import Heard
     from allswell.domain.build.hearing import Rights
     from allswell.domain.build.limits import BuildLimits
     from allswell.domain.build.standing import Standing
-    from allswell.domain.names import Millis
     from allswell.engine.watch import Watch
 
 
@@ -161,7 +158,7 @@ class _Job:
 
         place = await BuildPlace.find(watch, self._spec.name)
         async with talk.open() as channel:
-            heard = channel if talk.url is None else _Overheard(channel, self._tell)
+            heard = channel if talk.url is None else Overheard(channel, self._frame)
             coordinator = Coordinator(watch, heard, place, spec=self._again, rights=self._rights, limits=self._limits)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -170,41 +167,3 @@ class _Job:
         if self._frame.json:
             self._frame.say(BuildShape.of(place.run, self._spec.name, standing))
         return standing
-
-    def _tell(self, who: str, text: str) -> None:
-        from allswell.doors.shapes.moment import moment
-        from allswell.doors.shapes.said import SaidShape
-
-        with contextlib.suppress(Left):  # nobody reads any more: the build goes on
-            for line in text.split("\n"):
-                if self._frame.json:
-                    self._frame.say(SaidShape(moment(time.time_ns() // 1_000_000), f"{who}: {line}"))
-                else:
-                    write(f"{time.strftime('%H:%M:%S')}  {plain(f'{who}: {line}')}\n")
-            flush()
-
-
-class _Overheard:
-    """A channel whose talk is shown."""
-
-    def __init__(self, channel: Channel, tell: Callable[[str, str], None]) -> None:
-        self._channel = channel
-        self._tell = tell
-
-    @property
-    def who(self) -> str:
-        """As what the others hear us."""
-        return self._channel.who
-
-    async def receive(self) -> Heard:
-        """The next message."""
-        heard = await self._channel.receive()
-        if not heard.replay:
-            self._tell(heard.who, heard.text[:1_000])
-        return heard
-
-    async def send(self, lines: Sequence[str]) -> Millis:
-        """Say these lines."""
-        at = await self._channel.send(lines)
-        self._tell(self._channel.who, "\n".join(lines))
-        return at
