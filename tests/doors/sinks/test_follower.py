@@ -172,6 +172,23 @@ def test_what_is_given_up_is_listed_and_holds_up_nobody() -> None:
     play(scene)
 
 
+def test_what_waits_for_a_target_that_is_gone_is_given_up() -> None:
+    async def scene(stage: Stage) -> None:
+        before, after = Listener(targets=("a", "b")), Listener(targets=("b",))
+        before.fails = lambda _: DOWN
+        async with following(stage.watch, before):
+            await submit(stage, "a1", "b1")
+            await asyncio.sleep(1)
+        async with following(stage.watch, after):
+            await asyncio.sleep(60)
+        assert after.heard == ["b1"]
+        (left,) = await stage.watch.outbox.view_deliveries(DeliveryFilter())
+        assert (left.body, left.given_up, left.reason) == ('"a1"', True, "its target is not set up any more")
+        assert len(await stage.told("delivery_given_up")) == 1
+
+    play(scene)
+
+
 def test_one_follower_at_a_time_and_the_next_takes_over() -> None:
     async def scene(stage: Stage) -> None:
         first, second = Listener(), Listener()

@@ -41,6 +41,7 @@ from allswell.timing.nursery import Nursery
 
 T = TypeVar("T")
 CHUNK = 500
+_ALL = 1_000_000
 _LOOK = 2.0
 """Seconds after which lines are looked at again, whatever is told: a human may have asked for another try."""
 _NOTE = 5.0
@@ -89,11 +90,25 @@ class Follower:
                 await self._duty.let_go()
 
     async def _follow(self) -> None:
+        await self._give_up_strangers()
         async with Nursery() as nursery:
             nursery.start(self._stay(), name=f"{self._key}: on duty")
             nursery.start(self._take_in(), name=f"{self._key}: take in")
             for target in self._sink.targets:
                 nursery.start(self._deliver(target), name=f"{self._key}: deliver to {target}")
+
+    async def _give_up_strangers(self) -> None:
+        """What waits for a target that is not set up any more would wait for ever: it is given up, and listed."""
+        waiting = await self._watch.outbox.view_deliveries(DeliveryFilter(self._sink.name, given_up=False, limit=_ALL))
+        gone = Failure("its target is not set up any more", final=True)
+        now = await self._watch.now()
+        strangers = [
+            failed(one, gone, self._sink.patience, now) for one in waiting if one.target not in self._sink.targets
+        ]
+        if strangers:
+            await self._watch.outbox.revise(strangers)
+        for one in strangers:
+            await self._notice("delivery_given_up", delivery=one.id, reason=one.reason)
 
     async def _stay(self) -> None:
         """Renew the duty; whoever cannot for too long has lost it."""
