@@ -99,14 +99,15 @@ class Follower:
 
     async def _give_up_strangers(self) -> None:
         """What waits for a target that is not set up any more would wait for ever: it is given up, and listed."""
-        waiting = await self._watch.outbox.view_deliveries(DeliveryFilter(self._sink.name, given_up=False, limit=_ALL))
+        which = DeliveryFilter(self._sink.name, given_up=False, limit=_ALL)
+        waiting = await self._insist(partial(self._watch.outbox.view_deliveries, which))
         gone = Failure("its target is not set up any more", final=True)
-        now = await self._watch.now()
+        now = await self._insist(self._watch.now)
         strangers = [
             failed(one, gone, self._sink.patience, now) for one in waiting if one.target not in self._sink.targets
         ]
         if strangers:
-            await self._watch.outbox.revise(strangers)
+            await self._insist(partial(self._watch.outbox.revise, strangers))
         for one in strangers:
             await self._notice("delivery_given_up", delivery=one.id, reason=one.reason)
 
