@@ -22,6 +22,7 @@ SECRET = base64.b64encode(b"h" * 32).decode()
 
 @pytest.mark.row("M4")
 @pytest.mark.realtime
+@pytest.mark.alone
 def test_a_hanging_sink_does_not_slow_the_drain(tmp_path: Path) -> None:
     with WebhookReceiver() as healthy, WebhookReceiver() as hanging:
         hanging.always(Hang())
