@@ -72,7 +72,7 @@ class Coordinator:
         self._spec_read_at = self._now()
         self._rights = rights or Rights()
         self._limits = (limits or BuildLimits()).checked()
-        self._rows = BuildRows(watch, place.run)
+        self._rows = BuildRows(watch.views, place.run)
         self._windows = ClaimWindows(self._limits.claim_window)
         self._inbox: deque[Heard] = deque()
         self._replies: list[Line] = []

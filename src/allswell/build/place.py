@@ -21,6 +21,7 @@ from allswell.domain.names import Millis, RunId
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
+from allswell.store.views import Views
 
 LEASE = 8_000
 """Milliseconds after which a coordinator that was killed has lost its build."""
@@ -54,7 +55,7 @@ class BuildPlace:
 
     @property
     def _key(self) -> str:
-        return f"build.{self.run}"
+        return _key_of(self.run)
 
     async def take(self, watch: Watch, *, agent: str) -> Lease:
         """Hold the build; `Refused` while somebody else does."""
@@ -105,3 +106,14 @@ class BuildPlace:
             row = await watch.task(build.task)
             if row is not None and row.task.ended_at is not None:
                 await watch.end_run(self.run, "stopped by a human")
+
+
+async def kept_spec(views: Views, run: RunId) -> BuildSpec | None:
+    """The graph of the build that a run is of; None if it is of none."""
+    key = f"{_key_of(run)}.spec"
+    text = (await views.view_kept(key)).get(key)
+    return None if text is None else msgspec.json.decode(text, type=BuildSpec)
+
+
+def _key_of(run: RunId) -> str:
+    return f"build.{run}"

@@ -23,9 +23,11 @@ from allswell.domain.build.standing import (
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, RunId, TaskId, task_of_question
 from allswell.domain.task import OPEN, State
-from allswell.engine.watch import Watch
+from allswell.store.views import Views
 
 _PAGE = 1_000
+_QUESTIONS = 1_000_000
+"""All there are: the oldest come first."""
 
 
 class AuditJob(msgspec.Struct, frozen=True):
@@ -57,8 +59,8 @@ def read_mark(command: str) -> ClaimMark | None:
 class BuildRows:
     """The rows of one build."""
 
-    def __init__(self, watch: Watch, run: RunId) -> None:
-        self._watch = watch
+    def __init__(self, views: Views, run: RunId) -> None:
+        self._views = views
         self.run = run
         self._past: dict[tuple[TaskId, int], tuple[PastAttempt, ...]] = {}
         self._jobs: dict[TaskId, AuditJob] = {}
@@ -101,7 +103,7 @@ class BuildRows:
         rows: list[TaskRow] = []
         after = ""
         while True:
-            page = await self._watch.tasks(TaskFilter(run=self.run, after=after, limit=_PAGE))
+            page = await self._views.view_tasks(TaskFilter(run=self.run, after=after, limit=_PAGE))
             rows += page
             if len(page) < _PAGE:
                 return rows
@@ -109,7 +111,8 @@ class BuildRows:
 
     async def _job(self, task: TaskId) -> AuditJob:
         if task not in self._jobs:
-            self._jobs[task] = msgspec.convert(await self._watch.payload(task), AuditJob)
+            payload, _ = await self._views.view_payload(task)
+            self._jobs[task] = msgspec.json.decode(payload or "", type=AuditJob)
         return self._jobs[task]
 
     async def _audit(self, row: TaskRow, audit: BuildAudit) -> BuildAudit:
@@ -118,7 +121,8 @@ class BuildRows:
         if row.task.state != State.DONE:
             return audit
         if task not in self._verdicts:
-            self._verdicts[task] = msgspec.convert(await self._watch.result(task), Verdict)
+            _, result = await self._views.view_payload(task)
+            self._verdicts[task] = msgspec.json.decode(result or "", type=Verdict)
         verdict = self._verdicts[task]
         return msgspec.structs.replace(audit, passed=verdict.passed, by=verdict.by, details=verdict.details)
 
@@ -127,13 +131,13 @@ class BuildRows:
         if not token:
             return ()
         if (task, token) not in self._past:
-            ended = await self._watch.attempts(task)
+            ended = await self._views.view_attempts(task)
             self._past[task, token] = tuple(PastAttempt(one.token, one.agent, one.outcome, one.detail) for one in ended)
         return self._past[task, token]
 
     async def _questions(self, names: dict[TaskId, str]) -> tuple[BuildQuestion, ...]:
         found = []
-        for question in await self._watch.questions(open_only=False):
+        for question in await self._views.view_questions(open_only=False, limit=_QUESTIONS):
             if question.run == self.run:
                 options = tuple(option.key for option in question.options)
                 component = names.get(task_of_question(question.id), "")

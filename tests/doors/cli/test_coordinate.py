@@ -51,6 +51,14 @@ def test_a_build_on_standard_input_and_output_goes_on_where_it_was_left(folder: 
     ran = allswell(folder, "coordinate", "spec.yaml", "--stdio", given="\n".join(first))
     assert ran.returncode == 1
     assert "1 of 2 components are merged; the same command goes on with it" in ran.stderr
+    shown = allswell(folder, "show", "shop").stdout.splitlines()
+    assert [line.split() for line in shown[-2:]] == [
+        ["db", "merged", "passed", "by", "b"],
+        ["api", "held", "b", "open"],
+    ]
+    (told,) = [allswell(folder, "show", "shop", "--json").stdout]
+    assert check("show", told) == "ShownRun"
+    assert [one["in_audit"] for one in json.loads(told)["build"]["components"]] == [False, True]
     assert ran.stdout.splitlines() == [
         "coordinator: ACK db a",
         "coordinator: MERGED db",

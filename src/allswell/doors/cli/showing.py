@@ -197,7 +197,7 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
 
     from allswell.domain.listing import TaskFilter
     from allswell.domain.run import last_of
-    from allswell.doors.cli import flowshown
+    from allswell.doors.cli import buildshown, flowshown
     from allswell.doors.cli.limits import limit_of
     from allswell.doors.shapes.flow import FlowShape
     from allswell.doors.shapes.run import RunShape
@@ -228,6 +228,7 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
     )
     base = flowshown.flow_of(frame.home, id_)
     if base is None:
-        return ShownRunShape(RunShape.of(run, last), dict(counts), None), words
-    shape = ShownRunShape(RunShape.of(run, last, base.record.run), dict(counts), FlowShape.of(base))
+        build, told = await buildshown.build_of(views, run)
+        return ShownRunShape(RunShape.of(run, last), dict(counts), None, build), words + told
+    shape = ShownRunShape(RunShape.of(run, last, base.record.run), dict(counts), FlowShape.of(base), None)
     return shape, f"{words}\n{flowshown.words(base)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 from allswell.doors.shapes.attempt import AttemptShape
+from allswell.doors.shapes.build import BuildShape
 from allswell.doors.shapes.flow import FlowShape
 from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.receipt import ReceiptShape
@@ -27,11 +28,12 @@ class ShownTaskShape(Struct, frozen=True):
 
 
 class ShownRunShape(Struct, frozen=True):
-    """A run, how many of its tasks stand where, and the folder of the flow that it is a run of."""
+    """A run, how many of its tasks stand where, and the folder of the flow, or the build, that it is a run of."""
 
     run: RunShape
     tasks: dict[str, int]
     flow: FlowShape | None
+    build: BuildShape | None
 
 
 class ShownQuestionShape(Struct, frozen=True):
