@@ -1,6 +1,7 @@
 """The rules of a build from the seed, played through a coordinator on virtual time (C1 to C7)."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -328,5 +329,56 @@ def test_forged_and_foolish_lines_change_nothing() -> None:
         assert len(build.lines) == 2
         await build.say("@nobody", "CLAIM db", id_="1")
         await build.told("ACK db @nobody")
+
+    play_build(scene)
+
+
+@pytest.mark.row("C8")
+def test_after_ten_thousand_random_lines_the_build_goes_on() -> None:
+    async def scene(build: BuildScene) -> None:
+        chance = random.Random(7)
+        verbs = [
+            "CLAIM",
+            "progress",
+            "READY",
+            "**AUDIT**",
+            "ABORT",
+            "ANSWER",
+            "MERGED",
+            "ACK",
+            "BLOCKED",
+            "hello",
+            "\x1b[2J",
+        ]
+        words = [
+            "db",
+            "nothing",
+            "PASS",
+            "FAIL",
+            "https://x/1",
+            "@x",
+            "q_1.1",
+            '"',
+            "\x00",
+            "\u202e",
+            "�" * 50,
+            "40%",
+            "",
+        ]
+        for _ in range(100):
+            lines = [
+                " ".join([chance.choice(verbs), *chance.choices(words, k=chance.randrange(5))]) for _ in range(100)
+            ]
+            await build.say(f"@x{chance.randrange(5)}", *lines)
+        await build.pass_time(1)
+        assert build.coordinating is not None
+        assert not build.coordinating.done()
+        assert len(build.lines) > 500  # those that name a component were looked at, and answered
+        assert all(line.isprintable() for line in build.lines)
+        for who in range(5):
+            await build.say(f"@x{who}", "ABORT db enough")
+        await build.pass_time(1)
+        if not await build.watch.questions():  # it may have been given back three times
+            await build.build("@a", "db")
 
     play_build(scene)
