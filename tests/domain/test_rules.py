@@ -1,6 +1,5 @@
 """The table of rules: every command is in it, once, and says as data what it is about."""
 
-import msgspec
 import pytest
 
 from allswell.domain.command import Cancel, Claim, Command, Complete, Delegate, Fail, NewTask, OpenRun, Submit, Word
@@ -57,7 +56,8 @@ def test_what_has_no_rule_is_our_mistake() -> None:
     ],
 )
 def test_a_command_says_what_it_locks(command: Command, names: Names) -> None:
-    assert msgspec.structs.asdict(rule_of(command).names(command)) == msgspec.structs.asdict(names)
+    said = {field: [*ids] for field, ids in rule_of(command).names(command).items() if ids}  # type: ignore[misc]
+    assert said == {field: [*ids] for field, ids in names.items() if ids}  # type: ignore[misc]
 
 
 def test_a_rule_is_decided_on_what_it_is_given_and_a_refusal_changes_nothing() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from allswell.domain import quarantine, serving
 from allswell.domain.answer import answer, cancel
 from allswell.domain.case import Outcome
@@ -70,9 +68,9 @@ def _names(command: Answer) -> Names:
     new = Names(questions=(command.question,), tasks=tasks, runs_shared=runs, lanes=lanes_of(command.subtasks))
     service = service_of_question(command.question)
     if service is not None:
-        return replace(new, services=(service,))
+        return {**new, "services": (service,)}
     task = (task_of_question(command.question),)
-    return replace(new, held=task, runs_of=task)
+    return {**new, "held": task, "runs_of": task}
 
 
 RULES = (

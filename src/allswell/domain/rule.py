@@ -13,7 +13,7 @@ It goes by this for each batch, so whoever adds a command adds a rule, and no li
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -40,35 +40,32 @@ class Search(msgspec.Struct, frozen=True, order=True):
     most: int = 0
 
 
-class Names(msgspec.Struct, frozen=True, gc=False):
-    """The rows that a command is about: locked in one order for a whole batch, then read."""
+class Names(TypedDict, total=False):
+    """The rows that a command is about: locked in one order for a whole batch, then read. What is left out is none."""
 
-    runs: Collection[RunId] = ()
-    runs_shared: Collection[RunId] = ()
+    runs: Collection[RunId]
+    runs_shared: Collection[RunId]
     """Runs that are read only: several batches may do that at once."""
-    services: Collection[str] = ()
-    agents: Collection[AgentId] = ()
-    questions: Collection[QuestionId] = ()
-    tasks: Collection[TaskId] = ()
-    held: Collection[TaskId] = ()
+    services: Collection[str]
+    agents: Collection[AgentId]
+    questions: Collection[QuestionId]
+    tasks: Collection[TaskId]
+    held: Collection[TaskId]
     """Tasks with their leases, and with whether others wait for them."""
-    leases: Collection[TaskId] = ()
+    leases: Collection[TaskId]
     """Leases alone, without their tasks."""
-    made: Collection[TaskId] = ()
+    made: Collection[TaskId]
     """New tasks under ids that were drawn for them: looked for only if the batch may have been done before."""
-    runs_of: Collection[TaskId] = ()
+    runs_of: Collection[TaskId]
     """Tasks whose runs are concerned too. Which run a task is in never changes, so a look is enough."""
-    perhaps_runs_of: Collection[TaskId] = ()
+    perhaps_runs_of: Collection[TaskId]
     """Tasks whose runs may turn out to be concerned (`RunUnread`): then it is all decided again, with them."""
-    free: Collection[TaskId] = ()
+    free: Collection[TaskId]
     """As `held`, but passed over where somebody else has them: that one sees to them, or they are found again."""
-    payloads: Collection[TaskId] = ()
-    searches: Collection[Search] = ()
-    lanes: Collection[LaneKey] = ()
+    payloads: Collection[TaskId]
+    searches: Collection[Search]
+    lanes: Collection[LaneKey]
     """The lanes of the tasks that it makes: a store interns them before anything is decided."""
-
-
-NOTHING = Names()
 
 
 class Reads(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +79,7 @@ class Reads(msgspec.Struct, frozen=True, gc=False):
 
 def names_nothing(_: object) -> Names:
     """For a command that is about no row."""
-    return NOTHING
+    return Names()
 
 
 class Rule(msgspec.Struct, Generic[C], frozen=True):

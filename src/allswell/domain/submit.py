@@ -254,15 +254,16 @@ def lanes_of(tasks: Iterable[NewTask]) -> Collection[LaneKey]:
 
 
 def _names(command: Submit) -> Names:
-    tasks = command.tasks
-    concerned = [need for new in tasks for need in new.needs]
-    concerned += [new.id for new in tasks if new.keyed]
-    return Names(
-        made=[new.id for new in tasks if not new.keyed],
-        tasks=concerned,
-        runs_shared=[new.run for new in tasks if new.run is not None],
-        lanes=lanes_of(tasks),
-    )
+    made: list[TaskId] = []
+    concerned: list[TaskId] = []
+    runs: list[RunId] = []
+    for new in command.tasks:
+        (concerned if new.keyed else made).append(new.id)
+        if new.needs:
+            concerned += new.needs
+        if new.run is not None:
+            runs.append(new.run)
+    return Names(made=made, tasks=concerned, runs_shared=runs, lanes=lanes_of(command.tasks))
 
 
 RULES = (Rule(Submit, submit, _names),)

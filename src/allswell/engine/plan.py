@@ -8,11 +8,9 @@ id would be granted twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeVar, assert_never
-
-from msgspec.structs import astuple
+from typing import Any, TypeVar, assert_never, cast
 
 from allswell.domain.command import Command
 from allswell.domain.decide import names_of
@@ -47,14 +45,15 @@ class Plan:
         self.rules: list[Rule[Any]] = []
         self.found: dict[Search, Sequence[str]] = {}
         self.runs_found: dict[TaskId, RunId] = {}
-        self._all: dict[str, dict[Any, None]] = {field: {} for field in Names.__struct_fields__}
+        self._all: dict[str, dict[Any, None]] = {field: {} for field in Names.__annotations__}
         """By the fields of `Names`: what all commands together name."""
         for rule, names in names_of(commands):
             self.rules.append(rule)
             self._add(names)
 
     def _add(self, names: Names) -> None:
-        for known, ids in zip(self._all.values(), astuple(names), strict=True):
+        for field, ids in cast("Mapping[str, Collection[Any]]", names).items():
+            known = self._all[field]
             for id_ in ids:
                 known[id_] = None
 
