@@ -54,6 +54,8 @@ class HandlerConnection(psycopg.Connection[Any]):
         """The view that async handlers have of it (`async_connection`)."""
         self.used = time.monotonic()
         """When it last was known to live."""
+        self.taken = self.used
+        """When it was last taken from the pool."""
 
     # --- what a handler does with it ----------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from allswell.worker.queue import Taken, statement
 log = logging.getLogger("allswell.worker")
 LOOK_SECONDS = 1.0
 """How often is looked for answers."""
-STOP_SECONDS = 5.0
+STOP_SECONDS = 2.0
 """How long a stop waits for what was handed over."""
 
 
@@ -74,6 +74,7 @@ class OperatorDesk:
         texts = load("allswell.worker", "operator.sql")
         self._sql = {name: sql.SQL(text).format(**tables).as_string() for name, text in texts.items()}
         self._handed: deque[HandedOver] = deque()
+        self._looking: psycopg.Connection[Any] | None = None
         self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="allswell-operator-desk", daemon=True)
@@ -115,6 +116,8 @@ class OperatorDesk:
                 self._wake.wait(LOOK_SECONDS)
             with suppress(Exception):
                 runner.run(self._store.close())
+            if self._looking is not None:
+                self._looking.close()
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -154,15 +157,19 @@ class OperatorDesk:
     # --- carrying out answers -----------------------------------------------------------------------------------------
 
     def _carry_out_answers(self, runner: asyncio.Runner) -> None:
-        with psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting()) as connection:
-            rows = connection.execute(statement("answered"), (self._plan.queue,)).fetchall()
-        for id_, read_count, question in rows:
+        for id_, read_count, question in self._answered():
             command = SettleMessage(QuestionId(question), self._plan.queue, id_, read_count)
             try:
                 runner.run(self._commit(lambda tx, command=command: self._settle(tx, command)))
             except NotOurs:
                 continue  # another worker was faster
             log.info("message %s: the answer to %s was carried out", id_, question)
+
+    def _answered(self) -> list[tuple[int, int, str]]:
+        """Quarantined messages whose question was answered: (id, count of readings, question)."""
+        if self._looking is None or self._looking.closed:
+            self._looking = psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting())
+        return self._looking.execute(statement("answered"), (self._plan.queue,)).fetchall()
 
     async def _settle(self, tx: Transaction, command: SettleMessage) -> Performed:
         beside = _beside(tx)

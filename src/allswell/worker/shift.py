@@ -88,7 +88,7 @@ class Shift:
         self._lock = threading.Condition()
         self._attempts: dict[MessageAttempt, None] = {}
         self._lost = 0
-        self._ready: list[tuple[HandlerConnection, float]] = []
+        self._ready: list[HandlerConnection] = []
         self._pending: list[Pending] = []
 
     # --- for the reader -----------------------------------------------------------------------------------------------
@@ -105,19 +105,24 @@ class Shift:
     def connections(self, most: int) -> list[HandlerConnection]:
         """Up to so many connections, one at least; `PoolTimeout` where none can be had."""
         with self._lock:
-            taken = [self._ready.pop()[0] for _ in range(min(most, len(self._ready)))]
+            taken = [self._ready.pop() for _ in range(min(most, len(self._ready)))]
         if not taken:
-            taken.append(self.pool.getconn())
+            taken.append(self._taken(None))
         with suppress(PoolTimeout):
             while len(taken) < most:
-                taken.append(self.pool.getconn(timeout=MORE_SECONDS))
+                taken.append(self._taken(MORE_SECONDS))
         return taken
+
+    def _taken(self, seconds: float | None) -> HandlerConnection:
+        connection = self.pool.getconn(timeout=seconds)
+        connection.taken = time.monotonic()
+        return connection
 
     def give_back(self, connections: list[HandlerConnection]) -> None:
         """Return connections, and all that wait for a message, to the pool."""
         with self._lock:
-            connections = connections + [connection for connection, _ in self._ready]
-            self._ready.clear()
+            connections = connections + self._ready
+            self._ready = []
         for connection in connections:
             self.pool.putconn(connection)
 
@@ -257,12 +262,13 @@ class Shift:
             connection.close()
         with self._lock:
             self._attempts.pop(attempt, None)
-            fresh = not connection.closed and time.monotonic() - attempt.began < IN_HAND_SECONDS
-            if fresh and not self.stopping:
-                self._ready.append((connection, attempt.began))
+            fresh = not connection.closed and time.monotonic() - connection.taken < IN_HAND_SECONDS
+            kept = fresh and not self.stopping
+            if kept:
+                self._ready.append(connection)
             self._lock.notify_all()
-        if not fresh or self.stopping:
-            self.give_back([connection] if not fresh else [])
+        if not kept:
+            self.pool.putconn(connection)
         self.wake.set()
 
     # --- giving up ----------------------------------------------------------------------------------------------------
