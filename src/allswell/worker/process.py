@@ -75,7 +75,7 @@ def main() -> int:
     """Handle messages until told to stop."""
     faulthandler.enable()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # what matters of a lost connection, the worker says itself
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessOrder)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

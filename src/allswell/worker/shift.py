@@ -258,7 +258,7 @@ class Shift:
             return
         try:
             connection.clean()
-        except psycopg.Error:
+        except Exception:  # noqa: BLE001 - whatever it is, the slot must come free
             connection.close()
         with self._lock:
             self._attempts.pop(attempt, None)
