@@ -21,7 +21,7 @@ def everybodys_failures(self: ComponentStanding, _builder: str) -> int:
 
 def anybody_audits(component: ComponentStanding, who: str, *_: object, passed: bool, details: str) -> list[Any]:
     audit = component.in_audit
-    return [] if audit is None else [GiveVerdict(audit, who, passed, details)]
+    return [] if audit is None else [GiveVerdict(component.name, audit, who, passed, details)]
 
 
 def as_they_came(given: Sequence[CollectClaim]) -> list[CollectClaim]:

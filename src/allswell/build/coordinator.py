@@ -21,6 +21,7 @@ import msgspec
 from allswell.build.channel import Channel, ChannelClosed
 from allswell.build.deeds import Deeds
 from allswell.build.memory import mark_of
+from allswell.build.merging import Merge
 from allswell.build.place import BuildPlace
 from allswell.build.rows import BuildRows
 from allswell.domain.build.claims import ClaimWindows
@@ -63,8 +64,10 @@ class Coordinator:
         spec: Callable[[], BuildSpec],
         rights: Rights | None = None,
         limits: BuildLimits | None = None,
+        merge: Merge | None = None,
     ) -> None:
         self._watch = watch
+        self._merge = merge
         self._channel = channel
         self._place = place
         self._read_spec = spec
@@ -97,7 +100,7 @@ class Coordinator:
     async def run(self) -> Standing:
         """Coordinate to the end, or until the channel ends; how the build stands then."""
         build = await self._place.take(self._watch, agent=self._channel.who)
-        deeds = Deeds(self._watch, self._place.run, build, self._limits)
+        deeds = Deeds(self._watch, self._place.run, build, self._limits, self._merge)
         await self._place.keep_spec(self._watch, self._spec)
         await self._catch_up()
         async with Nursery() as nursery:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 import msgspec
 
+from allswell.build.merging import Merge
 from allswell.build.rows import AuditJob, Verdict, write_mark
 from allswell.domain.build.hearing import ALREADY_CLAIMED
 from allswell.domain.build.limits import PLAIN_POLICY, BuildLimits, component_policy
@@ -43,11 +44,12 @@ _log = logging.getLogger("allswell.build")
 class Deeds:
     """What a coordinator does to the rows of its build."""
 
-    def __init__(self, watch: Watch, run: RunId, build: Lease, limits: BuildLimits) -> None:
+    def __init__(self, watch: Watch, run: RunId, build: Lease, limits: BuildLimits, merge: Merge | None = None) -> None:
         self._watch = watch
         self._run = run
         self._build = build
         self._policy = component_policy(limits)
+        self._merge = merge
 
     async def carry_out(self, step: BuildStep) -> list[Line]:
         """Do it; the lines that have to be said because of it."""
@@ -126,7 +128,10 @@ class Deeds:
 
     async def _judge(self, step: GiveVerdict) -> None:
         """Enter a verdict. Whoever was killed while doing so has left the audit held; then it is finished for them."""
-        verdict = msgspec.to_builtins(Verdict(step.passed, step.by, step.details))
+        passed, details = step.passed, step.details
+        if passed and self._merge is not None and (why := await self._merge(step.component)):
+            passed, details = False, why
+        verdict = msgspec.to_builtins(Verdict(passed, step.by, details))
         lease = await self._watch.claim(agent=step.by, task=step.audit.task)
         if lease is not None:
             await lease.complete(verdict)

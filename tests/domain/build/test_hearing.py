@@ -82,7 +82,7 @@ def test_a_newer_ready_takes_the_place_of_one_that_nobody_has_judged() -> None:
     assert isinstance(newer, HandIn)
     assert (newer.audit.number, newer.instead_of) == (2, TaskId("t_audit"))
     assert isinstance(follow("READY web https://x/1", "@a"), IgnoreLine)
-    assert follow("AUDIT web PASS") == GiveVerdict(AUDIT, "@b", passed=True)
+    assert follow("AUDIT web PASS") == GiveVerdict("web", AUDIT, "@b", passed=True)
     assert isinstance(follow("AUDIT api PASS"), IgnoreLine)
 
 

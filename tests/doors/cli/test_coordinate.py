@@ -15,6 +15,7 @@ import pytest
 from allswell.doors.chat.identity import read_key
 from allswell.testing.chat import ChatRules, ChatServer
 from tests.doors.shapes.outside import check
+from tests.runtime.attempt.stage import git
 
 SPEC = """\
 name: shop
@@ -182,3 +183,43 @@ def test_told_to_stop_it_leaves_the_build_to_be_gone_on_with(folder: Path) -> No
         with coordinating(folder, server):  # at once: the first one has let go
             server.tell("@a", HERE, "CLAIM db")
             server.wait_for(lambda said: "ACK db @a" in said.content, 10)
+
+
+def test_what_has_passed_is_merged_and_what_does_not_merge_goes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git("init", "-q", "-b", "main", cwd=folder)
+    (folder / "spec.yaml").write_text("name: two\ncomponents:\n  - name: db\n  - name: api\n")
+    (folder / ".gitignore").write_text(".allswell/\n")
+    git("add", "-A", cwd=folder)
+    git("commit", "-q", "-m", "first", cwd=folder)
+    for component in ("db", "api"):
+        git("checkout", "-q", "-b", f"build/{component}", "main", cwd=folder)
+        (folder / "same").write_text(component)
+        git("add", "-A", cwd=folder)
+        git("commit", "-q", "-m", component, cwd=folder)
+    git("checkout", "-q", "main", cwd=folder)
+    talk = [f"a: CLAIM {c}\na: READY {c} https://x/{c}\nb: AUDIT {c} PASS\n" for c in ("db", "api")]
+    words = ("coordinate", "spec.yaml", "--stdio", "--merge")
+    git("config", "user.useConfigOnly", "true", cwd=folder)  # no guess from the machine's name
+    ran = allswell(folder, *words)
+    assert ran.returncode == 2
+    assert "git does not know who merges" in ran.stderr
+    git("config", "user.name", "c", cwd=folder)
+    git("config", "user.email", "c@example.org", cwd=folder)
+    ran = allswell(folder, *words, given="".join(talk))
+    assert ran.returncode == 1
+    assert "coordinator: MERGED db\n" in ran.stdout
+    assert "AUDIT api FAIL" in ran.stdout
+    assert "it passed, and build/api does not merge; bring it up to date" in ran.stdout
+    assert (folder / "same").read_text() == "db"
+    assert git("status", "--porcelain", cwd=folder) == ""
+    (folder / "same").write_text("not committed")
+    ran = allswell(folder, *words)
+    assert ran.returncode == 2
+    assert "has changes that are not committed" in ran.stderr
+    git("checkout", "-q", "--", "same", cwd=folder)
+    git("branch", "-f", "build/api", "main", cwd=folder)
+    ran = allswell(folder, *words, given="a: READY api https://x/2\nb: AUDIT api PASS\n")
+    assert ran.returncode == 0
+    assert "coordinator: BUILD COMPLETE two\n" in ran.stdout

@@ -235,7 +235,7 @@ def _audit(component: ComponentStanding, who: str, rights: Rights, *, passed: bo
         return [_reject(component.name, who, "nobody audits their own build")]
     if rights.auditors and who not in rights.auditors:
         return [_reject(component.name, who, "you are not among the auditors of this build")]
-    return [GiveVerdict(audit, who, passed, details)]
+    return [GiveVerdict(component.name, audit, who, passed, details)]
 
 
 def _merged(component: ComponentStanding, who: str, rights: Rights) -> list[BuildStep]:

@@ -56,6 +56,7 @@ class HandIn(msgspec.Struct, frozen=True):
 class GiveVerdict(msgspec.Struct, frozen=True):
     """Somebody has audited it."""
 
+    component: str
     audit: BuildAudit
     by: str
     passed: bool

@@ -57,6 +57,9 @@ def coordinate(
     wait_for_merge: Annotated[
         bool, Option("--wait-for-merge", help="Passed is not merged: a human says MERGED.")
     ] = False,
+    merge: Annotated[
+        bool, Option("--merge", help="Merge build/COMPONENT into the branch checked out here after PASS.")
+    ] = False,
     limit: Annotated[str, Option("--limit", metavar="TIME", help="After so long a human is asked.")] = "2h",
     progress: Annotated[str, Option("--progress", metavar="TIME", help="Builders say PROGRESS so often.")] = "10m",
     audit_timeout: Annotated[
@@ -78,6 +81,8 @@ def coordinate(
         raise Refused("usage", "say where the agents are: either --chat URL or --stdio", where="--chat")
     if stdio and json:
         raise Refused("usage", "--stdio talks on standard output, so there is no room for --json", where="--json")
+    if merge and wait_for_merge:
+        raise Refused("usage", "either --merge or --wait-for-merge: one of us merges", where="--merge")
     frame = Frame(store, json=json)
     frame.for_humans("coordinate")
     place = Path(spec)
@@ -89,7 +94,7 @@ def coordinate(
         claim_window=0 if stdio else _CLAIM_WINDOW,  # there is no server's clock: they came in the order they are read
     ).checked()
     rights = Rights(tuple(human or ()), tuple(auditor or ()), require_keys, wait_for_merge)
-    job = _Job(frame, lambda: read_spec(place), read, rights, limits)
+    job = _Job(frame, lambda: read_spec(place), read, rights, limits, Path.cwd() if merge else None)
     with_key = None if key is None else Path(key)
     standing = frame.run(lambda watch: job.run(watch, _Talk(chat, channel, name, with_key)), making=True)
     _leave(frame, standing, read.name)
@@ -139,13 +144,20 @@ class _Job:
     """One coordination, from opening the channel to its end."""
 
     def __init__(
-        self, frame: Frame, again: Callable[[], BuildSpec], spec: BuildSpec, rights: Rights, limits: BuildLimits
+        self,
+        frame: Frame,
+        again: Callable[[], BuildSpec],
+        spec: BuildSpec,
+        rights: Rights,
+        limits: BuildLimits,
+        merge_into: Path | None,
     ) -> None:
         self._frame = frame
         self._again = again
         self._spec = spec
         self._rights = rights
         self._limits = limits
+        self._merge_into = merge_into
 
     async def run(self, watch: Watch, talk: _Talk) -> Standing:
         """Coordinate; signals leave in good order."""
@@ -153,13 +165,17 @@ class _Job:
         import signal
 
         from allswell.build.coordinator import Coordinator
+        from allswell.build.merging import GitMerge
         from allswell.build.place import BuildPlace
         from allswell.doors.shapes.build import BuildShape
 
+        merge = None if self._merge_into is None else await GitMerge(self._merge_into).checked()
         place = await BuildPlace.find(watch, self._spec.name)
         async with talk.open() as channel:
             heard = channel if talk.url is None else Overheard(channel, self._frame)
-            coordinator = Coordinator(watch, heard, place, spec=self._again, rights=self._rights, limits=self._limits)
+            coordinator = Coordinator(
+                watch, heard, place, spec=self._again, rights=self._rights, limits=self._limits, merge=merge
+            )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, coordinator.stop)
