@@ -74,6 +74,12 @@ class Stage:
         """Turn the clock of every message forward."""
         self.execute(f"UPDATE pgmq.q_{self.queue} SET vt = clock_timestamp()")
 
+    def take_elsewhere(self) -> None:
+        """Somebody else reads the message, whose time is over; in one step, or the worker itself might be first."""
+        with self.outside.transaction():
+            self.show_now()
+            assert len(self.execute("SELECT * FROM pgmq.read(%s, 600, 1)", self.queue)) == 1
+
 
 def until(condition: Callable[[], object], what: str) -> None:
     """Wait for what another thread does."""
