@@ -45,7 +45,7 @@ def test_kill_9_loses_and_doubles_nothing(tmp_path: Path, url: str) -> None:
                 else:
                     if chance.random() < 0.5:
                         receiver.script(Lose())
-                    receiver.wait_for(len(receiver.asked) + chance.randrange(1, EACH), 30)
+                    receiver.wait_for(len(receiver.requests) + chance.randrange(1, EACH), 30)
                     time.sleep(chance.random() / 100)
             finally:
                 teller.send_signal(signal.SIGINT if last else signal.SIGKILL)

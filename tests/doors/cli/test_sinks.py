@@ -199,7 +199,7 @@ def test_a_notion_database_is_made_checked_and_filled(cli: Console) -> None:
         cli.submit("deploy")
         cli.claim("ann")
         cli.ok("request", "oracle", "server access", "--no-wait")
-        stop = threading.Thread(target=stop_after, args=(notion, len(notion.asked) + 3, signal.SIGINT))
+        stop = threading.Thread(target=stop_after, args=(notion, len(notion.requests) + 3, signal.SIGINT))
         stop.start()
         assert cli("sinks", "run", "log").code == 0
         stop.join()

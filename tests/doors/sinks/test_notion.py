@@ -186,5 +186,5 @@ def test_the_library_does_not_retry_by_itself(notion: NotionServer) -> None:
         await sink.close()
 
     asyncio.run(main())
-    assert len(notion.asked) == 1
+    assert len(notion.requests) == 1
     assert sink.patience == Patience()

@@ -56,7 +56,7 @@ def send(sink: WebhookSink, id_: str = "msg_1", body: str | None = None) -> None
 def test_an_event_is_posted_signed_with_its_id(receiver: WebhookReceiver) -> None:
     send(sink_for(f"{receiver.url}/hooks?x=1"))
     send(sink_for(f"{receiver.url}/hooks?x=1"))
-    (asked, _) = receiver.asked
+    (asked, _) = receiver.requests
     assert (asked.method, asked.path, asked.query) == ("POST", "/hooks", "x=1")
     assert receiver.taken == {
         "msg_1": {
@@ -102,7 +102,7 @@ def test_whatever_else_goes_wrong_is_tried_again(receiver: WebhookReceiver, stat
         send(sink_for(receiver.url))
     assert not caught.value.failure.final
     assert caught.value.failure.retry_after == 7_000
-    assert len(receiver.asked) == 1, "no redirect is followed"
+    assert len(receiver.requests) == 1, "no redirect is followed"
 
 
 def test_a_lost_answer_is_no_answer(receiver: WebhookReceiver) -> None:
@@ -117,7 +117,7 @@ def test_a_body_that_is_too_big_is_not_sent(receiver: WebhookReceiver) -> None:
     with pytest.raises(NotDelivered, match="more than max_body") as caught:
         send(sink_for(receiver.url, body_most=100), body="x" * 101)
     assert caught.value.failure.final
-    assert receiver.asked == []
+    assert receiver.requests == []
 
 
 @pytest.mark.row("M9")
@@ -138,10 +138,10 @@ def test_where_a_name_leads_is_checked_when_connecting(
     leads_to[:] = ["169.254.169.254"]
     with pytest.raises(NotDelivered, match="leads to 169"):
         send(sink_for(url, private=True))
-    assert receiver.asked == []
+    assert receiver.requests == []
     leads_to[:] = ["127.0.0.1"]
     send(sink_for(url.replace("https", "http"), private=True))
-    assert receiver.asked[0].headers["host"] == f"hooks.example:{receiver.port}"
+    assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
 
 
 @pytest.mark.parametrize(
