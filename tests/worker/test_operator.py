@@ -101,7 +101,7 @@ def test_a_message_leaves_its_queue_together_with_the_question_about_it(stage: S
             assert stage.trouble(id_) == ("quarantined", "NO", 0)
 
 
-def test_a_message_that_somebody_else_has_is_not_asked_about(stage: Stage) -> None:
+def test_a_message_that_somebody_else_has_is_not_asked_about(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     worker = stage.worker()
 
     @worker.handler("work")
@@ -114,6 +114,7 @@ def test_a_message_that_somebody_else_has_is_not_asked_about(stage: Stage) -> No
         until(lambda: worker.counts()["late"] == 1, "it is too late")
     assert questions(stage) == {}
     assert stage.messages() == [(id_, 2)]
+    assert "is quarantined" not in caplog.text
 
 
 def test_a_connection_string_of_any_form_names_the_store(pg_cluster: Cluster) -> None:

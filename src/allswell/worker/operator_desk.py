@@ -124,15 +124,18 @@ class OperatorDesk:
     def _work_off(self, runner: asyncio.Runner) -> None:
         while self._handed:
             handed = self._handed[0]
+            id_, how = handed.taken.token.id, handed.how
             try:
                 runner.run(self._commit(lambda tx, handed=handed: self._quarantine(tx, handed)))
             except NotOurs:
+                log.warning("message %s was given to somebody else: it is not quarantined (%s)", id_, how.code)
                 self._figures.ended("late")
             except Unavailable:
                 raise  # it stays here, and is tried again
             except AllswellError:
-                log.exception("message %s cannot be quarantined", handed.taken.token.id)
+                log.exception("message %s cannot be quarantined", id_)
             else:
+                log.error("message %s is quarantined (%s): %s", id_, how.code, how.reason)
                 self._figures.ended("quarantined")
             self._handed.popleft()
 

@@ -357,7 +357,7 @@ def _log_end(token: Token, failure: MessageFailure | Quarantined, how: Handling)
             log.warning(
                 "message %s failed (%s), tried again in %g s (retry %d)", token.id, code, delay / 1_000, history.retries
             )
-        case Quarantined(_, reason):
-            log.error("message %s is quarantined (%s): %s", token.id, code, reason)
+        case Quarantined():
+            pass  # the operator's desk says it, once it is so
         case FailedForGood(_, reason):
             log.info("message %s ended as failed (%s): %s", token.id, code, reason)
