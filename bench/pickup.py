@@ -53,7 +53,7 @@ async def wait_for_work(url: str, *, calls: bool) -> None:
     async with make_watch(store if calls else deaf(store)) as watch:
         print("open", flush=True)
         while True:
-            lease = await watch.claim(agent="waiting", wait=3_600)
+            lease = await watch.claim(agent="waiting", wait="1h")
             now = time.monotonic_ns()
             assert lease is not None
             await lease.complete()
@@ -63,9 +63,9 @@ async def wait_for_work(url: str, *, calls: bool) -> None:
 async def idle(url: str, seconds: float) -> None:
     """Wait for work that does not come, and say what that cost."""
     async with make_watch(store_for(url)) as watch:
-        await watch.claim(agent="idle", wait=2)
+        await watch.claim(agent="idle", wait="2s")
         before = resource.getrusage(resource.RUSAGE_SELF)
-        await watch.claim(agent="idle", wait=seconds)
+        await watch.claim(agent="idle", wait=round(seconds * 1_000))
         after = resource.getrusage(resource.RUSAGE_SELF)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(used / seconds, flush=True)

@@ -16,7 +16,7 @@ def hold_sync() -> None:
     """Claim the task, and hang with it."""
     with allswell.open(url) as watch:
         stage.note("holder is ready")
-        assert watch.claim(agent="A", wait=30) is not None
+        assert watch.claim(agent="A", wait="30s") is not None
         stage.hanging_sync(case)
 
 
@@ -24,7 +24,7 @@ async def hold() -> None:
     """The same on an event loop."""
     async with allswell.open(url) as watch:
         stage.note("holder is ready")
-        assert await watch.claim(agent="A", wait=30) is not None
+        assert await watch.claim(agent="A", wait="30s") is not None
         await stage.hanging(case)
 
 
@@ -43,7 +43,7 @@ async def move_on() -> None:
                     return
 
         seeing = asyncio.create_task(notice())
-        if await watch.claim(agent="B", wait=stage.LIMIT + stage.WATCHED) is not None:
+        if await watch.claim(agent="B", wait=round((stage.LIMIT + stage.WATCHED) * 1_000)) is not None:
             stage.following()
         await asyncio.wait([seeing], timeout=1)
     await asyncio.to_thread(stage.tell, SETTING)

@@ -18,7 +18,7 @@ url, role = sys.argv[1], (sys.argv[2] if len(sys.argv) > 2 else "B")
 async def as_a() -> None:
     """The holder that is stopped."""
     async with allswell.open(url) as watch:
-        lease = await watch.claim(agent="A", lease="500ms", wait=10)
+        lease = await watch.claim(agent="A", lease="500ms", wait="10s")
         assert lease is not None
         print(f"task {lease.task}, token {lease.token}", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -40,7 +40,7 @@ async def as_b() -> None:
             "A", "watch.claim(agent='A', lease='500ms')", (await asyncio.to_thread(first.stdout.readline)).strip()
         )
         first.send_signal(signal.SIGSTOP)
-        lease = await watch.claim(agent="B", lease="30s", wait=10)
+        lease = await watch.claim(agent="B", lease="30s", wait="10s")
         assert lease is not None
         assert lease.task == task
         story.say("B", "watch.claim(agent='B', lease='30s')", f"task {lease.task}, token {lease.token}")

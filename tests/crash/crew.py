@@ -46,7 +46,7 @@ class Agent:
             try:
                 if self._chance.random() < 0.8:
                     await self._submit()
-                held = await self._witness.claim(self.name, lease=LEASE, wait=0.5)
+                held = await self._witness.claim(self.name, lease=LEASE, wait="500ms")
                 if held is not None:
                     await self._attempt(held)
             except (allswell.LeaseLost, allswell.Refused, allswell.Unavailable):

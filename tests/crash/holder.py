@@ -58,7 +58,7 @@ async def refused(lease: Lease) -> None:
 
 async def zombie(watch: allswell.Watch, name: str) -> None:
     """Hold a task; when told to go on, say everything a holder can say."""
-    lease = await watch.claim(agent=name, lease="600ms", wait=10)
+    lease = await watch.claim(agent=name, lease="600ms", wait="10s")
     assert lease is not None
     say("holding", lease.task, lease.token)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)

@@ -160,7 +160,7 @@ async def _drain(witness: Witness, agent: str) -> None:
                 await witness.watch.answer(question.id, "skip")
             except allswell.Refused:
                 continue  # another of us was quicker
-        held = await witness.claim(agent, wait=0.2)
+        held = await witness.claim(agent, wait="200ms")
         if held is not None:
             await held.complete({"by": agent, "token": held.lease.token})
 

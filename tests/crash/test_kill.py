@@ -60,7 +60,7 @@ async def _check(url: str, submitted: list[str], completed: Counter[str]) -> Non
             assert await watch.result(task) == {"token": done[0].token}
         # What the dead processes still held comes back within its lease, and everything can be finished.
         while (counts := await watch.counts()).keys() - {"done"}:
-            lease = await watch.claim(agent="after", wait=10)
+            lease = await watch.claim(agent="after", wait="10s")
             assert lease is not None, counts
             await lease.complete({"token": lease.token})
         events = [entry.event async for entry in watch.events()]

@@ -31,7 +31,7 @@ def test_mixed_work_of_two_processes(url: str, start: Start) -> None:
                 while time.monotonic() < until:
                     await watch.submit("mine", role="mine", priority=5)
                     begun = time.monotonic()
-                    lease = await watch.claim(agent="third", roles=["mine"], wait=20)
+                    lease = await watch.claim(agent="third", roles=["mine"], wait="20s")
                     slowest = max(slowest, time.monotonic() - begun)
                     assert lease is not None
                     await lease.complete()
@@ -62,7 +62,7 @@ def test_a_waiting_claim_hears_of_work_from_another_process(url: str, start: Sta
 
     async def scene() -> None:
         async with allswell.open(url) as watch, allswell.open(url) as other:
-            waiting = asyncio.create_task(watch.claim(agent="patient", wait=20))
+            waiting = asyncio.create_task(watch.claim(agent="patient", wait="20s"))
             await other.submit("at last")
             lease = await waiting
             assert lease is not None

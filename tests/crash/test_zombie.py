@@ -30,7 +30,7 @@ def test_a_stopped_holder_changes_nothing(url: str, start: Start) -> None:
                     break
                 assert line == "open\n"
             os.kill(process.pid, signal.SIGSTOP)
-            lease = await watch.claim(agent="heir", wait=30)
+            lease = await watch.claim(agent="heir", wait="30s")
             assert lease is not None
             assert (lease.task, lease.token) == (task, 2)
             assert lease.handover is not None

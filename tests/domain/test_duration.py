@@ -1,8 +1,10 @@
 """Durations as people write them."""
 
+from datetime import timedelta
+
 import pytest
 
-from allswell.domain.duration import LONGEST, parse, show
+from allswell.domain.duration import LONGEST, Duration, parse, show
 from allswell.errors import Refused
 
 
@@ -22,9 +24,11 @@ from allswell.errors import Refused
         ("1h30m", 5_400_000),
         ("2d", 172_800_000),
         ("366d", LONGEST),
+        (timedelta(seconds=5), 5_000),
+        (timedelta(days=1, milliseconds=1), 86_400_001),
     ],
 )
-def test_what_people_write_is_understood(written: int | str, length: int) -> None:
+def test_what_people_write_is_understood(written: Duration, length: int) -> None:
     assert parse(written) == length
 
 
@@ -37,8 +41,14 @@ def test_anything_else_is_refused_by_name(written: str) -> None:
 
 @pytest.mark.parametrize("value", [True, 1.5, None, [1]])
 def test_other_types_are_refused(value: object) -> None:
-    with pytest.raises(Refused, match="must be milliseconds or a string such as '15m'"):
+    with pytest.raises(Refused, match="must be milliseconds, a string such as '15m', or a timedelta"):
         parse(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("written", ["1h1h", "1m 5s 1min", "1ms 1ms"])
+def test_a_unit_is_named_once(written: str) -> None:
+    with pytest.raises(Refused, match="names a unit twice"):
+        parse(written)
 
 
 @pytest.mark.parametrize("value", ["٥m", "٥", "1_0s", "1e3", "5M5"])
@@ -47,8 +57,8 @@ def test_figures_are_plain_ascii(value: str) -> None:
         parse(value)
 
 
-@pytest.mark.parametrize("value", [-1, LONGEST + 1, "367d", "9" * 5_000, "9" * 5_000 + "d"])
-def test_what_is_out_of_bounds_is_refused(value: int | str) -> None:
+@pytest.mark.parametrize("value", [-1, timedelta(seconds=-1), LONGEST + 1, "367d", "9" * 5_000, "9" * 5_000 + "d"])
+def test_what_is_out_of_bounds_is_refused(value: Duration) -> None:
     with pytest.raises(Refused, match="between 0 and 366 days"):
         parse(value)
 

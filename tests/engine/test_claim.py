@@ -96,7 +96,7 @@ def test_a_waiting_claim_is_woken_at_once() -> None:
 
 def test_a_claim_that_finds_nothing_in_time_gets_nothing() -> None:
     async def scene(stage: Stage) -> None:
-        assert await stage.watch.claim(agent="bob", wait=5) is None
+        assert await stage.watch.claim(agent="bob", wait="5s") is None
         assert stage.seconds == pytest.approx(5)
         assert await stage.watch.claim(agent="bob") is None
 
@@ -106,7 +106,7 @@ def test_a_claim_that_finds_nothing_in_time_gets_nothing() -> None:
 def test_what_another_process_submits_is_found_by_looking() -> None:
     async def scene(stage: Stage) -> None:
         async with stage.another(seed=2) as other:
-            waiting = asyncio.ensure_future(stage.watch.claim(agent="bob", wait=60))
+            waiting = asyncio.ensure_future(stage.watch.claim(agent="bob", wait="1m"))
             await asyncio.sleep(1)
             await other.submit("a")
             began = stage.seconds
@@ -180,7 +180,7 @@ def test_a_lease_shows_what_its_holder_needs() -> None:
         assert lease.deadline == stage.clock.wall() + 600_000
         await lease.fail("no luck", error_class="network")
         assert lease.remaining == 0
-        again = await stage.watch.claim(agent="ann", wait=5)
+        again = await stage.watch.claim(agent="ann", wait="5s")
         assert again is not None
         assert again.handover is not None
         assert (again.attempt, again.handover.message) == (2, "no luck")

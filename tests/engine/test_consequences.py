@@ -12,7 +12,7 @@ MANY = 2_000
 
 
 async def finish(watch: Watch, agent: str = "bob") -> None:
-    lease = await watch.claim(agent=agent, wait=5)
+    lease = await watch.claim(agent=agent, wait="5s")
     assert lease is not None
     await lease.complete()
 

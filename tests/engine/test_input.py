@@ -114,6 +114,11 @@ BAD_CALLS: dict[str, tuple[Call, str, str]] = {
     "claim of none": (lambda w: w.claim_many(0, agent="a"), "bad_count", "1 to 10000 tasks, not 0"),
     "claim too short": (lambda w: w.claim(agent="a", lease=50), "bad_lease", "a lease of 50 ms is too short"),
     "claim with a bad wait": (lambda w: w.claim(agent="a", wait="soon"), "bad_duration", "wait 'soon'"),
+    "claim with a wait in seconds": (
+        lambda w: w.claim(agent="a", wait=0.5),  # type: ignore[arg-type]
+        "bad_duration",
+        "wait must be milliseconds, a string such as '15m', or a timedelta",
+    ),
     "claim with a bad id": (
         lambda w: w.claim(agent="a", command="\0"),
         "bad_name",

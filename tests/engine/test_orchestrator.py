@@ -109,7 +109,7 @@ def test_o4_and_o9_the_third_timeout_asks_and_each_option_acts() -> None:
         id_ = await stage.watch.submit("slow")
         after = await stage.watch.submit("after", needs=[id_])
         for agent in ("ann", "bob", "cy"):
-            assert await stage.watch.claim(agent=agent, wait=1.0) is not None
+            assert await stage.watch.claim(agent=agent, wait="1s") is not None
             await asyncio.sleep(15 * MINUTE + 1)
         (repeated,) = await stage.told("task_repeated_timeout")
         assert repeated.data == {"count": 3, "action": "divine_intervention"}
@@ -130,7 +130,7 @@ def test_o4_and_o9_the_third_timeout_asks_and_each_option_acts() -> None:
         assert row is not None
         assert row.task.record.timeouts == 0
         await lease.complete()
-        done = await stage.watch.claim(agent="ann", wait=1.0)
+        done = await stage.watch.claim(agent="ann", wait="1s")
         assert done is not None
         assert done.task == after
 

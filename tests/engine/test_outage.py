@@ -162,7 +162,7 @@ def test_a_holder_cut_off_from_the_store_stops_trusting_its_lease_before_it_is_g
             await asyncio.sleep(30)
             assert lease.remaining > 6_000, "renewed at a third of its length"
             weather.down = True
-            other = asyncio.ensure_future(stage.watch.claim(agent="ann", wait=60))
+            other = asyncio.ensure_future(stage.watch.claim(agent="ann", wait="1m"))
             while lease.remaining > 0:
                 assert not other.done()
                 await asyncio.sleep(0.01)

@@ -37,7 +37,7 @@ def test_what_does_not_depend_on_the_question_goes_on(pause: Pause, goes_on: lis
             got = await watch.claim_many(10, agent="bob")
             assert [lease.name for lease in got] == goes_on
             await watch.answer(question, "reply", "the second")
-            rest = await watch.claim_many(10, agent="bob", wait=60.0)
+            rest = await watch.claim_many(10, agent="bob", wait="1m")
             every = {"asks", "same run", "other run", "no run"}
             assert {lease.name for lease in (*got, *rest)} == every
 
@@ -67,7 +67,7 @@ def test_a_claim_that_waits_goes_on_when_the_answer_comes() -> None:
         store = MemoryStore(clock=clock)
         async with make_watch(store, clock=clock, chance=random.Random(1), pause_on_question="all") as watch:
             question = await _a_question_in_a_run(watch)
-            waiting = asyncio.ensure_future(watch.claim(agent="bob", wait=3_600.0))
+            waiting = asyncio.ensure_future(watch.claim(agent="bob", wait="1h"))
             await asyncio.sleep(600)
             assert not waiting.done()
             await watch.answer(question, "reply", "the second")

@@ -26,7 +26,7 @@ def test_a_claim_repeated_under_its_id_keeps_its_lease() -> None:
         first = asyncio.create_task(stage.watch.claim(agent="bob", command="c1"))
         await asyncio.sleep(0)
         first.cancel()
-        lease = await stage.watch.claim(agent="bob", command="c1", wait=5)
+        lease = await stage.watch.claim(agent="bob", command="c1", wait="5s")
         await asyncio.sleep(1)
         assert lease is not None
         await lease.complete()
@@ -70,7 +70,7 @@ def test_closing_a_sync_watch_lets_its_callers_go() -> None:
 
     def wait() -> None:
         try:
-            watch.claim(agent="bob", wait=60)
+            watch.claim(agent="bob", wait="1m")
         except Unavailable as error:
             told.append(error)
 
@@ -110,7 +110,7 @@ def test_an_odd_error_message_is_kept() -> None:
     async def scene(stage: Stage) -> None:
         for message in ("out\0put", "file \udcff", "naïve"):
             await stage.watch.submit(message.encode("ascii", "replace").decode().replace("\0", "?"))
-            lease = await stage.watch.claim(agent="bob", wait=10)
+            lease = await stage.watch.claim(agent="bob", wait="10s")
             assert lease is not None
             await lease.fail(OSError(message), error_class="validation")
             assert (await stage.watch.attempts(lease.task))[0].detail.startswith("OSError: ")

@@ -87,7 +87,7 @@ def test_a_silent_agent_is_found_marked_and_its_task_taken_back() -> None:
         await watch.submit("a")
         await claimed(watch)
         await asyncio.sleep(15 * MINUTE)
-        await claimed(watch, wait=1)
+        await claimed(watch, wait="1s")
         await asyncio.sleep(5.5 * MINUTE + 1)
         (agent,) = await watch.agents()
         assert (agent.id, agent.misses, agent.stalled) == ("bob", 3, True)

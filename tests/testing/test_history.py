@@ -324,7 +324,7 @@ def test_a_witnessed_watch_gives_a_good_history(tmp_path: Path) -> None:
             for number in range(4):
                 await witness.submit(f"task {number}", payload={"n": number})
             assert await witness.claim("ann", roles=["none"]) is None
-            held = [await witness.claim("ann", lease="1m", wait=1) for _ in range(4)]
+            held = [await witness.claim("ann", lease="1m", wait="1s") for _ in range(4)]
             completed, failed, released, cancelled = [lease for lease in held if lease is not None]
             await completed.checkin("half way")
             await completed.complete("ok")

@@ -85,7 +85,7 @@ class Allswell(Contestant):
 
         async def wait(watch: Watch) -> None:
             while True:
-                lease = await watch.claim(agent="racer", wait=60)
+                lease = await watch.claim(agent="racer", wait="1m")
                 if lease is not None:
                     self.picked(lease.payload)
                     await lease.complete()

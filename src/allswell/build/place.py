@@ -61,7 +61,7 @@ class BuildPlace:
         """Hold the build; `Refused` while somebody else does."""
         name = f"build {self.run}"
         task = await watch.submit(name, run=self.run, role=BUILD_ROLE, policy=PLAIN_POLICY, key=f"{self.run}.build")
-        lease = await watch.claim(agent=agent, task=task, lease=self._lease, wait=self._lease * _LONGER / 1_000)
+        lease = await watch.claim(agent=agent, task=task, lease=self._lease, wait=round(self._lease * _LONGER))
         if lease is None:
             row = await watch.task(task)
             holder = "somebody" if row is None or row.lease is None else row.lease.agent

@@ -39,7 +39,7 @@ async def main(url: str, name: str) -> None:
     """Claim and work until nothing comes any more."""
     async with allswell.open(url) as watch:
         while True:
-            lease = await watch.claim(agent=name, wait=30, lease="1s")
+            lease = await watch.claim(agent=name, wait="30s", lease="1s")
             if lease is None:
                 return
             try:

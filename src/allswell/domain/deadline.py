@@ -21,6 +21,7 @@ from math import inf
 import msgspec
 
 from allswell.domain import duration
+from allswell.domain.duration import Duration
 from allswell.errors import Refused
 
 
@@ -85,8 +86,8 @@ def broken_rules(limits: Limits) -> tuple[str, ...]:
 
 def own_limit(
     kind: ScopeKind,
-    timeout: float | str | None = None,
-    timeout_override: float | str | None = None,
+    timeout: float | Duration | None = None,
+    timeout_override: float | Duration | None = None,
     *,
     limits: Limits = DEFAULT,
 ) -> float:
@@ -108,7 +109,7 @@ def own_limit(
     return own
 
 
-def positive(value: float | str, *, where: str) -> float:
+def positive(value: float | Duration, *, where: str) -> float:
     """A length of time in which something can happen, in milliseconds; fractions of one are taken too."""
     if isinstance(value, float):
         if not 0 < value <= duration.LONGEST:  # and no NaN

@@ -1,8 +1,13 @@
-"""Durations as people write them: integers are milliseconds, strings carry a unit ("15m", "1.5h", "400ms")."""
+"""Durations as people write them: integers are milliseconds, strings carry a unit ("15m", "1.5h", "400ms").
+
+So it is in Python, in variables and in files. Only where the options of a command line are read is a bare number
+seconds, as it is for `timeout` and `sleep` (doors/cli/parameter.py).
+"""
 
 from __future__ import annotations
 
 import re
+from typing import Protocol, runtime_checkable
 
 from allswell.domain.names import Millis
 from allswell.errors import Refused
@@ -12,10 +17,25 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)", re.ASCII)
 LONGEST = 366 * UNITS["d"]
 
 
-def parse(value: int | str, *, where: str = "duration") -> Millis:
-    """Milliseconds from `900000`, `"900000"`, `"15m"` or `"1h 30m"`; anything else is refused by name."""
+@runtime_checkable
+class Timespan(Protocol):
+    """A `datetime.timedelta`, which the core does not import."""
+
+    def total_seconds(self) -> float:
+        """How long it is."""
+
+
+Duration = int | str | Timespan
+"""What stands for a length of time, wherever Python names one: milliseconds, a text with a unit, a `timedelta`."""
+
+
+def parse(value: Duration, *, where: str = "duration") -> Millis:
+    """Milliseconds from `900000`, `"900000"`, `"15m"`, `"1h 30m"` or a timedelta; anything else is refused by name."""
+    if not isinstance(value, (int, str)) and isinstance(value, Timespan):
+        value = round(value.total_seconds() * 1_000)
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise Refused("bad_duration", f"{where} must be milliseconds or a string such as '15m'", where=where)
+        text = f"{where} must be milliseconds, a string such as '15m', or a timedelta"
+        raise Refused("bad_duration", text, where=where)
     if isinstance(value, str):
         text = value.strip().lower()
         if text.isascii() and text.isdigit():
@@ -23,11 +43,12 @@ def parse(value: int | str, *, where: str = "duration") -> Millis:
         else:
             parts = _PART.findall(text)
             if not parts or _PART.sub("", text).strip():
-                raise Refused(
-                    "bad_duration",
-                    f"{where} {value!r} is not a duration; write milliseconds, or a number with ms, s, m, h or d",
-                    where=where,
-                )
+                said = f"{where} {value!r} is not a duration; write a number with ms, s, m, h or d, such as 15m"
+                raise Refused("bad_duration", said, where=where)
+            units = [UNITS[unit] for _, unit in parts]
+            if len(set(units)) < len(units):
+                said = f"{where} {value!r} names a unit twice; write each once, such as 1h 30m"
+                raise Refused("bad_duration", said, where=where)
             value = round(min(sum(float(number) * UNITS[unit] for number, unit in parts), LONGEST + 1))
     if not 0 <= value <= LONGEST:
         raise Refused("bad_duration", f"{where} must be between 0 and 366 days", where=where)

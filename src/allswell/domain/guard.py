@@ -15,7 +15,7 @@ from msgspec.structs import fields
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, breaker_rules, outcome_of
 from allswell.domain.classify import failure_of, named_class
-from allswell.domain.duration import LONGEST, parse, show
+from allswell.domain.duration import LONGEST, Duration, parse, show
 from allswell.domain.names import Millis
 from allswell.domain.retry import (
     RULES,
@@ -79,8 +79,8 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         error: BaseException | Failure | ErrorClass | str | int,
         *,
         attempt: int = 1,
-        remaining: float | str | None = None,
-        retry_after: int | str | None = None,
+        remaining: float | Duration | None = None,
+        retry_after: Duration | None = None,
     ) -> Decision:
         """What would follow if this attempt failed so, and why; nothing is called, nothing is counted.
 
@@ -136,14 +136,14 @@ class Decision(msgspec.Struct, frozen=True):
                 return f"ask a human: {self.reason}"
 
 
-def _whole(remaining: float | str | None) -> int | None:
+def _whole(remaining: float | Duration | None) -> int | None:
     """What is left in whole milliseconds, as `allswell.remaining_ms()` or a person says it."""
     if isinstance(remaining, float) and 0 <= remaining <= LONGEST:
         return math.floor(remaining)
-    return None if remaining is None else parse(cast("int | str", remaining), where="remaining")
+    return None if remaining is None else parse(cast("Duration", remaining), where="remaining")
 
 
-def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_after: int | str | None) -> Failure:
+def _as_failure(error: BaseException | Failure | ErrorClass | str | int, retry_after: Duration | None) -> Failure:
     wait = None if retry_after is None else parse(retry_after, where="retry_after")
     if isinstance(error, str):
         return Failure(named_class(error, "error"), retry_after=wait)

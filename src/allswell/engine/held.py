@@ -26,7 +26,7 @@ from allswell.domain.command import (
     Recover,
     Release,
 )
-from allswell.domain.duration import parse
+from allswell.domain.duration import Duration, parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.plain_data import to_json
@@ -94,7 +94,7 @@ class Held:
         error: BaseException | str | Failure,
         *,
         error_class: ErrorClass | str | None = None,
-        retry_after: int | str | None = None,
+        retry_after: Duration | None = None,
         services: Sequence[str] = (),
         command: str | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class Held:
             failure = msgspec.structs.replace(failure, services=tuple(services))
         await self._end(Fail(self._command(command), self.task, self.token, self.agent, failure))
 
-    async def release(self, reason: str = "released", *, delay: int | str = 0, command: str | None = None) -> None:
+    async def release(self, reason: str = "released", *, delay: Duration = 0, command: str | None = None) -> None:
         """Give the task back: neither a failure nor a timeout."""
         after = parse(delay, where="delay")
         await self._end(Release(self._command(command), self.task, self.token, self.agent, reason, after))
@@ -136,7 +136,7 @@ class Held:
         return QuestionId(str(await (self._say(said) if hold else self._end(said))))
 
     async def delegate(
-        self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None
+        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None
     ) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
 

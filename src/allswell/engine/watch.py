@@ -25,7 +25,7 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
-from allswell.domain.duration import parse
+from allswell.domain.duration import Duration, parse
 from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
@@ -92,8 +92,8 @@ class Watch(Guarding):
         critical: bool = False,
         if_need_fails: Literal["skip", "run"] = "skip",
         policy: Policy | None = None,
-        timeout: int | str | None = None,
-        idle: int | str | None = None,
+        timeout: Duration | None = None,
+        idle: Duration | None = None,
         retries: int | None = None,
         key: str | None = None,
     ) -> TaskId:
@@ -130,7 +130,7 @@ class Watch(Guarding):
         self,
         tasks: Iterable[Mapping[str, Any]],
         *,
-        run_timeout: int | str | None = None,
+        run_timeout: Duration | None = None,
         told: Callable[[Sequence[TaskId]], None] = to_nobody,
         progress: Callable[[int, int | None], None] = to_nobody,
     ) -> Submitted:
@@ -174,12 +174,12 @@ class Watch(Guarding):
         *,
         agent: str,
         roles: Sequence[str] | None = None,
-        wait: float | str = 0.0,
-        lease: int | str | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
         command: str | None = None,
         task: str | None = None,
     ) -> Lease | None:
-        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s").
+        """Take one task, or None if there is none within `wait`.
 
         With `task` it is that one or none.
         """
@@ -192,13 +192,13 @@ class Watch(Guarding):
         *,
         agent: str,
         roles: Sequence[str] | None = None,
-        wait: float | str = 0.0,
-        lease: int | str | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
         command: str | None = None,
         task: str | None = None,
     ) -> list[Lease]:
         """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
-        seconds = parse(wait, where="wait") / 1000 if isinstance(wait, str) else wait
+        seconds = parse(wait, where="wait") / 1_000
         length = None if lease is None else parse(lease, where="lease")
         if isinstance(roles, str):
             raise Refused("bad_field", "roles must be a list", where="roles")
@@ -262,7 +262,7 @@ class Watch(Guarding):
         self,
         name: str,
         *,
-        timeout: int | str | None = None,
+        timeout: Duration | None = None,
         key: str | None = None,
         run: str | None = None,
         after: str | None = None,
@@ -288,7 +288,7 @@ class Watch(Guarding):
         text: str = "",
         *,
         subtasks: Iterable[Mapping[str, Any]] = (),
-        timeout: int | str | None = None,
+        timeout: Duration | None = None,
         by: str = "",
     ) -> None:
         """Decide a question; the option acts."""

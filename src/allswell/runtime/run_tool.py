@@ -22,6 +22,7 @@ from typing import IO, Self
 
 import msgspec
 
+from allswell.domain.duration import Duration
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.scoped import LimitedScope, tool
 from allswell.runtime.travel import deadline_environment
@@ -109,9 +110,9 @@ class ToolCancelled(asyncio.CancelledError):
 
 async def run_tool(
     argv: Sequence[str | os.PathLike[str]],
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     input: str | bytes | None = None,  # noqa: A002 - as `subprocess.run` calls it
@@ -129,9 +130,9 @@ async def run_tool(
 
 def run_tool_sync(
     argv: Sequence[str | os.PathLike[str]],
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     input: str | bytes | None = None,  # noqa: A002 - as `subprocess.run` calls it

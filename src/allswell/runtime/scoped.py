@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from allswell.domain.deadline import ScopeKind, own_limit
+from allswell.domain.duration import Duration
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread, run_in_thread, settled
 from allswell.runtime.durable.inside import in_flow
@@ -39,7 +40,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 Place = Literal["thread", "process", "here"]
-Given = tuple[float | str | None, float | str | None, Place, Key | None]
+Given = tuple[float | Duration | None, float | Duration | None, Place, Key | None]
 _PLAIN: Given = (None, None, "thread", None)
 
 
@@ -53,8 +54,8 @@ class LimitedScope(Scope):
         self,
         kind: ScopeKind,
         name: str,
-        timeout: float | str | None,
-        timeout_override: float | str | None,
+        timeout: float | Duration | None,
+        timeout_override: float | Duration | None,
         on: Place,
         key: Key | None = None,
     ) -> None:
@@ -172,26 +173,26 @@ async def _run(
 @overload
 def flow(
     name: str = "",
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     on: Place = "thread",
 ) -> LimitedScope: ...
 @overload
 def flow(
     name: str,
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     run_id: str,
     store: str | None = None,
     watch: Watch | SyncWatch | None = None,
 ) -> DurableFlow: ...
 def flow(
     name: str = "",
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     on: Place = "thread",
     run_id: str | None = None,
     store: str | None = None,
@@ -215,9 +216,9 @@ def flow(
 
 def step(
     name: str = "",
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     on: Place = "thread",
     key: Key | None = None,
 ) -> LimitedScope:
@@ -230,9 +231,9 @@ def step(
 
 def llm_call(
     name: str = "",
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     on: Place = "thread",
 ) -> LimitedScope:
     """One call of a model: 2 minutes unless it says otherwise, at most 3."""
@@ -241,9 +242,9 @@ def llm_call(
 
 def tool(
     name: str = "",
-    timeout: float | str | None = None,
+    timeout: float | Duration | None = None,
     *,
-    timeout_override: float | str | None = None,
+    timeout_override: float | Duration | None = None,
     on: Place = "thread",
 ) -> LimitedScope:
     """One use of a tool: 5 minutes unless it says otherwise, at most 10."""

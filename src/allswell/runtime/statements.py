@@ -13,6 +13,7 @@ from math import floor
 from typing import TYPE_CHECKING, TypeVar
 
 from allswell.domain.deadline import positive
+from allswell.domain.duration import Duration
 from allswell.errors import Refused
 from allswell.store import sql
 from allswell.timing.scope import current
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _SQL = sql.load("allswell.runtime", "statements.sql")["limit_statements"]
 
 
-def limit_statements(connection: Connection[Row], timeout: float | str | None = None) -> int | None:
+def limit_statements(connection: Connection[Row], timeout: float | Duration | None = None) -> int | None:
     """Bound what follows in this transaction by the scope in effect (and by `timeout`); returns the milliseconds."""
     limit = _limit(connection, timeout)
     if limit is not None:
@@ -33,7 +34,9 @@ def limit_statements(connection: Connection[Row], timeout: float | str | None = 
     return limit
 
 
-async def limit_statements_async(connection: AsyncConnection[Row], timeout: float | str | None = None) -> int | None:
+async def limit_statements_async(
+    connection: AsyncConnection[Row], timeout: float | Duration | None = None
+) -> int | None:
     """As `limit_statements`, for an async connection."""
     limit = _limit(connection, timeout)
     if limit is not None:
@@ -41,7 +44,7 @@ async def limit_statements_async(connection: AsyncConnection[Row], timeout: floa
     return limit
 
 
-def _limit(connection: Connection[Row] | AsyncConnection[Row], timeout: float | str | None) -> int | None:
+def _limit(connection: Connection[Row] | AsyncConnection[Row], timeout: float | Duration | None) -> int | None:
     from psycopg.pq import TransactionStatus
 
     scope = current()

@@ -21,6 +21,7 @@ from typing import Self
 import msgspec
 
 from allswell.domain.deadline import positive
+from allswell.domain.duration import Duration
 from allswell.timing.foreign import refuse_other_loops
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def _warn(found: BlockedLoop) -> None:
 class LoopWatchdog:
     """`async with LoopWatchdog("1s"): …` reports every time that the loop stands still for so long."""
 
-    def __init__(self, limit: float | str = 1_000, *, on_blocked: Callable[[BlockedLoop], None] = _warn) -> None:
+    def __init__(self, limit: float | Duration = 1_000, *, on_blocked: Callable[[BlockedLoop], None] = _warn) -> None:
         self._limit = positive(limit, where="limit") / 1_000
         self._on_blocked = on_blocked
         self._stop = threading.Event()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from allswell.doors.cli import app, pages
 from allswell.doors.cli.commands import LOOKING, UPKEEP, Command, Commands
-from allswell.doors.cli.options import Argument, Json, Option, Rest
-from allswell.doors.cli.parameter import Parameter, parameters
+from allswell.doors.cli.options import TIME, WHEN, Argument, Json, Option, Rest
+from allswell.doors.cli.parameter import NUMBER, Parameter, parameters
 from allswell.doors.cli.reading import read
 from allswell.doors.cli.width import width_of
 from allswell.errors import Refused
@@ -37,6 +37,8 @@ def everything(
     some: Annotated[list[str] | None, Option("--some", "-s", metavar="X", help="Words.")] = None,
     share: Annotated[float | None, Option("--share", "-p", metavar="S", min=0, max=1, help="A share.")] = None,
     way: Annotated[Literal["skip", "run"] | None, Option("--way", "-w", help="A choice.")] = None,
+    limit: Annotated[str | None, Option("--limit", metavar=TIME, help="A length of time.")] = None,
+    since: Annotated[str | None, Option("--since", metavar=WHEN, help="A moment.")] = None,
     loud: Annotated[bool, Option("--loud", "-l", help="A flag.")] = False,
     all_: Annotated[bool, Option("--all", "-a", help="Another.")] = False,
     json: Json = False,
@@ -65,7 +67,7 @@ def values(one: Parameter) -> st.SearchStrategy[Any]:
         return st.integers(-(10**17) if least is None else int(least), 10**17 if most is None else int(most))
     if one.kind is float:
         return st.floats(least, most, allow_nan=False, allow_infinity=False)
-    return TEXTS
+    return TEXTS.filter(lambda text: not NUMBER.fullmatch(text.strip())) if one.timed else TEXTS
 
 
 def spelt(chance: random.Random, one: Parameter, value: object) -> list[str]:
@@ -150,6 +152,11 @@ def test_what_is_declared_is_read_back_however_it_is_spelt(command: Command, mon
         ("a १", "NUMBER", "invalid value for 'NUMBER': it must be a whole number of at most 18 digits, not '१'"),
         ("a", "NUMBER", "NUMBER is missing: `allswell everything [OPTIONS] FIRST NUMBER [LAST] [-- COMMAND…]`"),
         ("", "FIRST", "FIRST and NUMBER are missing: "),
+        (
+            "a 1 --limit 900000",
+            "--limit",
+            "invalid value for '--limit': seconds or milliseconds? Write 900000s or 900000ms",
+        ),
     ],
 )
 def test_a_mistake_says_what_where_and_what_to_do(typed: str, where: str, text: str) -> None:
@@ -158,6 +165,29 @@ def test_a_mistake_says_what_where_and_what_to_do(typed: str, where: str, text: 
     assert (caught.value.code, caught.value.where) == ("usage", where)
     assert caught.value.message.startswith(text)
     assert caught.value.hint == "`allswell everything --help` shows what there is"
+
+
+@pytest.mark.parametrize(
+    "typed, understood",
+    [
+        ("5", "5s"),
+        (" 90 ", "90s"),
+        ("0.5", "0.5s"),
+        (".5", "0.5s"),
+        ("10000", "10000s"),
+        ("10001ms", "10001ms"),
+        ("off", "off"),
+    ],
+)
+def test_a_bare_number_is_seconds_where_options_are_read(typed: str, understood: str) -> None:
+    given = read(EXAMPLE, ["a", "1", "--limit", typed, "--some", typed])
+    assert given is not None
+    assert (given["limit"], given["some"]) == (understood, [typed]), "and only for lengths of time"
+
+
+def test_a_moment_is_so_many_seconds_away_or_milliseconds_since_1970() -> None:
+    given = [read(EXAMPLE, ["a", "1", "--since", typed]) for typed in ("60", "1794905864000")]
+    assert [one and one["since"] for one in given] == ["60s", "1794905864000"]
 
 
 def test_help_is_shown_to_whoever_asks_for_it_however_wrong_the_rest() -> None:

@@ -242,7 +242,7 @@ def test_a_human_who_is_waited_for_opens_the_way_for_everybody() -> None:
         with pytest.raises(Refused, match="choose one of: probe, wait"):
             await stage.watch.answer(question.id, "skip")
         await stage.watch.answer(question.id, "probe", "it is back", by="eve")
-        assert await stage.watch.claim(agent="ann", wait=6) is not None
+        assert await stage.watch.claim(agent="ann", wait="6s") is not None
         assert await tries(one, Service()) == "answer"
 
     play(scene)
@@ -263,7 +263,7 @@ def test_an_open_breaker_closes_its_lanes_and_the_first_to_come_back_is_the_prob
         await asyncio.sleep(20)
         assert await stage.watch.claim(agent="bob") is None
         assert await probe == "answer"
-        assert await stage.watch.claim(agent="bob", wait=6) is not None
+        assert await stage.watch.claim(agent="bob", wait="6s") is not None
 
     play(scene)
 

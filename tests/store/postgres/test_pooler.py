@@ -59,7 +59,7 @@ def test_two_processes_work_and_nothing_is_left_in_any_session(pooled_url: str) 
     async def work(watch: allswell.Watch, name: str) -> None:
         for number in range(15):
             await watch.submit(f"{name}-{number}", role=name)
-            lease = await watch.claim(agent=name, roles=[name], lease="60s", wait=60)
+            lease = await watch.claim(agent=name, roles=[name], lease="60s", wait="1m")
             assert lease is not None
             await lease.checkin("on it")
             await lease.complete(number)

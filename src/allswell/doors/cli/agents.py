@@ -98,11 +98,11 @@ def claim(
     if not agent:
         raise Refused("no_agent", "who claims? give --agent NAME, or set ALLSWELL_AGENT", where="agent")
     length = None if lease is None else parse(lease, where="--lease")
-    seconds = parse(wait, where="--wait") / 1000
+    patience = parse(wait, where="--wait")
     most = 1 if count is None else count
 
     async def work(watch: Watch) -> list[Granted]:
-        leases = await watch.claim_many(most, agent=agent, roles=role or None, wait=seconds, lease=length)
+        leases = await watch.claim_many(most, agent=agent, roles=role or None, wait=patience, lease=length)
         return [lease.granted for lease in leases]
 
     granted = frame.run(work)

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
+TIME = "TIME"
+"""Stands for a length of time: a bare number is seconds there, as for `timeout` and `sleep` (parameter.py)."""
+WHEN = "WHEN"
+"""Stands for a moment: a length of time from now, or a date."""
+
 
 class Declared(NamedTuple):
     """What a parameter is called and what its help says; one without names is given by its place."""

@@ -23,6 +23,7 @@ _EXIT_CODES = (
     "Exit codes: 0 fine, 1 failed, 2 used wrongly, 3 needs a human, 4 lease lost, 5 nothing to claim,"
     " 75 store unavailable, 124 timed out."
 )
+_TIMES = "TIME is written 90s, 15m or 1h 30m; a bare number is seconds."
 Row = tuple[str, str]
 
 
@@ -49,7 +50,8 @@ def of_one(every: Commands, command: Command) -> str:
     parts.append(_listed("Arguments", [(one.metavar, _explained(one)) for one in known if not one.declared.names]))
     parts.append(_listed("Options", _options(known)))
     parts += _grouped(map(every.get, every.below(command.name.split())))
-    return _page([*parts, _examples(command)])
+    timed = [_TIMES] if any(one.timed for one in known) else []
+    return _page([*parts, *_prose(timed), _examples(command)])
 
 
 def _page(parts: Iterable[str]) -> str:

@@ -8,13 +8,17 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
+from allswell.domain.duration import LONGEST as LONGEST_TIME
 from allswell.doors.cli.commands import LONGEST
-from allswell.doors.cli.options import Declared
+from allswell.doors.cli.options import TIME, WHEN, Declared
 from allswell.doors.cli.width import cut
 
 Value = str | int | float | bool | list[str] | None
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # which 64 bits can hold, with which every store counts
+_BARE = re.compile(r"[0-9]{1,18}(\.[0-9]+)?|\.[0-9]+", re.ASCII)
+ASK_FOR_UNIT = 10_000
+"""A bare number above this many seconds was perhaps meant as milliseconds, so it is asked for its unit."""
 _KINDS: dict[object, str] = {int: "a whole number", float: "a number"}
 _NOTHING = object()
 """The default of what must be given."""
@@ -87,6 +91,23 @@ class Parameter:
         if self.kind is int and not self.bounds:
             return "a whole number of at most 18 digits"
         return f"{_KINDS.get(self.kind, 'text')} {self.bounds}".rstrip()
+
+    @property
+    def timed(self) -> bool:
+        """Whether its values are lengths of time, or may be."""
+        return self.declared.metavar in (TIME, WHEN)
+
+    def typed(self, text: str) -> str:
+        """A text that was typed as its value: for a length of time, with the unit that a bare number has there."""
+        bare = text.strip()
+        if not self.timed or not _BARE.fullmatch(bare):
+            return text
+        seconds = float(bare)
+        if self.declared.metavar == WHEN and seconds > LONGEST_TIME:  # milliseconds since 1970
+            return text
+        if seconds > ASK_FOR_UNIT:
+            raise ValueError(f"seconds or milliseconds? Write {bare}s or {bare}ms, or 15m, 2h")
+        return f"0{bare}s" if bare.startswith(".") else f"{bare}s"
 
     def value(self, text: str) -> str | int | float:
         """A value of its kind; `ValueError` says what it must be."""

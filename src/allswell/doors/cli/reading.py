@@ -136,12 +136,12 @@ def _take(given: dict[str, Value], option: Parameter, word: str, text: str | Non
         before = given.get(option.name)
         given[option.name] = [*(before if isinstance(before, list) else ()), str(_value(option, text, word))]
     else:
-        given[option.name] = _value(option, text, word)
+        given[option.name] = _value(option, text, word, typed=True)
 
 
-def _value(one: Parameter, text: str, title: str) -> Value:
+def _value(one: Parameter, text: str, title: str, *, typed: bool = False) -> Value:
     try:
-        return one.value(text)
+        return one.value(one.typed(text) if typed else text)
     except ValueError as wrong:
         raise Refused("usage", f"invalid value for '{title}': {wrong}", where=title) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Option, Question
@@ -44,7 +45,7 @@ class SyncHeld:
         error: BaseException | str | Failure,
         *,
         error_class: ErrorClass | str | None = None,
-        retry_after: int | str | None = None,
+        retry_after: Duration | None = None,
         services: Sequence[str] = (),
         command: str | None = None,
     ) -> None:
@@ -54,7 +55,7 @@ class SyncHeld:
         )
         self._wait_for(said)
 
-    def release(self, reason: str = "released", *, delay: int | str = 0, command: str | None = None) -> None:
+    def release(self, reason: str = "released", *, delay: Duration = 0, command: str | None = None) -> None:
         """Give the task back: neither a failure nor a timeout."""
         self._wait_for(self._held.release(reason, delay=delay, command=command))
 
@@ -74,7 +75,7 @@ class SyncHeld:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
         return self._wait_for(self._held.ask(text, options, hold=hold))
 
-    def delegate(self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None) -> TaskId:
+    def delegate(self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own."""
         return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import NewTask
+from allswell.domain.duration import Duration
 from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import RunId, TaskId
@@ -43,8 +44,8 @@ class SyncWatch(SyncLooking):
         critical: bool = False,
         if_need_fails: Literal["skip", "run"] = "skip",
         policy: Policy | None = None,
-        timeout: int | str | None = None,
-        idle: int | str | None = None,
+        timeout: Duration | None = None,
+        idle: Duration | None = None,
         retries: int | None = None,
         key: str | None = None,
     ) -> TaskId:
@@ -80,7 +81,7 @@ class SyncWatch(SyncLooking):
         self,
         tasks: Iterable[Mapping[str, Any]],
         *,
-        run_timeout: int | str | None = None,
+        run_timeout: Duration | None = None,
         told: Callable[[Sequence[TaskId]], None] = to_nobody,
         progress: Callable[[int, int | None], None] = to_nobody,
     ) -> Submitted:
@@ -107,12 +108,12 @@ class SyncWatch(SyncLooking):
         *,
         agent: str,
         roles: Sequence[str] | None = None,
-        wait: float | str = 0.0,
-        lease: int | str | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
         command: str | None = None,
         task: str | None = None,
     ) -> SyncLease | None:
-        """Take one task, or None if there is none within `wait` (seconds, or a duration such as "30s").
+        """Take one task, or None if there is none within `wait`.
 
         With `task` it is that one or none.
         """
@@ -125,8 +126,8 @@ class SyncWatch(SyncLooking):
         *,
         agent: str,
         roles: Sequence[str] | None = None,
-        wait: float | str = 0.0,
-        lease: int | str | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
         command: str | None = None,
         task: str | None = None,
     ) -> list[SyncLease]:
@@ -163,7 +164,7 @@ class SyncWatch(SyncLooking):
         self,
         name: str,
         *,
-        timeout: int | str | None = None,
+        timeout: Duration | None = None,
         key: str | None = None,
         run: str | None = None,
         after: str | None = None,
@@ -182,7 +183,7 @@ class SyncWatch(SyncLooking):
         text: str = "",
         *,
         subtasks: Iterable[Mapping[str, Any]] = (),
-        timeout: int | str | None = None,
+        timeout: Duration | None = None,
         by: str = "",
     ) -> None:
         """Decide a question; the option acts."""

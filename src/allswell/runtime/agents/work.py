@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
 from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Option
@@ -84,7 +85,7 @@ class Work:
         return await self._lease.ask(text, options, hold=hold)
 
     async def delegate(
-        self, role: str, name: str, *, payload: object = None, timeout: int | str | None = None
+        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None
     ) -> TaskId:
         """Hand a focused request to an expert, and keep working; without a timeout it has `delegation_timeout`."""
         return await self._lease.delegate(role, name, payload=payload, timeout=timeout)

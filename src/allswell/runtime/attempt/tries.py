@@ -32,7 +32,7 @@ starts in the same place knows sooner, by the note in flight.
 _AGAIN = (End.FAILED, End.SIGNALLED, End.LOST, End.TIMEOUT, End.IDLE)
 _JUDGED = 3.0
 """Seconds for the store to say that a limit was reached."""
-_CLAIMING = 60.0
+_CLAIMING = 60_000
 
 
 class Tries:

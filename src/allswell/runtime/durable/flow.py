@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from allswell.domain.deadline import ScopeKind
+from allswell.domain.duration import Duration
 from allswell.engine.flow import run_named
 from allswell.engine.sync import SyncWatch
 from allswell.engine.watch import Watch
@@ -52,8 +53,8 @@ class DurableFlow(LimitedScope):
     def __init__(
         self,
         name: str,
-        timeout: float | str | None,
-        timeout_override: float | str | None,
+        timeout: float | Duration | None,
+        timeout_override: float | Duration | None,
         *,
         run_id: str,
         store: str | None,

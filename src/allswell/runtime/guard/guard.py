@@ -39,6 +39,7 @@ from msgspec.structs import replace
 from allswell.domain import duration
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.classify import Classifier
+from allswell.domain.duration import Duration
 from allswell.domain.guard import DEFAULT, GuardPolicy, RetryBudget
 from allswell.domain.incident import Incident
 from allswell.domain.submit import check_name
@@ -285,8 +286,8 @@ def guard(  # noqa: PLR0913 - each is a figure with a name
     service: str,
     policy: GuardPolicy | None = None,
     *,
-    timeout: int | str | None = None,
-    attempt_timeout: int | str | None = None,
+    timeout: Duration | None = None,
+    attempt_timeout: Duration | None = None,
     retries: int | Mapping[str, int] | None = None,
     breaker: BreakerPolicy | bool | None = True,
     budget: RetryBudget | None = None,

@@ -20,8 +20,8 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
 from allswell.runtime.supervisor.plan import Slot
 
-_WAIT = 5.0
-"""Seconds after which a waiting claim looks up: a slot may be free, an account parked."""
+_WAIT = 5_000
+"""Milliseconds after which a waiting claim looks up: a slot may be free, an account parked."""
 _MOMENT = 0.5
 _PAGE = 1_000
 
@@ -58,7 +58,7 @@ class Dispatch:
             try:
                 free = await self._free()
                 if not free:
-                    await either(news, _MOMENT if self.waits else _WAIT)
+                    await either(news, _MOMENT if self.waits else _WAIT / 1_000)
                     continue
                 await self._fill(free)
             except Unavailable:
@@ -92,9 +92,9 @@ class Dispatch:
     async def _fill(self, free: Sequence[Slot]) -> None:
         first, *others = free
         if await self._claim(first, _WAIT) and others:
-            await asyncio.gather(*(self._claim(slot, 0.0) for slot in others), return_exceptions=True)
+            await asyncio.gather(*(self._claim(slot, 0) for slot in others), return_exceptions=True)
 
-    async def _claim(self, slot: Slot, wait: float) -> bool:
+    async def _claim(self, slot: Slot, wait: int) -> bool:
         """Whether a slot has got a task. Nothing is awaited between the two: no cancel can come between them."""
         lease = await self._watch.claim(agent=slot.holder, roles=self.spec.roles(), wait=wait, lease=self._lease)
         if lease is None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from allswell.domain.duration import parse
+from allswell.domain.duration import Duration, parse
 from allswell.domain.names import TaskId
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
@@ -32,7 +32,7 @@ class Witness:
         return task
 
     async def claim(
-        self, agent: str, *, lease: int | str | None = None, wait: float = 0.0, roles: list[str] | None = None
+        self, agent: str, *, lease: Duration | None = None, wait: Duration = 0, roles: list[str] | None = None
     ) -> Held | None:
         """Claim one task."""
         length = None if lease is None else parse(lease, where="lease")

@@ -82,7 +82,7 @@ class Agent:
         count = 5 if calm else chance.choice((1, 1, 1, 2, 4))
         command = NO_COMMAND if chance.random() < 0.5 else home.desk.new_command()
         claim = Claim(command, self.id, roles, count, chance.choice(_LENGTHS))
-        wait = 0.0 if chance.random() < 0.3 else 900.0
+        wait = 0 if chance.random() < 0.3 else 900_000
         if command and chance.random() < 0.1:
             handles, twins = await asyncio.gather(
                 home.desk.claim(watch, claim, wait), home.desk.claim(watch, claim, wait)

@@ -245,7 +245,7 @@ class Desk:
                 self.ledger.breaks("a stale holder changes nothing", f"{said} was accepted")
         return answer
 
-    async def claim(self, watch: Watch, claim: Claim, wait: float = 0.0) -> list[Handle]:
+    async def claim(self, watch: Watch, claim: Claim, wait: int = 0) -> list[Handle]:
         """Claim tasks; none if the store cannot be reached."""
         if claim.id:
             self.ledger.shadow.sent[claim.id] = claim

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Self
 
 from allswell.domain.deadline import DEFAULT, positive
-from allswell.domain.duration import LONGEST
+from allswell.domain.duration import LONGEST, Duration
 from allswell.domain.spending import Book, Report, Spending, book, label, span
 from allswell.errors import Refused
 from allswell.timing.foreign import refuse_other_loops, refuse_trio
@@ -67,7 +67,7 @@ class Scope:
     )
 
     def __init__(
-        self, timeout: float | str | None, *, kind: str = "scope", name: str = "", grace_ms: int = DEFAULT.grace
+        self, timeout: float | Duration | None, *, kind: str = "scope", name: str = "", grace_ms: int = DEFAULT.grace
     ) -> None:
         self.kind = kind
         self.name = name
@@ -342,7 +342,7 @@ class Scope:
         return ScopeTimeout(self, report)
 
 
-def within(timeout: float | str | None, *, kind: str = "scope", name: str = "") -> Scope:
+def within(timeout: float | Duration | None, *, kind: str = "scope", name: str = "") -> Scope:
     """A bare scope: milliseconds or "2s"; None for one that only what is outside limits."""
     return Scope(timeout, kind=kind, name=name)
 
