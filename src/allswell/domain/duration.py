@@ -31,28 +31,32 @@ Duration = int | str | Timespan
 
 def parse(value: Duration, *, where: str = "duration") -> Millis:
     """Milliseconds from `900000`, `"900000"`, `"15m"`, `"1h 30m"` or a timedelta; anything else is refused by name."""
-    if not isinstance(value, (int, str)) and isinstance(value, Timespan):
-        value = round(value.total_seconds() * 1_000)
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        text = f"{where} must be milliseconds, a string such as '15m', or a timedelta"
-        raise Refused("bad_duration", text, where=where)
     if isinstance(value, str):
-        text = value.strip().lower()
-        if text.isascii() and text.isdigit():
-            value = int(text) if len(text) < 16 else LONGEST + 1
-        else:
-            parts = _PART.findall(text)
-            if not parts or _PART.sub("", text).strip():
-                said = f"{where} {value!r} is not a duration; write a number with ms, s, m, h or d, such as 15m"
-                raise Refused("bad_duration", said, where=where)
-            units = [UNITS[unit] for _, unit in parts]
-            if len(set(units)) < len(units):
-                said = f"{where} {value!r} names a unit twice; write each once, such as 1h 30m"
-                raise Refused("bad_duration", said, where=where)
-            value = round(min(sum(float(number) * UNITS[unit] for number, unit in parts), LONGEST + 1))
-    if not 0 <= value <= LONGEST:
+        length = _from_text(value, where)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        length = value
+    elif isinstance(value, Timespan):
+        length = round(value.total_seconds() * 1_000)
+    else:
+        said = f"{where} must be milliseconds, a string such as '15m', or a timedelta"
+        raise Refused("bad_duration", said, where=where)
+    if not 0 <= length <= LONGEST:
         raise Refused("bad_duration", f"{where} must be between 0 and 366 days", where=where)
-    return Millis(value)
+    return Millis(length)
+
+
+def _from_text(value: str, where: str) -> int:
+    text = value.strip().lower()
+    if text.isascii() and text.isdigit():
+        return int(text) if len(text) < 16 else LONGEST + 1
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        unread = f"{where} {value!r} is not a duration; write a number with ms, s, m, h or d, such as 15m"
+        raise Refused("bad_duration", unread, where=where)
+    if len({UNITS[unit] for _, unit in parts}) < len(parts):
+        twice = f"{where} {value!r} names a unit twice; write each once, such as 1h 30m"
+        raise Refused("bad_duration", twice, where=where)
+    return round(min(sum(float(number) * UNITS[unit] for number, unit in parts), LONGEST + 1))
 
 
 def show(length: int) -> str:
