@@ -158,13 +158,16 @@ def looking(typed: Typist) -> None:
 
 def commands_and_fleets(typed: Typist, folder: Path) -> None:
     us = f"{sys.executable} -m allswell"
-    script = f"echo more >> kept.txt; {us} checkin half --json > in.json; {us} fail no --json > fail.json; exit 7"
+    script = (
+        f"echo more >> kept.txt; {us} checkin half --json > in.json; {us} fail no --json > fail.json; echo no; exit 7"
+    )
     ran = typed("run", "--name", "paint", "--", "sh", "-c", script, code=7)
     assert (ran["exit_code"], ran["exit"], ran["attempts"]) == (7, 7, 1)
     task, receipt = ran["task_id"], ran["receipt_id"]
     assert typed("show", receipt)["receipt"]["path"] == ran["receipt_path"]
     typed("receipts")
     assert len(typed("diff", task)["changed"]) == 3
+    assert typed("logs", task)["text"] == "no"
     for verb, file in (("checkin", "in.json"), ("fail", "fail.json")):  # through the attempt's socket
         assert check(verb, (folder / file).read_text()) in shapes_of(verb)
     typed("recover", task)

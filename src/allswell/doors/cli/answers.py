@@ -22,6 +22,7 @@ from allswell.doors.shapes.event import EventShape
 from allswell.doors.shapes.explanation import ExplanationShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
+from allswell.doors.shapes.log import LogShape
 from allswell.doors.shapes.misfit import CheckedShape
 from allswell.doors.shapes.night import NightShape
 from allswell.doors.shapes.orders import LastWordShape, OrdersShape
@@ -80,6 +81,7 @@ ANSWERS: Mapping[str, Answer] = {
     "events": Answer((EventShape,), lines=True),
     "fail": Answer((LastWordShape,)),
     "graph": Answer((GraphShape, PictureShape)),
+    "logs": Answer((LogShape,), lines=True),
     "questions": Answer((QuestionsShape,)),
     "receipts": Answer((ReceiptsShape,)),
     "recover": Answer((RecoverShape,)),

@@ -39,6 +39,7 @@ _MODULES = {
     "comms": "comms",
     "receipts": "receipts",
     "diff": "diffing",
+    "logs": "logs",
     "why": "story",
     "watch": "story",
     "graph": "graphing",
