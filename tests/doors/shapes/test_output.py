@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import allswell
 from allswell.domain.event import KINDS
 from allswell.doors.cli import app
 from allswell.doors.cli.answers import ALONE, ANSWERS
@@ -190,6 +191,9 @@ def sinks(typed: Typist, folder: Path) -> None:
         (folder / "allswell.toml").write_text(LOG.format(url=notion.url, page=notion.page))
         typed.cli.patch.setenv("TOKEN", notion.token)
         assert typed("sinks", "setup", "log")["made"]
+    with allswell.open(f"sqlite:///{typed.cli.database}") as watch:
+        watch.swap("sink.gone", None, "somebody told it, once")
+    assert typed("sinks", "forget", "gone")["sink"] == "gone"
     assert typed("comms")["status"] in ("Sent", "Timeout", "Received", "Resolved")
     assert typed("deliveries")["deliveries"] == []
     assert typed("deliveries", "retry")["did"] == "retried"

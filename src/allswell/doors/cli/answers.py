@@ -34,7 +34,13 @@ from allswell.doors.shapes.run import RunsShape
 from allswell.doors.shapes.said import SaidShape
 from allswell.doors.shapes.setting import SettingsShape
 from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
-from allswell.doors.shapes.sink import AlertsTestedShape, SetUpShape, SinksCheckedShape, SinksShape
+from allswell.doors.shapes.sink import (
+    AlertsTestedShape,
+    SetUpShape,
+    SinkForgottenShape,
+    SinksCheckedShape,
+    SinksShape,
+)
 from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.submitted import SubmittedManyShape, SubmittedShape
 from allswell.doors.shapes.task import TasksShape
@@ -94,6 +100,7 @@ ANSWERS: Mapping[str, Answer] = {
     "sinks": Answer((SinksShape,)),
     "sinks check": Answer((SinksCheckedShape,)),
     "sinks setup": Answer((SetUpShape,)),
+    "sinks forget": Answer((SinkForgottenShape,)),
     "sinks run": Answer((SaidShape,), lines=True),
     "submit": Answer((SubmittedShape, SubmittedManyShape)),
     "tasks": Answer((TasksShape,)),

@@ -68,6 +68,7 @@ _MODULES = {
     "worker setup": "messages",
     "sinks setup": "sinks",
     "sinks check": "sinks",
+    "sinks forget": "sinks",
     "alerts test": "sinks",
     "completion": "shells",
 }
