@@ -83,6 +83,11 @@ def follower_name(sink: str) -> str:
     return f"sink.{sink}"
 
 
+def memory_key(follower: str) -> str:
+    """The key of the word that a follower keeps together with its cursor."""
+    return f"{follower}.memory"
+
+
 def sink_of(follower: str) -> str | None:
     """The sink that follows under a name; None where that is not a sink's. The names of sinks have no dots."""
     kind, dot, rest = follower.partition(".")

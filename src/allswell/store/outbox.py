@@ -9,11 +9,6 @@ from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.journal import Position
 
 
-def memory_key(follower: str) -> str:
-    """The key of the word that a follower keeps together with its cursor."""
-    return f"{follower}.memory"
-
-
 class OutboxViews(Protocol):
     """The part that shows it."""
 

@@ -27,6 +27,7 @@ from allswell.domain.delivery import (
     follower_name,
     is_down,
     made_words,
+    memory_key,
     put_off,
 )
 from allswell.domain.duty import PACE
@@ -39,7 +40,6 @@ from allswell.engine.journal_end import journal_end
 from allswell.engine.signal import Signal, either
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Unavailable
-from allswell.store.outbox import memory_key
 from allswell.timing.nursery import Nursery
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
-from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -15,7 +15,6 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Attempt, State
-from allswell.store.outbox import memory_key
 from allswell.store.views import Agenda
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from allswell.domain.delivery import Delivery
+from allswell.domain.delivery import Delivery, memory_key
 from allswell.domain.journal import Position
-from allswell.store.outbox import memory_key
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.values import json
 

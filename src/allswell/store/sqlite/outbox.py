@@ -6,9 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.journal import Position
-from allswell.store.outbox import memory_key
 from allswell.store.sqlite import views
 from allswell.store.sqlite.schema import SQL
 

@@ -8,10 +8,9 @@ import asyncio
 
 from msgspec.structs import replace
 
-from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.journal import Position
 from allswell.domain.names import Millis
-from allswell.store.outbox import memory_key
 from allswell.testing.conformance import rows
 from allswell.testing.conformance.place import AT, Case, Place
 
