@@ -22,8 +22,11 @@ from allswell.domain.question import Option
 from allswell.domain.retry import ErrorClass, Failure
 
 
-class Command(msgspec.Struct, frozen=True, gc=False):
+class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody asks for. Its rule is found by its type (decide.py)."""
+
+    key: str = ""
+    """The name of the key that it came with, from elsewhere; every event that it leads to says so (access.py)."""
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):

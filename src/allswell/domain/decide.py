@@ -28,6 +28,7 @@ from allswell.domain import (
 from allswell.domain.case import Case, Outcome, state
 from allswell.domain.command import Command
 from allswell.domain.decision import Decision
+from allswell.domain.event import KEY, Event
 from allswell.domain.names import TaskId
 from allswell.domain.rule import Names, Rule
 from allswell.domain.situation import Situation
@@ -64,12 +65,21 @@ def decide(situation: Situation, command: Command, chance: float = 0.0) -> Decis
     """
     rule = rule_of(command)
     decision = rule.decide(replace(situation, chance=chance) if rule.chance else situation, command)
+    if command.key:
+        decision.events = [signed(event, command.key) for event in decision.events]
+        for out in decision.outcomes:
+            out.events = [signed(event, command.key) for event in out.events]
     stands: dict[TaskId, Case] = {}
     for out in decision.outcomes:
         id_ = out.case.task.id
         held_to_table(stands.get(id_) or situation.cases.get(id_), out)
         stands[id_] = out.case
     return decision
+
+
+def signed(event: Event, key: str) -> Event:
+    """An event that says with whose key it was asked for."""
+    return replace(event, data={**event.data, KEY: key})
 
 
 def held_to_table(before: Case | None, out: Outcome) -> Outcome:

@@ -4,7 +4,8 @@ The journal is append-only, and it is the outbox: whatever is told to the world 
 together with the decision they report.
 
 `KINDS` is the catalogue: every kind with its fields and a sentence. A test holds every emitted event to it, and the
-reference is generated from it. The seeds' names and fields are kept to the letter.
+reference is generated from it. The seeds' names and fields are kept to the letter. What was asked for over a network
+has one field more, whatever its kind: `KEY`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 import msgspec
 
 from allswell.domain.names import AgentId, RunId, TaskId, Token
+
+KEY = "key"
+"""The name of the key with which somebody asked for what an event tells."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -113,6 +117,10 @@ KINDS: Mapping[str, Kind] = {
         "A sink's target did not take a delivery on any of its retries; it is tried ever more slowly.",
         ("sink", "target", "reason"),
     ),
+    "key_created": Kind(
+        "A key was made for a caller from elsewhere.", ("name", "rights", "roles", "agents", "expires_at", "by")
+    ),
+    "key_revoked": Kind("A key holds no longer.", ("name", "by")),
     "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
     "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

@@ -30,6 +30,8 @@ NOTICES = frozenset(
         "delivery_given_up",
         "sink_down",
         "question_told",
+        "key_created",
+        "key_revoked",
     )
 )
 TEXT_MAX = 16_384

@@ -66,6 +66,8 @@ SENTENCES: Mapping[str, str] = {
     "delivery_made": "the delivery {delivery} to {sink} was made after {tries} tries",
     "delivery_given_up": "the delivery {delivery} to {sink} was given up: {reason}",
     "sink_down": "{sink} takes no deliveries: {reason}",
+    "key_created": "the key {name} was made, for: {rights}",
+    "key_revoked": "the key {name} was revoked",
     "clock_jumped": "the machine slept for {by_ms}: every holder gets one more window",
     "clock_set": "the clock was set by {by_ms}: what runs goes on with the time it had left",
 }

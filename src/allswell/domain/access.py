@@ -1,0 +1,254 @@
+"""Who may do what: one table for every door, and nothing else decides it.
+
+A caller that shows a key does an **act**. `ALLOWS` says which acts a right allows; `ACT_OF` which act a command is,
+`LOOKS` which one a look is. What is in neither table nobody may do from elsewhere: time passes by itself, and sinks
+live beside the store. A new command is a line here.
+
+An agent's key is narrower than its acts, since the usual attacker is a confused agent with a valid key:
+
+- it claims for its own roles alone, and only under names of its own;
+- it speaks for leases under names of its own alone, and the rule of each word still asks for the token (hold.py);
+- it sees what it holds or has held, and what it could claim; nothing of others;
+- the watch's own words it may change only to say that its supervisor is there, under a name of its own.
+
+Whoever keeps several rights may do what any one of them allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from allswell.domain.command import (
+    Admit,
+    Answer,
+    Ask,
+    AskForHelp,
+    Cancel,
+    CheckIn,
+    CheckInAgain,
+    Claim,
+    Command,
+    Complete,
+    Delegate,
+    EndIdle,
+    EndRun,
+    Fail,
+    Keep,
+    Notice,
+    OpenRun,
+    Park,
+    RecordStep,
+    Recover,
+    Release,
+    Report,
+    Submit,
+    TakeUp,
+    Word,
+)
+from allswell.domain.event import Event
+from allswell.domain.key import ANY_ROLE, PREFIX, Key, Right
+from allswell.domain.listing import TaskRow
+from allswell.domain.names import NO_COMMAND, CommandId
+from allswell.domain.presence import PREFIX as SUPERVISORS
+from allswell.domain.question import Question
+from allswell.domain.task import OPEN, Attempt
+from allswell.errors import Refused
+
+
+class Act(StrEnum):
+    """What a caller does, as far as rights are concerned; each is told in words when it is refused."""
+
+    LOOK = "look at everything"
+    LOOK_AT_ONE = "look at one thing by its id"
+    LOOK_AT_OWN = "look at its own tasks"
+    SUBMIT = "hand over work"
+    CLAIM = "claim tasks"
+    SPEAK = "speak for a lease"
+    CALL_SERVICES = "share the breakers of services"
+    TELL = "tell what it saw"
+    DECIDE = "answer, call off and try again"
+    RUN_FLOWS = "run flows and builds"
+    KEEP_KEYS = "make and revoke keys"
+
+
+ALLOWS: Mapping[Right, frozenset[Act]] = {
+    Right.VIEWER: frozenset({Act.LOOK, Act.LOOK_AT_ONE}),
+    Right.SUBMITTER: frozenset({Act.SUBMIT, Act.LOOK_AT_ONE}),
+    Right.AGENT: frozenset({Act.CLAIM, Act.SPEAK, Act.LOOK_AT_OWN, Act.CALL_SERVICES, Act.TELL}),
+    Right.OPERATOR: frozenset({Act.LOOK, Act.LOOK_AT_ONE, Act.SUBMIT, Act.DECIDE, Act.CALL_SERVICES, Act.RUN_FLOWS}),
+    Right.ADMIN: frozenset(Act),
+}
+ACT_OF: Mapping[type[Command], Act] = {
+    Submit: Act.SUBMIT,
+    OpenRun: Act.SUBMIT,
+    Claim: Act.CLAIM,
+    CheckIn: Act.SPEAK,
+    CheckInAgain: Act.SPEAK,
+    Complete: Act.SPEAK,
+    Fail: Act.SPEAK,
+    Release: Act.SPEAK,
+    Recover: Act.SPEAK,
+    EndIdle: Act.SPEAK,
+    Keep: Act.SPEAK,
+    Ask: Act.SPEAK,
+    Delegate: Act.SPEAK,
+    Admit: Act.CALL_SERVICES,
+    Report: Act.CALL_SERVICES,
+    Park: Act.CALL_SERVICES,
+    AskForHelp: Act.CALL_SERVICES,
+    Notice: Act.TELL,
+    Answer: Act.DECIDE,
+    Cancel: Act.DECIDE,
+    EndRun: Act.DECIDE,
+    TakeUp: Act.RUN_FLOWS,
+    RecordStep: Act.RUN_FLOWS,
+}
+LOOKS: Mapping[str, tuple[Act, ...]] = {
+    "view_agenda": tuple(Act),
+    "view_services": (Act.LOOK, Act.CALL_SERVICES),
+    "view_task": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
+    "view_payload": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
+    "view_attempts": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
+    "view_question": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
+    "view_run": (Act.LOOK, Act.LOOK_AT_ONE),
+    "view_tasks": (Act.LOOK, Act.LOOK_AT_OWN),
+    "view_questions": (Act.LOOK, Act.LOOK_AT_OWN),
+    "view_runs": (Act.LOOK,),
+    "view_agents": (Act.LOOK,),
+    "view_counts": (Act.LOOK,),
+    "view_unaccounted": (Act.LOOK,),
+    "view_kept": (Act.LOOK,),
+    "view_deliveries": (Act.LOOK,),
+    "view_results": (Act.LOOK,),
+    "view_cursors": (Act.LOOK,),
+    "journal": (Act.LOOK,),
+    "cursor": (Act.LOOK,),
+    "recall": (Act.LOOK, Act.TELL),
+}
+"""What each look is: any of these acts will do. With `LOOK_AT_OWN` alone, what is not its own is left out."""
+_AGENTS_TELL = frozenset(
+    (
+        "agent_state",
+        "agent_nudged",
+        "agent_stopped",
+        "checkin_asked",
+        "checkpoints_collected",
+        "context_compacted",
+        "questions_open",
+        "rate_limited",
+        "session_paused",
+        "session_resumed",
+        "supervisor_started",
+        "supervisor_stopped",
+        "usage_limit",
+    )
+)
+_WORK = "work:"
+"""What `allswell work --agent NAME` puts before its name."""
+
+
+def may(key: Key, *acts: Act) -> bool:
+    """Whether a key allows one of these acts."""
+    return any(act in ALLOWS[right] for right in key.rights for act in acts)
+
+
+def check_act(key: Key, *acts: Act) -> None:
+    """Refuse what a key does not allow."""
+    if not may(key, *acts):
+        raise _not_allowed(key, acts[0])
+
+
+def admitted(key: Key, command: Command) -> Command:
+    """The command as it is carried out for a key: signed with its name, and a claim kept to its roles."""
+    act = ACT_OF.get(type(command))
+    if act is None:
+        raise Refused("not_allowed", f"{type(command).__name__} cannot be asked for from elsewhere", where="command")
+    check_act(key, act)
+    match command:
+        case Claim():
+            _check_agent(key, command.agent)
+            # An id of its own, so that nobody is given another's leases by repeating another's claim.
+            id_ = command.id if command.id == NO_COMMAND else CommandId(f"{key.name}/{command.id}")
+            return replace(command, id=id_, roles=_roles(key, command.roles), key=key.name)
+        case CheckIn() | Word():
+            _check_agent(key, command.agent)
+        case Notice():
+            _check_notice(key, command.event)
+        case Answer():
+            return replace(command, by=f"{command.by} (key {key.name})".lstrip(), key=key.name)
+        case _:
+            pass
+    return replace(command, key=key.name)
+
+
+def is_its_agent(key: Key, agent: str) -> bool:
+    """Whether a key may hold tasks under this name: one of its own, or a slot or part of one (`ada.2`, `ada/lint`)."""
+    if Right.ADMIN in key.rights:
+        return True
+    name = agent.removeprefix(_WORK)
+    return any(name == own or name.startswith((f"{own}.", f"{own}/")) for own in key.agents)
+
+
+def sees_task(key: Key, row: TaskRow, past: Collection[Attempt] = ()) -> bool:
+    """Whether a key shows this task; `past` are the attempts at it that have ended."""
+    if may(key, Act.LOOK, Act.LOOK_AT_ONE):
+        return True
+    if row.lease is not None and is_its_agent(key, row.lease.agent):
+        return True
+    if any(is_its_agent(key, ended.agent) for ended in past):
+        return True
+    return row.lease is None and row.task.state == OPEN and (ANY_ROLE in key.roles or row.task.role in key.roles)
+
+
+def sees_question(key: Key, question: Question) -> bool:
+    """Whether a key shows this question without a look at its task: one that an agent of its own has asked."""
+    return may(key, Act.LOOK, Act.LOOK_AT_ONE) or is_its_agent(key, question.asked_by)
+
+
+def check_word(key: Key, word: str, *, write: bool) -> None:
+    """Refuse the watch's own words: keys to everybody, and to agents all but the word of a supervisor of theirs."""
+    if word.startswith(PREFIX):
+        raise Refused("not_allowed", "keys are not kept this way; `allswell key` makes and revokes them", where="key")
+    if word.startswith(SUPERVISORS) and may(key, Act.TELL):
+        _check_agent(key, word.removeprefix(SUPERVISORS))
+    elif write:
+        check_act(key, Act.RUN_FLOWS)
+        if not word.startswith("build."):
+            raise Refused("not_allowed", f"{word!r} is kept by the watch itself", where="key")
+    else:
+        check_act(key, Act.LOOK)
+
+
+def _roles(key: Key, wanted: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if ANY_ROLE in key.roles or Right.ADMIN in key.rights:
+        return wanted
+    for role in wanted or ():
+        if role not in key.roles:
+            text = f"the key {key.name} claims for {', '.join(key.roles)}, not for {role!r}"
+            raise Refused("not_allowed", text, where="roles")
+    return key.roles if wanted is None else wanted
+
+
+def _check_agent(key: Key, agent: str) -> None:
+    if not is_its_agent(key, agent):
+        text = f"the key {key.name} speaks for {', '.join(key.agents) or 'no agent'}, not for {agent!r}"
+        raise Refused("not_allowed", text, where="agent")
+
+
+def _check_notice(key: Key, event: Event) -> None:
+    if Right.ADMIN in key.rights:
+        return
+    if event.kind not in _AGENTS_TELL:
+        raise Refused("not_allowed", f"the key {key.name} may not tell of {event.kind}", where="kind")
+    about = event.agent or str(event.data.get("supervisor", ""))
+    if about:
+        _check_agent(key, about)
+
+
+def _not_allowed(key: Key, act: Act) -> Refused:
+    able = sorted(right for right in Right if act in ALLOWS[right])
+    text = f"the key {key.name} may not {act} (it is for: {', '.join(key.rights)})"
+    return Refused("not_allowed", text, where="Authorization", hint=f"that takes a key for: {', '.join(able)}")

@@ -1,0 +1,162 @@
+"""Keys: what a caller from elsewhere shows, whose it is, how long it holds, and what it allows.
+
+A key is a text, `awk_NAME_SECRET`. The secret is 256 random bits and is shown once, when the key is made; the store has
+its SHA-256 alone. Nothing slower is needed: what was drawn by chance cannot be guessed from a list of likely words.
+A name has one key at a time, so that "who was it" has one answer; the name of a key that is over can be given again.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from hmac import compare_digest
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.meant import nearest
+from allswell.domain.names import Millis
+from allswell.domain.submit import check_name
+from allswell.errors import Refused
+
+PREFIX = "key."
+"""Keys are kept among the watch's own words, each under this and its name."""
+ANY_ROLE = "*"
+SECRET_BYTES = 32
+MARK = "awk"
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
+_MOST = 100
+
+
+class Right(StrEnum):
+    """What a key is for; access.py says what each of them allows."""
+
+    VIEWER = "viewer"
+    """Looks at everything."""
+    SUBMITTER = "submitter"
+    """Hands work over, and looks at what it knows the id of."""
+    AGENT = "agent"
+    """Claims tasks of its roles, and speaks for the leases that it has."""
+    OPERATOR = "operator"
+    """Looks, hands over, answers, calls off, tries again."""
+    ADMIN = "admin"
+    """All of it, and the keys."""
+
+
+class Key(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key as it is kept: all but its secret."""
+
+    name: str
+    hash: str
+    rights: tuple[Right, ...]
+    created_at: Millis
+    by: str = ""
+    """Who made it."""
+    roles: tuple[str, ...] = ()
+    """Of an agent's key: the roles whose tasks it may claim."""
+    agents: tuple[str, ...] = ()
+    """Of an agent's key: the names under which it may hold tasks."""
+    expires_at: Millis | None = None
+    revoked_at: Millis | None = None
+    revoked_by: str = ""
+
+
+def new_key(  # noqa: PLR0913 - each has a name
+    name: str,
+    secret: str,
+    rights: Sequence[str],
+    now: Millis,
+    *,
+    roles: Sequence[str] = (),
+    agents: Sequence[str] = (),
+    lasts: int | None = None,
+    by: str = "",
+) -> Key:
+    """A key for this secret; `lasts` is how long it holds, in milliseconds. `Refused` for what makes no sense."""
+    if not _NAME.fullmatch(name):
+        text = f"{name!r} cannot name a key: use small letters, digits, dots and dashes, at most 63"
+        raise Refused("bad_name", text, where="name")
+    meant = tuple(dict.fromkeys(_right(one) for one in rights))
+    if not meant:
+        raise Refused("no_right", f"what may it do? name a right: {', '.join(Right)}", where="rights")
+    agent = Right.AGENT in meant
+    if agent and not roles:
+        text = f"an agent's key names the roles that it may claim for; {ANY_ROLE} stands for all"
+        raise Refused("no_role", text, where="roles")
+    if not agent and (roles or agents):
+        raise Refused("bad_role", "roles and agents go with the right `agent`", where="roles" if roles else "agents")
+    for what, given in (("role", roles), ("agent", agents)):
+        if len(given) > _MOST:
+            raise Refused("too_many", f"at most {_MOST} {what}s", where=f"{what}s")
+        for one in given:
+            if one or what == "agent":  # the empty role is that of tasks that have none
+                check_name(one, what)
+    if lasts is not None and lasts <= 0:
+        raise Refused("bad_duration", "a key must hold for a while", where="expires")
+    return Key(
+        name,
+        hash_of(secret),
+        meant,
+        now,
+        by,
+        tuple(dict.fromkeys(roles)),
+        tuple(dict.fromkeys(agents or [name])) if agent else (),
+        None if lasts is None else Millis(now + lasts),
+    )
+
+
+def _right(given: str) -> Right:
+    try:
+        return Right(given)
+    except ValueError:
+        like = nearest(given, Right)
+        hint = f"; did you mean {like}?" if like else f"; there are: {', '.join(Right)}"
+        raise Refused("bad_right", f"{given!r} is no right{hint}", where="rights") from None
+
+
+def revoked(key: Key, now: Millis, by: str = "") -> Key:
+    """A key that holds no longer."""
+    if key.revoked_at is not None:
+        raise Refused("key_revoked", f"the key {key.name} was revoked already", where="name")
+    return replace(key, revoked_at=now, revoked_by=by)
+
+
+def is_over(key: Key, now: Millis) -> bool:
+    """Whether it was revoked or has run out."""
+    return key.revoked_at is not None or (key.expires_at is not None and now >= key.expires_at)
+
+
+def secret_of(chance: bytes) -> str:
+    """Random bytes as the text of a secret."""
+    return urlsafe_b64encode(chance).rstrip(b"=").decode()
+
+
+def hash_of(secret: str) -> str:
+    """What is kept of a secret."""
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def written(name: str, secret: str) -> str:
+    """The key as its owner has it."""
+    return f"{MARK}_{name}_{secret}"
+
+
+def parts_of(text: str) -> tuple[str, str] | None:
+    """The name and the secret of what was shown as a key; None if it is none."""
+    mark, _, rest = text.partition("_")
+    name, _, secret = rest.partition("_")
+    return (name, secret) if mark == MARK and _NAME.fullmatch(name) and 0 < len(secret) <= 100 else None
+
+
+def check_key(key: Key | None, secret: str, now: Millis) -> Key:
+    """The key, if this is its secret and it holds; otherwise `Refused`. A stranger is told nothing about any name."""
+    if not compare_digest(hash_of(secret), "" if key is None else key.hash) or key is None:
+        raise Refused("bad_key", "this key is not known here", where="Authorization")
+    if key.revoked_at is not None:
+        raise Refused("key_revoked", f"the key {key.name} was revoked; ask for another one", where="Authorization")
+    if is_over(key, now):
+        raise Refused("key_expired", f"the key {key.name} has run out; ask for another one", where="Authorization")
+    return key

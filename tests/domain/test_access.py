@@ -1,0 +1,187 @@
+"""Rules of access: who may do what, tried for every right, every command and every look there is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allswell.domain import access
+from allswell.domain.access import ACT_OF, ALLOWS, LOOKS, Act, admitted, check_word, is_its_agent, may, sees_task
+from allswell.domain.claim import HandOut
+from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Notice, Word
+from allswell.domain.decide import RULES
+from allswell.domain.ending import TickRun
+from allswell.domain.event import KEY, Event
+from allswell.domain.key import Key, Right
+from allswell.domain.listing import TaskRow
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.notice import NOTICES
+from allswell.domain.quarantine import QuarantineMessage, SettleMessage
+from allswell.domain.spreading import EndTasksOfRun, MoveLimits, TellDependents
+from allswell.domain.tick import OneMoreWindow, Tick
+from allswell.errors import Refused
+from allswell.store.port import Store
+from tests.domain.life import START, Life
+from tests.properties.budget import DETERMINISTIC
+
+BY_ITSELF = {Tick, OneMoreWindow, TickRun, HandOut, TellDependents, EndTasksOfRun, MoveLimits}
+AT_THE_STORE = {QuarantineMessage, SettleMessage}
+"""What nobody may ask for from elsewhere: time passes by itself, and workers speak to their queues' own store."""
+rights = st.lists(st.sampled_from(Right), min_size=1, unique=True).map(tuple)
+names = st.sampled_from(
+    ["ada", "ada.2", "ada/lint", "work:ada", "work:ada.3", "adam", "bob", "work:bob", "", "adá", "ada "]
+)
+
+
+def key(*given: Right, roles: tuple[str, ...] = ("build",), agents: tuple[str, ...] = ("ada",)) -> Key:
+    agent = Right.AGENT in given
+    return Key("k", "", given, Millis(0), roles=roles if agent else (), agents=agents if agent else ())
+
+
+def example(kind: type[Command], agent: str) -> Command:
+    """A command of this kind, by this agent where it has one."""
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name == "agent":
+            values["agent"] = agent
+        elif field.name == "event":
+            values["event"] = Event("agent_state", agent=AgentId(agent), data={"state": "", "evidence": ""})
+        elif field.required:
+            values[field.name] = "x"
+    return kind(**values)
+
+
+def is_refused(who: Key, command: Command) -> bool:
+    try:
+        admitted(who, command)
+    except Refused as refused:
+        return refused.code == "not_allowed"
+    return False
+
+
+def test_every_command_and_every_look_has_its_line() -> None:
+    """Whoever adds one says who may do it, or names it as what nobody may."""
+    assert ACT_OF.keys() | BY_ITSELF | AT_THE_STORE == RULES.keys()
+    assert not ACT_OF.keys() & (BY_ITSELF | AT_THE_STORE)
+    looks = {name for name in dir(Store) if name.startswith("view_")} | {"journal", "cursor", "recall"}
+    assert looks == LOOKS.keys()
+    assert access._AGENTS_TELL <= NOTICES
+    assert ALLOWS.keys() == set(Right)
+
+
+@DETERMINISTIC
+@given(rights, st.sampled_from(sorted(ACT_OF, key=str)), names)
+def test_a_key_does_what_one_of_its_rights_allows_and_nothing_else(
+    given_rights: tuple[Right, ...], kind: type[Command], agent: str
+) -> None:
+    who = key(*given_rights)
+    command = example(kind, agent)
+    allowed = any(ACT_OF[kind] in ALLOWS[right] for right in given_rights)
+    if kind in (Claim, CheckIn, Notice) or issubclass(kind, Word):
+        allowed = allowed and is_its_agent(who, agent)
+        if kind is Notice and not agent:
+            allowed = may(who, Act.TELL)
+    assert is_refused(who, command) is not allowed
+    if allowed:
+        assert admitted(who, command).key == "k"
+
+
+@pytest.mark.parametrize("act", Act)
+def test_each_right_is_what_it_says(act: Act) -> None:
+    """A viewer changes nothing, an agent decides nothing and sees nobody else, an operator makes no keys."""
+    changes = act not in (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN)
+    assert may(key(Right.VIEWER), act) <= (not changes)
+    assert may(key(Right.AGENT), act) <= (act not in (Act.DECIDE, Act.LOOK, Act.LOOK_AT_ONE, Act.SUBMIT, Act.KEEP_KEYS))
+    assert may(key(Right.SUBMITTER), act) <= (act in (Act.SUBMIT, Act.LOOK_AT_ONE))
+    assert may(key(Right.OPERATOR), act) <= (act not in (Act.KEEP_KEYS, Act.CLAIM, Act.SPEAK))
+    assert may(key(Right.ADMIN), act)
+
+
+@pytest.mark.parametrize(
+    "name, own",
+    [
+        *((name, True) for name in ("ada", "ada.2", "ada/x", "work:ada", "work:ada.1")),
+        *((name, False) for name in ("adam", "bob", "bob/ada", "", "work:", "ADA")),
+    ],
+)
+def test_an_agents_key_has_its_own_names(name: str, own: bool) -> None:
+    assert is_its_agent(key(Right.AGENT), name) is own
+    assert not is_its_agent(key(Right.VIEWER, Right.OPERATOR), name)
+
+
+def test_a_claim_is_kept_to_the_keys_roles_and_its_id_to_the_key() -> None:
+    agent = key(Right.AGENT, roles=("build", "test"))
+    claim = Claim(CommandId("c"), AgentId("ada"))
+    kept = admitted(agent, claim)
+    assert isinstance(kept, Claim)
+    assert (kept.roles, kept.id) == (("build", "test"), "k/c")
+    assert is_refused(agent, msgspec.structs.replace(claim, roles=("build", "deploy")))
+    anything = admitted(key(Right.AGENT, roles=("*",)), claim)
+    assert isinstance(anything, Claim)
+    assert anything.roles is None
+
+
+def test_what_a_key_does_is_signed() -> None:
+    """Every event that follows says whose key it was; who answered is told with the key that it came by."""
+    cancelled = admitted(key(Right.OPERATOR), Cancel(CommandId("c"), TaskId("t_1")))
+    life = Life()
+    life.do(msgspec.structs.replace(cancelled, task=life.case.task.id), START)
+    assert [(event.kind, event.data[KEY]) for event in life.events] == [("task_cancelled", "k")]
+    answer = Answer(CommandId("c"), QuestionId("q_1.1"), "skip", by="mia")
+    told = admitted(key(Right.OPERATOR), answer)
+    assert isinstance(told, Answer)
+    assert told.by == "mia (key k)"
+
+
+def test_an_agent_sees_its_own_tasks_and_what_it_could_claim() -> None:
+    life = Life()
+    agent, stranger = key(Right.AGENT, roles=("build",)), key(Right.AGENT, roles=("build",), agents=("bob",))
+    assert not sees_task(agent, row(life)), "of another role, and nobody's"
+    assert sees_task(key(Right.AGENT, roles=("*",)), row(life))
+    assert sees_task(key(Right.AGENT, roles=("",)), row(life))
+    life.claim("ada", START)
+    assert sees_task(agent, row(life))
+    assert not sees_task(stranger, row(life))
+    life.complete(START)
+    past = life.attempts.values()
+    assert not sees_task(agent, row(life))
+    assert sees_task(agent, row(life), past)
+    assert not sees_task(stranger, row(life), past)
+    others = (Right.VIEWER, Right.OPERATOR, Right.ADMIN, Right.SUBMITTER)
+    assert all(sees_task(key(right), row(life)) for right in others)
+
+
+def row(life: Life) -> TaskRow:
+    case = life.case
+    return TaskRow(case.task, case.lease, case.ready is not None, case.due, case.waits)
+
+
+WORDS: Mapping[str, tuple[Right, ...]] = {
+    "key.mia": (),
+    "supervisor.work:ada": (Right.AGENT, Right.ADMIN),
+    "supervisor.main": (Right.ADMIN,),
+    "build.r_1": (Right.OPERATOR, Right.ADMIN),
+    "clock.distance": (),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("right", Right)
+def test_the_watchs_own_words_are_changed_only_by_whom_they_are_about(word: str, right: Right) -> None:
+    if right in WORDS[word]:
+        check_word(key(right), word, write=True)
+        return
+    with pytest.raises(Refused) as refused:
+        check_word(key(right), word, write=True)
+    assert refused.value.code == "not_allowed"
+
+
+def test_nobody_speaks_for_a_lease_by_its_number_alone() -> None:
+    """A token is a small number; the name of the agent must be the key's own."""
+    word = Complete(CommandId("c"), TaskId("t_1"), Token(1), AgentId("bob"))
+    assert is_refused(key(Right.AGENT), word)
+    assert not is_refused(key(Right.AGENT), msgspec.structs.replace(word, agent="ada.7"))
+    assert LOOKS["view_agenda"] == tuple(Act)
