@@ -218,6 +218,10 @@ def test_a_second_signal_lets_go_of_the_grace(shell: Shell) -> None:
         (("--idle", "2h", "--timeout", "1h", "--", "true"), "--idle (2h) is longer"),
         (("--retries", "-1", "--", "true"), "retries"),
         (("true",), "put -- before the command"),
+        (("echo", "hi"), "put -- before the command: `allswell run -- echo hi`"),
+        (("--idle", "5s", "ls", "-la"), "put -- before the command: `allswell run --idle 5s -- ls -la`"),
+        (("--timeout", "1h1h", "--", "true"), "names a unit twice"),
+        (("-it", "--", "true"), "--interactive needs a terminal"),
         ((), "which command?"),
         (("--",), "which command?"),
         (("--resume", "t_nothing"), "there is no task"),
@@ -269,13 +273,14 @@ def test_an_agent_needs_nothing_but_its_socket(shell: Shell) -> None:
     assert "task_checked_in" in shell.kinds()
 
 
-def test_keys_are_handed_on_by_name_only(shell: Shell) -> None:
+def test_the_environment_is_inherited_unless_it_is_to_be_clean(shell: Shell) -> None:
     env = {**shell.env, "OPENAI_API_KEY": "agents need this", "OTHER_KEY": "x", "ALLSWELL_STORE": "sqlite:///other.db"}
     script = "echo ${OPENAI_API_KEY:-none}, ${OTHER_KEY:-none}, ${ALLSWELL_STORE:-none}, ${MORE:-none}"
     for given, said in (
-        ((), "none, none, none"),
-        (("-e", "OTHER_*", "-e", "MORE=y"), "x, none, y"),
-        (("-e", "*"), "x, none, none"),
+        ((), "x, none, none"),
+        (("-e", "MORE=y"), "x, none, y"),
+        (("--clean-env",), "none, none, none"),
+        (("--clean-env", "-e", "OTHER_*", "-e", "MORE=y"), "x, none, y"),
     ):
         words = [*ALLSWELL, "run", *given, "--", "sh", "-c", script]
         done = subprocess.run(words, cwd=shell.folder, env=env, capture_output=True, text=True, check=True)

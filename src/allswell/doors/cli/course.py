@@ -28,12 +28,14 @@ from allswell.domain.receipt import Advice, End, told
 from allswell.domain.submit import NAME_MAX
 from allswell.domain.task import OPEN
 from allswell.doors.cli.advice import typed_here
+from allswell.doors.cli.asked import Asked, Variables
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.attempt import (
+    Attempt,
     AttemptLimits,
     Flight,
     Home,
@@ -45,32 +47,19 @@ from allswell.runtime.attempt import (
     settle_left,
     take_off,
 )
+from allswell.runtime.attempt.fed import Fed
 from allswell.runtime.attempt.flight import FlightFile
 from allswell.timing.clock import SystemClock
 
 if TYPE_CHECKING:
+    from allswell.doors.cli.terminal import Terminal
     from allswell.runtime.worktree import Worktree
 
 GRACE = 10_000
 IDLE = 300_000
 """Milliseconds without proof of progress after which a command is ended, where neither flag nor setting says so."""
-AGENTS_OWN = ("ANTHROPIC_*", "CLAUDE_*", "OPENAI_*", "CODEX_*", "GEMINI_*", "SSH_AUTH_SOCK")
-"""Variables that the agents people run need to reach their providers; all other keys are handed on only by name."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TAIL = 60
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What was asked for, as the task's payload keeps it, so that it can be resumed."""
-
-    command: tuple[str, ...]
-    cwd: str
-    timeout: int
-    idle: int | None
-    grace: int
-    retries: int = 0
-    env: tuple[str, ...] = ()
-    """Names and patterns of variables that are handed on; never their values."""
 
 
 @dataclass
@@ -83,6 +72,8 @@ class Ran:
     attempts: int = 0
     state: str = ""
     error: AllswellError | None = None
+    starved: bool = False
+    """Whether it was not tried again because its standard input was too long to be kept."""
     untold: AllswellError | None = None
     """Why the store does not know how it ended, if it does not."""
     worktree: Worktree | None = None
@@ -102,15 +93,21 @@ class Course:
         grace: str | None,
         name: str | None,
         worktree: bool,
-        hand_on: Sequence[str],
+        variables: Variables,
+        clean: bool,
+        stdin: int | None,
         resume: str | None,
+        terminal: Terminal | None = None,
     ) -> None:
         self._frame = frame
+        self._variables = variables
+        self._stdin = stdin
+        self._terminal = terminal
         self._name = name
         self._worktree = worktree
         self._resume = resume
         self._home = Home(frame.home)
-        self._screen = Screen(silent=frame.json)
+        self._screen = Screen(silent=frame.json, painting=terminal is None)
         self._clock = SystemClock()
         self._signal: int | None = None
         self._tree: Worktree | None = None
@@ -119,8 +116,6 @@ class Course:
         policies = frame.settings.policies()
         self._policy = policies.get(RUN_ROLE, policies.get("", Policy()))
         limit = self._policy.timeout if timeout is None else parse(timeout, where="--timeout")
-        names = tuple(one for one in hand_on if "=" not in one)
-        self._given = {key: value for key, _, value in (one.partition("=") for one in hand_on if "=" in one)}
         self._asked = Asked(
             tuple(command),
             str(Path.cwd()) if resume is None else "",
@@ -128,7 +123,8 @@ class Course:
             self._idle(idle, limit),
             GRACE if grace is None else parse(grace, where="--grace"),
             retries or 0,
-            names,
+            variables.names,
+            clean,
         )
         self._checked: Order | None = None
         if resume is None:
@@ -141,6 +137,8 @@ class Course:
                 text = f"--idle ({given}) is longer than the limit of the attempt, so it could never count"
                 raise Refused("bad_duration", text, where="--idle")
             return length or None
+        if self._terminal is not None:  # somebody sits before it, who may think
+            return None
         usual = self._policy.idle or IDLE
         return usual if usual < limit else None
 
@@ -149,8 +147,8 @@ class Course:
         order = order_for(
             asked.command,
             cwd=place,
-            env=self._given,
-            hand_on=(*AGENTS_OWN, *asked.env),
+            env=self._variables.values,
+            hand_on=asked.handed_on,
             limits=AttemptLimits(asked.timeout, asked.idle, asked.grace),
             folder=place,
         )
@@ -163,6 +161,8 @@ class Course:
             store=None if store is None else str(store),
             quota=self._frame.settings.quota(),
             echo=self._screen.echo,
+            stdin=None if self._terminal is None else self._terminal.theirs,
+            terminal=None if self._terminal is None else self._terminal.ours,
             keep_transcript=self._frame.json,
         )
 
@@ -291,26 +291,39 @@ class Course:
     def _with_flags(self, asked: Asked) -> Asked:
         """What was asked for then, with what is asked for now."""
         now = {name: getattr(self._asked, name) for name in self._flags}
-        return msgspec.structs.replace(asked, **now, env=(*asked.env, *self._asked.env))
+        clean = asked.clean or self._asked.clean
+        return msgspec.structs.replace(asked, **now, env=(*asked.env, *self._asked.env), clean=clean)
 
     async def _try(self, watch: Watch, task: TaskId, order: Order, note: FlightFile | None, ran: Ran) -> None:
-        tries = Tries(watch, self._home, agent=self._agent, retries=self._asked.retries)
+        retries, agent = self._asked.retries, self._agent
+        fed = None if self._stdin is None else Fed(self._stdin, again=retries > 0)
+        tries = Tries(watch, self._home, agent=agent, retries=retries, fed=fed, began=self._began)
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupted, tries, number)
-        painting = None if self._frame.json else asyncio.ensure_future(self._paint(tries))
+        quiet = self._frame.json or self._terminal is not None
+        painting = None if quiet else asyncio.ensure_future(self._paint(tries))
         try:
             ran.outcome = await tries.run(task, order, note)
         finally:
             if painting is not None:
                 painting.cancel()
+            if self._terminal is not None:
+                self._terminal.close()
+            if fed is not None:
+                fed.close()
             self._screen.clear()
+        ran.starved = tries.starved
         row = None if tries.untold is not None else await watch.task(task)
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
         ran.code = self._code(ran.outcome, asked=row is not None and any(one.kind == "question" for one in row.waits))
         ran.error = None if ran.outcome is None else ran.outcome.error
+
+    def _began(self, attempt: Attempt) -> None:
+        if self._terminal is not None:
+            attempt.on_start = self._terminal.begin
 
     def _interrupted(self, tries: Tries, number: int) -> None:
         self._signal = self._signal or number

@@ -9,6 +9,7 @@ the command declares as its `Rest`. A negative number is an argument, since no o
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -44,6 +45,8 @@ def tokens(known: Sequence[Parameter], words: Sequence[str]) -> Iterator[Token]:
             yield Token("help", word)
         elif word == "-" or not word.startswith("-") or NUMBER.fullmatch(word):
             yield Token("place", word)
+        elif word in named and named[word].flag:  # -it, which is one name
+            yield Token("option", word, named[word])
         elif word.startswith("--"):
             name, sign, text = word.partition("=")
             option = named.get(name)
@@ -79,9 +82,21 @@ def read(command: Command, words: Sequence[str]) -> dict[str, object] | None:
     try:
         given = _given(command, known, words)
     except Refused as wrong:
-        hint = f"`{command.path} --help` shows what there is"
+        hint = _dashes(command, known, words) or f"`{command.path} --help` shows what there is"
         raise Refused(wrong.code, wrong.message, where=wrong.where, hint=hint) from None
     return None if given is None else {one.name: given.get(one.name, one.default) for one in known}
+
+
+def _dashes(command: Command, known: Sequence[Parameter], words: Sequence[str]) -> str:
+    """The same line with `--` before the command that it is to run, where that was left out; nothing elsewhere."""
+    if "--" in words or not any(one.declared.rest for one in known):
+        return ""
+    first = next((token.word for token in tokens(known, words) if token.kind == "place"), None)
+    if first is None or first == "-" or first.endswith((".yaml", ".yml")):
+        return ""
+    at = list(words).index(first)
+    line = shlex.join([*command.path.split(), *words[:at], "--", *words[at:]])
+    return f"put -- before the command: `{cut(line, 4 * LONGEST)}`"
 
 
 def usage(command: Command, known: Sequence[Parameter]) -> str:
@@ -152,12 +167,13 @@ def _unknown(known: Sequence[Parameter], word: str) -> Refused:
     if meant:
         more = f"; did you mean --{meant}?"
     else:
-        more = "" if word.startswith("--") or len(word) == 2 else " (put -- before a text that begins with a dash)"
+        told = word.startswith("--") or len(word) == 2 or any(one.declared.rest for one in known)
+        more = "" if told else " (put -- before a text that begins with a dash)"
     return Refused("usage", f"no such option: {cut(word, LONGEST)}{more}", where=word)
 
 
 def _unexpected(command: Command, known: Sequence[Parameter], word: str) -> Refused:
     takes = " and ".join(one.metavar for one in known if one.placed)
     rest = any(one.declared.rest for one in known)
-    more = "put -- before a command" if rest else f"`{command.path}` takes {takes or 'none'}"
-    return Refused("usage", f"unexpected argument {cut(word, LONGEST)!r}: {more}", where=word)
+    more = "" if rest else f": `{command.path}` takes {takes or 'none'}"
+    return Refused("usage", f"unexpected argument {cut(word, LONGEST)!r}{more}", where=word)

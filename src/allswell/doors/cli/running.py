@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from allswell.doors.cli.asked import Variables, piped
 from allswell.doors.cli.commands import RUNNING, Commands
 from allswell.doors.cli.frame import Exit, Frame
 from allswell.doors.cli.options import Argument, Json, Option, Rest, Store
@@ -18,6 +20,7 @@ from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from allswell.doors.cli.course import Course, Ran
+    from allswell.doors.cli.terminal import Terminal
 
 
 def add_to(app: Commands) -> None:
@@ -30,6 +33,7 @@ def add_to(app: Commands) -> None:
         "allswell run --timeout 1h --idle 10m --retries 2 -- make all",
         "allswell run --worktree --name nightly -- codex exec --json 'update docs'",
         "allswell run flow.yaml -i branch=main    a flow, step by step",
+        "git diff | allswell run -- claude -p 'review it'",
         "allswell run --resume t_…                the same command once more",
     )
 
@@ -58,9 +62,16 @@ def run(
     ] = None,
     name: Annotated[str | None, Option("--name", metavar="NAME", help="The task's name. Default: the command.")] = None,
     worktree: Annotated[bool, Option("--worktree", help="Run it in a git worktree of its own.")] = False,
+    interactive: Annotated[
+        bool, Option("--interactive", "-it", help="A terminal of its own for the command; nothing is idle by default.")
+    ] = False,
+    no_stdin: Annotated[bool, Option("--no-stdin", help="The command has nothing to read, whatever we have.")] = False,
+    clean_env: Annotated[
+        bool, Option("--clean-env", help="Hand on only what every command needs, and what -e names.")
+    ] = False,
     hand_on: Annotated[
         list[str] | None,
-        Option("--env", "-e", metavar="NAME", help="Hand this variable on: NAME, NAME=VALUE or ABC_*; repeatable."),
+        Option("--env", "-e", metavar="NAME", help="NAME=VALUE; or NAME, ABC_* with --clean-env; repeatable."),
     ] = None,
     resume: Annotated[
         str | None,
@@ -75,6 +86,10 @@ def run(
     A flow's file says what its steps are and how long each may take; `allswell resume` goes on with it. A command's
     output passes through unchanged, its exit code is ours; 124 means that a limit was reached. At any bad end its
     uncommitted work is in a snapshot, and a receipt says where.
+
+    A command reads what is piped to us, and inherits our environment. Typed at a terminal it has nothing to read and
+    sees no terminal, unless --interactive gives it one. Some wait for ever for the end of a pipe that nobody closes,
+    codex for one: --no-stdin.
     """
     _start_warden()
     from allswell.doors.cli.course import Course
@@ -82,7 +97,8 @@ def run(
     frame = Frame(store, json=json)
     if flow is not None:
         of_commands = {"--timeout": timeout, "--idle": idle, "--retries": retries, "--name": name, "--resume": resume}
-        flags = {**of_commands, "--worktree": worktree, "--env": hand_on, "--": command}
+        flags = {**of_commands, "--worktree": worktree, "--env": hand_on, "--clean-env": clean_env}
+        flags |= {"--interactive": interactive, "--no-stdin": no_stdin, "--": command}
         _run_flow(frame, flow, inputs or (), jobs, [flag for flag, given in flags.items() if given])
         return
     if inputs:
@@ -93,6 +109,7 @@ def run(
         raise Refused("usage", "--resume runs the task's own command; give no other one", where="--resume")
     if resume is not None:
         frame.for_humans("run --resume")
+    terminal = _terminal(json=json, retries=retries, no_stdin=no_stdin) if interactive else None
     course = Course(
         frame,
         command or [],
@@ -102,10 +119,26 @@ def run(
         grace=grace,
         name=name,
         worktree=worktree,
-        hand_on=hand_on or [],
+        variables=Variables.of(hand_on or []),
+        clean=clean_env,
+        stdin=None if no_stdin or interactive else piped(),
         resume=resume,
+        terminal=terminal,
     )
     _tell(frame, course, course.run())
+
+
+def _terminal(*, json: bool, retries: int | None, no_stdin: bool) -> Terminal:
+    """A terminal for the command, where we have one ourselves and nothing else was asked for that it cannot be."""
+    others = {"--json": json, "--retries": retries, "--no-stdin": no_stdin}
+    for flag in (flag for flag, given in others.items() if given):
+        raise Refused("usage", f"{flag} and --interactive exclude each other", where=flag)
+    if not sys.stdin.isatty():
+        text = "--interactive needs a terminal, and standard input is none"
+        raise Refused("no_terminal", text, where="--interactive", hint="leave it out: what is piped is handed on")
+    from allswell.doors.cli.terminal import Terminal
+
+    return Terminal(sys.stdin.fileno())
 
 
 def _run_flow(frame: Frame, flow: str, inputs: Sequence[str], jobs: int, flags: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ _WORTH_A_LINE = 3
 class Screen:
     """Standard output and standard error, shared by a command and by us."""
 
-    def __init__(self, *, silent: bool) -> None:
+    def __init__(self, *, silent: bool, painting: bool = True) -> None:
         self._silent = silent
         self._lock = threading.Lock()
         self._line = b""
@@ -37,7 +37,7 @@ class Screen:
         """Whether what was last written to a terminal ended its line."""
         self._seconds = 0
         """How often in a row its work was being kept when we looked."""
-        self.live = not silent and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.live = not silent and painting and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         sys.stdout.flush()
         sys.stderr.flush()
 

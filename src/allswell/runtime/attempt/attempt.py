@@ -220,6 +220,7 @@ class Attempt:
             stdout=streams.files[0],
             stderr=streams.files[1],
             stdin=order.stdin,
+            terminal=order.terminal,
             live=(streams.into[0], streams.into[1]),
             cap=order.cap,
             grace_ms=order.limits.grace,

@@ -62,6 +62,8 @@ class Order:
     """The path of a store that lies in the folder and not in `.allswell/`: its changes are not the command's work."""
     stdin: int | None = None
     """A descriptor that the command reads from; None: empty. It stays the caller's to close."""
+    terminal: int | None = None
+    """The other end of the terminal that `stdin` is, where it is one: what is printed comes out there."""
     echo: Echo | None = None
     cap: int = DEFAULT_CAP
     """Bytes kept of each stream."""

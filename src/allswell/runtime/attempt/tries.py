@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from allswell.domain.names import TaskId
@@ -19,6 +20,7 @@ from allswell.engine.watch import Watch
 from allswell.errors import Unavailable
 from allswell.runtime.attempt.attempt import Attempt
 from allswell.runtime.attempt.consequence import report
+from allswell.runtime.attempt.fed import Fed
 from allswell.runtime.attempt.flight import FlightFile
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.receipts import Home
@@ -39,17 +41,27 @@ class Tries:
     """Attempts at one task; `stop` ends them for good, from a signal's handler too."""
 
     def __init__(
-        self, watch: Watch, home: Home, *, agent: str, retries: int, began: Callable[[Attempt], None] | None = None
+        self,
+        watch: Watch,
+        home: Home,
+        *,
+        agent: str,
+        retries: int,
+        fed: Fed | None = None,
+        began: Callable[[Attempt], None] | None = None,
     ) -> None:
         self.attempt: Attempt | None = None
         """The one that runs now."""
         self.outcomes: list[Outcome] = []
+        self.starved = False
+        """Whether there is no other try because its standard input was too long to be kept for one."""
         self.untold: Unavailable | None = None
         """Why the store could not be told of the last one, if it could not."""
         self._watch = watch
         self._home = home
         self._agent = agent
         self._retries = retries
+        self._fed = fed
         self._began = began
         self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -64,7 +76,8 @@ class Tries:
     async def run(self, task: TaskId, order: Order, note: FlightFile | None = None) -> Outcome | None:
         """The last outcome; None if the task could not be had at all. `note` is that of the first attempt in flight."""
         while (lease := await self._claim(task)) is not None:
-            self.attempt = Attempt(order, lease, self._home, note=note)
+            own = order if self._fed is None else replace(order, stdin=self._fed.begin())
+            self.attempt = Attempt(own, lease, self._home, note=note)
             note = None
             if self._stopped.done():
                 self.attempt.stop(self._stopped.result())
@@ -73,6 +86,8 @@ class Tries:
             outcome = await self.attempt.run()
             self.attempt = None
             self.outcomes.append(outcome)
+            if self._fed is not None:
+                self._fed.end()
             try:
                 await report(lease, outcome)
                 if outcome.end is End.TIMEOUT:
@@ -110,6 +125,9 @@ class Tries:
 
     async def _goes_on(self, task: TaskId, outcome: Outcome) -> bool:
         if outcome.end not in _AGAIN or len(self.outcomes) > self._retries or self._stopped.done():
+            return False
+        if self._fed is not None and self._fed.spent:
+            self.starved = True
             return False
         row = await self._watch.task(task)
         return row is not None and row.task.state == OPEN and not row.waits

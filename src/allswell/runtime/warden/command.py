@@ -73,6 +73,8 @@ class Command:
     stderr: int
     stdin: int | None = None
     """None: empty."""
+    terminal: int | None = None
+    """Our end of the terminal that `stdin` is: then both streams go there too, and all that is printed is `stdout`."""
     live: tuple[int, int] | None = None
     """Where both streams go as well, at once and unchanged."""
     cap: int = DEFAULT_CAP
@@ -81,6 +83,10 @@ class Command:
     """For those who are left when the command has ended, and for all when the supervisor is gone."""
 
     def __post_init__(self) -> None:
+        if self.terminal is not None and (self.stdin is None or self.live is None):
+            raise Refused(
+                "bad_command", "a command at a terminal needs both ends of it, and a watcher", where="terminal"
+            )
         if self.cap < 0 or self.grace_ms < 0:
             wrong = "cap" if self.cap < 0 else "grace_ms"
             raise Refused("bad_command", f"{wrong} ({getattr(self, wrong)}) must not be negative", where=wrong)

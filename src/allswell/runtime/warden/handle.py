@@ -160,7 +160,8 @@ class Handle:
             "env": marked(command, self.record.marker),
         }
         try:
-            handles = [its.fileno(), stdin, command.stdout, command.stderr, *(command.live or ())]
+            at_terminal = () if command.terminal is None else (command.terminal,)
+            handles = [its.fileno(), stdin, command.stdout, command.stderr, *(command.live or ()), *at_terminal]
             KEEPER.hand_over(handles, cap=command.cap, grace_ms=command.grace_ms)
             its.close()
             with contextlib.suppress(OSError):  # whoever was to hear it is gone: that is noticed below

@@ -23,10 +23,12 @@ command, and the first messages are written without the encoder (`tests/runtime/
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import select
 import signal
+import termios
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -75,6 +77,7 @@ class Reaper:
         self._ordered = False
         self._reported = False
         self._alone = False
+        self._at_terminal = False
         self._main = 0
         self._killing_since = 0.0
         self._status: int | None = None
@@ -103,15 +106,21 @@ class Reaper:
         return waking
 
     def _begin(self) -> None:
-        stdin, out_file, err_file, *live = self._handles
+        stdin, out_file, err_file, *more = self._handles
+        live, terminal = more[:2], more[2:]
         out, out_end = os.pipe2(os.O_CLOEXEC)
         err, err_end = os.pipe2(os.O_CLOEXEC)
         self._failure, failing = os.pipe2(os.O_CLOEXEC)
         self._main = os.fork()
         if self._main == 0:
-            _become(self._channel, (stdin, out_end, err_end), failing)
+            streams = (stdin, stdin, stdin) if terminal else (stdin, out_end, err_end)
+            _become(self._channel, streams, failing, at_terminal=bool(terminal))
         for handle in (stdin, out_end, err_end, failing):
             os.close(handle)
+        if terminal:  # what it prints, on both streams, comes out of the other end
+            os.close(out)
+            (out,) = terminal
+            self._at_terminal = True
         watchers = (live[0], live[1]) if live else (None, None)
         self._streams = [Stream(out, out_file, watchers[0], self._cap), Stream(err, err_file, watchers[1], self._cap)]
 
@@ -268,11 +277,13 @@ class Reaper:
 
     def _drain(self, waking: int) -> None:
         """Carry what is left of the output; a watcher has time for it, unless the command was told to stop."""
-        for stream in self._streams:
-            stream.close_to_new()
+        if not self._at_terminal:  # where the kernel says by itself when the last of it has been read
+            for stream in self._streams:
+                stream.close_to_new()
         self._until = float("inf")
         while any(stream.interest() is not None for stream in self._streams):
-            if (self._ordered or self._channel == -1) and self._until == float("inf"):
+            hurried = self._ordered or self._at_terminal or self._channel == -1
+            if hurried and self._until == float("inf"):
                 self._until = time.monotonic() + DRAIN
             if time.monotonic() >= self._until:
                 break
@@ -309,7 +320,7 @@ def _empty(waking: int) -> None:
         os.read(waking, 512)
 
 
-def _become(channel: int, streams: tuple[int, int, int], failing: int) -> None:
+def _become(channel: int, streams: tuple[int, int, int], failing: int, *, at_terminal: bool) -> None:
     """In the child: read the order, and be the command, or say why not."""
     stage = "session"
     try:
@@ -319,6 +330,8 @@ def _become(channel: int, streams: tuple[int, int, int], failing: int) -> None:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.setsid()
+        if at_terminal:
+            fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
         stage = "order"
         order = receive_one(channel)
         stage = "cwd"

@@ -1,0 +1,60 @@
+"""What `allswell run` was asked for: what its task keeps of it, and what only this start of it has."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+AGENTS_OWN = ("ANTHROPIC_*", "CLAUDE_*", "OPENAI_*", "CODEX_*", "GEMINI_*", "SSH_AUTH_SOCK")
+"""With `--clean-env`: what the agents people run need to reach their providers; all others are handed on by name."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What was asked for, as the task's payload keeps it, so that it can be resumed."""
+
+    command: tuple[str, ...]
+    cwd: str
+    timeout: int
+    idle: int | None
+    grace: int
+    retries: int = 0
+    env: tuple[str, ...] = ()
+    """Names and patterns of variables that are handed on; never their values."""
+    clean: bool = False
+    """Whether only those are, and what every command needs; otherwise it inherits all that is not ours."""
+
+    @property
+    def handed_on(self) -> tuple[str, ...]:
+        """Patterns of the variables that the command gets beside those that every command needs."""
+        return (*AGENTS_OWN, *self.env) if self.clean else ("*",)
+
+
+class Variables(msgspec.Struct, frozen=True):
+    """What `-e` said: variables to hand on by name, and those that are set."""
+
+    names: tuple[str, ...] = ()
+    values: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, given: Sequence[str]) -> Variables:
+        """From what was typed: NAME, NAME=VALUE or ABC_*."""
+        names = tuple(one for one in given if "=" not in one)
+        return cls(names, {key: value for key, _, value in (one.partition("=") for one in given if "=" in one)})
+
+
+def piped() -> int | None:
+    """Our standard input, where it is something to read from: a pipe, a file, and no terminal."""
+    try:
+        handle = sys.stdin.fileno()
+        mode = os.fstat(handle).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or none of a process's own
+        return None
+    return None if os.isatty(handle) or not _readable(mode) else handle
+
+
+def _readable(mode: int) -> bool:
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
