@@ -18,7 +18,7 @@ _SECRET = "sk-of-the-supervisor"
 
 def test_agents_cannot_read_what_their_supervisor_knows_and_are_readable_themselves(theirs: Path) -> None:
     put(theirs / "agent.sh", "echo $$ > pid.tmp; mv pid.tmp pid; while [ ! -e go ]; do sleep 0.05; done")
-    with running("run", "--", "sh", "agent.sh", cwd=theirs, DATABASE_PASSWORD=_SECRET) as supervisor:
+    with running("run", "--clean-env", "--", "sh", "agent.sh", cwd=theirs, DATABASE_PASSWORD=_SECRET) as supervisor:
         until((theirs / "pid").exists)
         agent = (theirs / "pid").read_text().strip()
         for pid, readable in ((agent, True), (str(supervisor.pid), False)):

@@ -69,7 +69,6 @@ class Sitting:
             time.sleep(0.005)
         return self.seen
 
-    @property
     def is_as_before(self) -> bool:
         return termios.tcgetattr(self.theirs) == self.before
 
@@ -142,11 +141,11 @@ def test_interactive_gives_a_terminal_that_is_put_back(sitting: Sitting, shell: 
     sitting.sees("<interrupted>")
     sitting.resize(57)
     sitting.sees("<57 columns now>")
-    assert not sitting.is_as_before, "raw"
+    assert not sitting.is_as_before(), "raw"
     sitting.types("quit\r")
     sitting.sees("<True>")
     assert sitting.process.wait(patience.SECONDS) == 0
-    assert sitting.is_as_before
+    assert sitting.is_as_before()
     assert shell.kinds() == ["task_submitted", "task_claimed", "task_completed"], "and it was watched"
 
 
@@ -156,6 +155,6 @@ def test_a_terminal_is_put_back_when_we_are_killed(sitting: Sitting) -> None:
     sitting.sees("<read hello>")
     os.kill(sitting.process.pid, signal.SIGKILL)
     end = time.monotonic() + patience.SECONDS
-    while not sitting.is_as_before:
+    while not sitting.is_as_before():
         assert time.monotonic() < end
         time.sleep(0.005)
