@@ -116,6 +116,7 @@ def test_each_target_gets_its_deliveries_in_order_and_waits_for_no_other(
         assert len(batch) <= most
         assert bool(batch) == (line[0].next_at <= now)
         assert len(batch) < 2 or not any(one.tries for one in batch)
+        assert all(one.next_at <= now for one in batch), "nothing that has to wait is taken along"
     heads = [line[0].next_at for line in lines(waiting).values()]
     assert next_moment(waiting) == (min(heads) if heads else None)
 

@@ -27,6 +27,7 @@ def test_what_is_inside_may_be_reached_only_with_leave(address: str) -> None:
     "address",
     [
         *("169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200"),
+        *("168.63.129.16", "192.0.0.192", "fd20:ce::254"),
         *("fe80::1%eth0", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "nonsense", ""),  # noqa: S104
     ],
 )

@@ -6,9 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from allswell import LeaseLost, Refused, Unavailable
-from allswell.domain.command import Cancel, Complete, NewTask, Submit
+from allswell.domain.command import Cancel, Command, Complete, NewTask, Submit
 from allswell.domain.late import afterwards
 from allswell.domain.names import AgentId, CommandId, TaskId, Token
+from allswell.engine.batch import Performed
+from allswell.engine.batcher import Batch, Wait
 from allswell.errors import Bug
 from allswell.store.port import Changes
 from tests.engine.stage import Stage, Weather, play
@@ -214,11 +216,11 @@ def test_a_batch_that_breaks_is_tried_one_by_one_so_that_only_the_bad_command_fa
         in_batch: list[object] = []
         perform = watch._engine._decisions._perform
 
-        async def note(commands: object, *rest: object) -> object:
-            in_batch[:] = list(commands)  # type: ignore[call-overload]
-            return await perform(commands, *rest)  # type: ignore[arg-type]
+        async def note(batch: Batch[Command], wait: Wait) -> Performed:
+            in_batch[:] = batch.commands
+            return await perform(batch, wait)
 
-        watch._engine._decisions._perform = note  # type: ignore[assignment]
+        watch._engine._decisions._perform = note
         weather.on = break_on_poison
         good, bad, also = await asyncio.gather(
             watch.submit("a"), watch.cancel(poison), watch.submit("b"), return_exceptions=True

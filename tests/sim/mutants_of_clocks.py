@@ -45,9 +45,9 @@ def what_is_asked_in_passing_stops_the_clock() -> Iterator[None]:
             out.run = run.stop_clock(out.run, now)
         return question
 
-    async def look(self: Plan, tx: Any, *, careful: bool) -> None:
+    async def look(self: Plan, tx: Any, *, careful: bool) -> Plan:
         del careful
-        await right_look(self, tx, careful=True)
+        return await right_look(self, tx, careful=True)
 
     right_look = Plan.look
     with everywhere("ask", ask, *_askers()), patch.object(Plan, "look", look):

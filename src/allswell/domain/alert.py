@@ -23,8 +23,11 @@ DEFAULT_HEARS = (
 """What an alerts sink hears of unless it says otherwise."""
 AGAIN = 3_600_000
 """A cause is not told again within so many milliseconds."""
+REMEMBERED = 500
+"""At most so many causes are remembered, the newest."""
 LONGEST = 1_500
-_SHOWN = 10
+SHOWN = 10
+"""At most so many go out as one message, so that all of them can be read."""
 
 
 class Alert(msgspec.Struct, frozen=True):
@@ -116,15 +119,22 @@ def together(alerts: Sequence[Alert]) -> tuple[str, str]:
         return "", "\n".join(alert.text for alert in told)
     if len(told) == 1:
         return told[0].title, told[0].text
-    shown = [f"{alert.title}\n{alert.text}".strip() for alert in told[:_SHOWN]]
-    more = [f"… and {len(told) - _SHOWN} more: allswell events"] * (len(told) > _SHOWN)
-    return f"{len(told)} things need a look", "\n\n".join([*shown, *more])
+    shown = [f"{alert.title}\n{alert.text}".strip() for alert in told]
+    return f"{len(told)} things need a look", "\n\n".join(shown)
 
 
 def worth_telling(alert: Alert, told: Mapping[str, int], now: int) -> bool:
-    """Whether it is time to tell a cause, given when each was told last.
-
-    What was told at this very moment is this very event, read again because it is not known whether it was kept.
-    """
+    """Whether it is time to tell a cause, given when each was told last."""
     at = told.get(alert.cause)
-    return at is None or at == now or abs(now - at) >= AGAIN
+    return at is None or abs(now - at) >= AGAIN
+
+
+def told_now(alert: Alert, told: Mapping[str, int], now: int) -> dict[str, int]:
+    """When each cause was told last, after this alert; what is too long ago to matter is forgotten.
+
+    A sentence for a channel is said each time, so it is not remembered.
+    """
+    if not alert.title:
+        return dict(told)
+    recent = [(cause, at) for cause, at in told.items() if abs(now - at) < AGAIN and cause != alert.cause]
+    return dict([*recent[1 - REMEMBERED :], (alert.cause, now)])

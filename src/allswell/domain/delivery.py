@@ -78,6 +78,22 @@ class Failure(msgspec.Struct, frozen=True):
     """How long it asked to be left alone, in milliseconds."""
 
 
+def follower_name(sink: str) -> str:
+    """The name under which a sink follows the journal: of its cursor, and of the words that are kept about it."""
+    return f"sink.{sink}"
+
+
+def memory_key(follower: str) -> str:
+    """The key of the word that a follower keeps together with its cursor."""
+    return f"{follower}.memory"
+
+
+def sink_of(follower: str) -> str | None:
+    """The sink that follows under a name; None where that is not a sink's. The names of sinks have no dots."""
+    kind, dot, rest = follower.partition(".")
+    return rest.partition(".")[0] if kind == "sink" and dot else None
+
+
 def delivery_id(sink: str, at: Millis, place: tuple[int, int, int]) -> str:
     """The id of what a sink says about an event; the moment tells the journals of two stores apart."""
     xid, number, part = place
@@ -108,6 +124,11 @@ def _pause(tries: int, patience: Patience) -> int:
     return max(patience.apart, min(doubled, patience.slowest))
 
 
+def put_off(delivery: Delivery, until: Millis) -> Delivery:
+    """The delivery where its target may not be told anything before a moment: that is no failure."""
+    return replace(delivery, next_at=until)
+
+
 def is_down(delivery: Delivery, patience: Patience) -> bool:
     """Whether this failure was the one after which its target is taken to be down: told once."""
     return not delivery.given_up and delivery.tries == patience.retries + 1
@@ -136,7 +157,7 @@ def due(line: Sequence[Delivery], now: Millis, most: int) -> Sequence[Delivery]:
     if line[0].tries:
         return line[:1]
     fresh = 1
-    while fresh < min(most, len(line)) and not line[fresh].tries:
+    while fresh < min(most, len(line)) and not line[fresh].tries and line[fresh].next_at <= now:
         fresh += 1
     return line[:fresh]
 

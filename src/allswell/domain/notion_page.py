@@ -1,7 +1,7 @@
 """A row of the communication log as a page of Notion's, and what its database must be like.
 
-One page stands for one request, from `Sent` to its end: each message of it is written over the last. `Allswell Id` says
-which request it is, and is how a page is found again; `Review` is a tick for people.
+One page stands for one request, from `Sent` to its end: what each message of it says is written over what was there.
+`Allswell Id` says which request it is, and is how a page is found again; `Review` is a tick for people.
 """
 
 from __future__ import annotations
@@ -67,6 +67,14 @@ def page_of(comm: Comm, moment: str) -> dict[str, Any]:
         "Retry Count": {"number": comm.retries},
         ID: {"rich_text": _text(comm.request)},
     }
+
+
+def news_of(page: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written over a page that is there: what this message says nothing about stays as it was.
+
+    So a request that was answered late still shows how long was waited, and for what.
+    """
+    return {name: value for name, value in page.items() if any(value.values())}
 
 
 def _text(text: str) -> list[dict[str, Any]]:

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-_METADATA = frozenset(map(ip_address, ("169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254")))
+_METADATA = frozenset(
+    map(
+        ip_address,
+        (
+            *("169.254.169.254", "169.254.170.2", "fd00:ec2::254", "fd20:ce::254"),
+            *("100.100.100.200", "192.0.0.192", "168.63.129.16"),
+        ),
+    )
+)
 _WRAPPED = ip_network("64:ff9b::/96")
 """An IPv4 address behind a translator."""
 

@@ -50,20 +50,19 @@ async def perform(
 
     `careful`: it was tried before, so it may have been done, or rows may be concerned that were not read.
     """
-    commands = plan.commands
-    await plan.look(tx, careful=careful)
+    plan = await plan.look(tx, careful=careful)
     now, rows = await plan.take(tx, careful=careful)
     book = Book(now, rows, lanes, plan.found, plan.runs_found)
     if (more := plan.reads(book.situation)) is not None:
         book.add(await tx.read(more))
     answers: list[object] = []
     claims: list[Placed] = []
-    for command, rule in zip(commands, plan.rules, strict=True):
+    for command, rule in zip(plan.commands, plan.rules, strict=True):
         decision = _decided(book, command, draw() if rule.chance else 0.0)
         if decision.claim is not None:
             claims.append((len(answers), decision.claim))
         answers.append(decision.answer if decision.error is None else decision.error)
-    if len(claims) < len(commands):  # claims have decided nothing yet
+    if len(claims) < len(plan.commands):  # claims have decided nothing yet
         await book.write(tx)
     if claims:
         await _serve(tx, book, claims, answers)

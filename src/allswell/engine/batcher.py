@@ -120,25 +120,32 @@ class Waiting(Generic[C]):
 class Batch(Generic[C]):
     """What goes to the store together."""
 
-    __slots__ = ("_plan", "waiting", "weight")
+    __slots__ = ("_plan", "commands", "waiting", "weight")
 
-    def __init__(self, waiting: list[Waiting[C]]) -> None:
+    def __init__(self, waiting: Sequence[Waiting[C]]) -> None:
         self.waiting = waiting
-        self.weight = waiting[0].weight if len(waiting) == 1 else sum([one.weight for one in waiting])
+        self.weight = sum([one.weight for one in waiting])
+        self.commands: Sequence[C] = [command for one in waiting for command in one.commands]
         self._plan: Plan | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What the commands name; made only where it is asked for."""
+        if self._plan is None:
+            self._plan = Plan(self.commands)
+        return self._plan
 
     def meets(self, other: Batch[C]) -> bool:
         """Whether both name the same thing; what cannot be read might name anything."""
         try:
-            return self._planned().meets(other._planned())
+            return self.plan.meets(other.plan)
         except Exception:  # noqa: BLE001 - whoever decides them meets it again, and has words for it
             return True
 
-    def _planned(self) -> Plan:
-        """What the commands name; found out only where it is asked for."""
-        if self._plan is None:
-            self._plan = Plan([command for one in self.waiting for command in one.commands])
-        return self._plan
+    def still_wanted(self) -> Batch[C]:
+        """What of it somebody still waits for."""
+        waiting = [one for one in self.waiting if not one.future.done()]
+        return self if len(waiting) == len(self.waiting) else Batch(waiting)
 
 
 class Batcher(Generic[C]):
@@ -146,7 +153,7 @@ class Batcher(Generic[C]):
 
     def __init__(
         self,
-        perform: Callable[[Sequence[C], Wait], Awaitable[Performed]],
+        perform: Callable[[Batch[C], Wait], Awaitable[Performed]],
         *,
         name: str,
         pace: Pace,
@@ -207,7 +214,7 @@ class Batcher(Generic[C]):
                 self._under_way.append(batch)
                 try:
                     self._call_somebody()
-                    await self._work_off(batch.waiting)
+                    await self._work_off(batch)
                 except BaseException:
                     _tell_that_it_is_closed(batch.waiting)
                     raise
@@ -260,35 +267,35 @@ class Batcher(Generic[C]):
         self._waiting -= batch.weight
         return batch
 
-    async def _work_off(self, batch: list[Waiting[C]]) -> None:
+    async def _work_off(self, batch: Batch[C]) -> None:
         pause = self._pace.retry_first
 
         async def wait(error: Unavailable) -> bool:
             nonlocal pause
-            self._give_up_on_the_impatient(batch, error)
+            self._give_up_on_the_impatient(batch.waiting, error)
             await asyncio.sleep(pause * (0.5 + self._draw() / 2))
             pause = min(pause * 2, self._pace.retry_most)
-            return not all(waiting.future.done() for waiting in batch)
+            return not all(waiting.future.done() for waiting in batch.waiting)
 
-        while batch := [waiting for waiting in batch if not waiting.future.done()]:
+        while (batch := batch.still_wanted()).waiting:
             try:
-                performed = await self._perform(_commands_of(batch), wait)
+                performed = await self._perform(batch, wait)
             except Unavailable as error:
                 await wait(error)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it was, it belongs to one command and its caller
-                await self._one_by_one(batch, error)
+                await self._one_by_one(batch.waiting, error)
                 return
             self._tell(performed.news)
             start = 0
-            for waiting in batch:
+            for waiting in batch.waiting:
                 end = start + len(waiting.commands)
                 if not waiting.tell(performed.answers[start:end]):
                     self._unwanted(performed.answers[start:end])
                 start = end
             return
 
-    async def _one_by_one(self, batch: list[Waiting[C]], error: Exception) -> None:
+    async def _one_by_one(self, batch: Sequence[Waiting[C]], error: Exception) -> None:
         """A batch broke in a way nobody foresaw: find the command that did it; the others go on without it."""
         if len(batch) == 1 and len(batch[0].commands) == 1:
             known = error if isinstance(error, AllswellError) else Bug(f"{self.name}: {error!r}")
@@ -297,15 +304,15 @@ class Batcher(Generic[C]):
             return
         for waiting in batch:
             if len(waiting.commands) == 1:
-                await self._work_off([waiting])
+                await self._work_off(Batch([waiting]))
                 continue
             loop = asyncio.get_running_loop()
             alone = [Waiting([command], loop.create_future(), waiting.until, many=True) for command in waiting.commands]
             for single in alone:
-                await self._work_off([single])
+                await self._work_off(Batch([single]))
             waiting.tell([await _answer_of(single.future) for single in alone])
 
-    def _give_up_on_the_impatient(self, batch: list[Waiting[C]], error: Unavailable) -> None:
+    def _give_up_on_the_impatient(self, batch: Sequence[Waiting[C]], error: Unavailable) -> None:
         now = asyncio.get_running_loop().time()
         for waiting in batch:
             if now >= waiting.until and not waiting.future.done():
@@ -318,12 +325,6 @@ def _tell_that_it_is_closed(left: Iterable[Waiting[C]]) -> None:
     for waiting in left:
         if not waiting.future.done():
             waiting.future.set_exception(Unavailable("the watch was closed before the store answered"))
-
-
-def _commands_of(batch: list[Waiting[C]]) -> Sequence[C]:
-    if len(batch) == 1:
-        return batch[0].commands
-    return [command for waiting in batch for command in waiting.commands]
 
 
 async def _answer_of(single: asyncio.Future[list[object]]) -> object:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from allswell.domain.delivery import DeliveryFilter
+from allswell.domain.delivery import DeliveryFilter, sink_of
 from allswell.domain.fleet import MAIN
 from allswell.domain.lease import ends_at
 from allswell.domain.listing import TaskFilter, TaskRow
@@ -67,6 +67,8 @@ class Patient(msgspec.Struct, frozen=True):
     """The store's name for people, without secrets."""
     database: Path | None = None
     """The file, where the store is one."""
+    sinks: Collection[str] = ()
+    """Those that are set up here."""
     second_look: float = 2.0
     """Seconds after which what a sweeper should have worked off is looked at again."""
 
@@ -322,12 +324,18 @@ async def _followers(patient: Patient, now: Millis) -> Finding:
     if not late:
         says = f"{many(len(cursors), 'follower')} of the journal, none behind"
         return Finding("followers", "ok", says if cursors else "nobody follows the journal")
+    removed = [name for _, name in sorted(late) if (sink_of(name) or "") not in ("", *patient.sinks)]
+    if removed:
+        sink = sink_of(removed[0]) or ""
+        says = f"the sink {sink} is told nothing any more: it is not set up here"
+        return Finding("followers", "warn", says, typed("sinks", "forget", sink), {"removed": removed})
     first = min(late)
     unread = await patient.store.journal(cursors[first[1]], _PAGE)
     count = many(len(unread), "event") if len(unread) < _PAGE else f"{_PAGE:,} events or more"
     says = f"{_some([name for _, name in sorted(late)])} behind by {rough(now - first[0])} ({count}); start it again"
     data = {"behind": [{"follower": name, "since_at": moment} for moment, name in late]}
-    return Finding("followers", "warn", says, typed("events", "--follow"), data)
+    command = typed("events", "--follow") if sink_of(first[1]) is None else typed("sinks", "run")
+    return Finding("followers", "warn", says, command, data)
 
 
 async def _sinks(store: Store) -> Finding:

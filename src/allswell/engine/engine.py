@@ -27,9 +27,8 @@ from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_ba
 from allswell.domain.rule import LaneKey
 from allswell.domain.situation import Situation
 from allswell.domain.word import said_again
-from allswell.engine import batch
-from allswell.engine.batch import Performed
-from allswell.engine.batcher import Batcher, Wait, commit
+from allswell.engine.batch import Performed, perform
+from allswell.engine.batcher import Batch, Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.ear import Ear
 from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
@@ -279,11 +278,11 @@ class Engine:
             return NOTHING_HELD_BACK
         return held_back(self.pause_on_question, await self.store.view_questions())
 
-    async def _record(self, said: Sequence[RecordStep], wait: Wait) -> Performed:
-        if len(said) == 1 and await self._record_alone(said[0]):
+    async def _record(self, batch: Batch[RecordStep], wait: Wait) -> Performed:
+        if len(batch.commands) == 1 and await self._record_alone(batch.commands[0]):
             return Performed([None], _ONE_STEP)
-        performed = await self._commit(said, wait, silent=True)
-        for step, answer in zip(said, performed.answers, strict=True):
+        performed = await self._commit(batch, wait, silent=True)
+        for step, answer in zip(batch.commands, performed.answers, strict=True):
             if isinstance(answer, FlowLease):
                 self._flows[step.flow] = answer
         return performed
@@ -298,18 +297,16 @@ class Engine:
         except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
             return False
 
-    async def _commit(
-        self, commands: Sequence[Command], wait: Wait, *, durable: bool = True, silent: bool = False
-    ) -> Performed:
-        """Have commands decided and committed, once the clocks are in order; `silent` where others are told later."""
-        plan = Plan(commands)
+    async def _commit(self, batch: Batch[Any], wait: Wait, *, durable: bool = True, silent: bool = False) -> Performed:
+        """Have a batch decided and committed, once the clocks are in order; `silent` where others are told later."""
+        plan = batch.plan
         await self._learn_lanes(plan)
         tried = False
 
         def work(tx: Transaction) -> Awaitable[Performed]:
             nonlocal tried
             careful, tried = tried, True
-            return batch.perform(tx, Plan(commands) if careful else plan, self._lanes, self.draw, careful=careful)
+            return perform(tx, plan, self._lanes, self.draw, careful=careful)
 
         call = _nothing if silent else self._call
         while True:

@@ -3,11 +3,12 @@
 What it says of two batches is also what keeps their commands in order (`meets`). Locks alone would not do: two units of
 work at once are decided in whichever order the locks are got, and something that does not exist yet has no lock. Of two
 submits, the second of which needs the first one's task, the second would be refused; a claim that is repeated with its
-id would be granted twice.
+id would be granted twice. A plan does not change, so that a thread may decide by it while others are compared with it.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar, assert_never, cast
@@ -22,6 +23,7 @@ from allswell.store.port import Kind, Lock, Rows, Transaction, Wanted
 Id = TypeVar("Id", bound=str)
 _TASKS = ("tasks", "held", "free", "leases", "made")
 """The fields of `Names` that name tasks."""
+_LOOKED_FOR = ("searches", "runs_of", "perhaps_runs_of")
 
 
 def ordered(ids: Collection[Id]) -> list[Id]:
@@ -38,7 +40,7 @@ def ordered(ids: Collection[Id]) -> list[Id]:
 
 
 class Plan:
-    """Every row that the commands of a batch name, found before anything is locked."""
+    """Every row that the commands of a batch name, known before anything is locked."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
@@ -81,22 +83,30 @@ class Plan:
             and mine["searches"].keys().isdisjoint(its["searches"])
         )
 
-    async def look(self, tx: Transaction, *, careful: bool) -> None:
-        """Look for what the rules want to have found, and for the runs of tasks; what is found is named too.
+    async def look(self, tx: Transaction, *, careful: bool) -> Plan:
+        """Look for what the rules want to have found, and for the runs of tasks: the plan that names it too.
 
         `careful`: it was decided before, and did not come to an end; so whatever may be concerned is.
         """
+        if not any(self._all[field] for field in _LOOKED_FOR):
+            return self
+        plan: Plan = copy.copy(self)
+        plan._all = {field: dict(ids) for field, ids in self._all.items()}
+        await plan._look(tx, careful=careful)
+        return plan
+
+    async def _look(self, tx: Transaction, *, careful: bool) -> None:
         if self._all["searches"]:
             # In order: two units of work that look for the same claims must not wait for each other in a circle.
-            for search in sorted(search for search in self._all["searches"] if can_name(search.of)):
-                self.found[search] = await _find(tx, search)
+            searches = sorted(search for search in self._all["searches"] if can_name(search.of))
+            self.found = {search: await _find(tx, search) for search in searches}
             for command, rule in zip(self.commands, self.rules, strict=True):
                 if rule.found is not None:
                     self._add(rule.found(command, self.found))
         tasks = self._named("runs_of", "perhaps_runs_of") if careful else self._named("runs_of")
-        if tasks and (found := await tx.find_runs(tasks)):
-            self.runs_found = found
-            self._all["runs"].update(dict.fromkeys(found.values()))
+        if tasks:
+            self.runs_found = await tx.find_runs(tasks)
+            self._add(Names(runs=self.runs_found.values()))
 
     async def take(self, tx: Transaction, *, careful: bool) -> tuple[Millis, Rows]:
         """Lock all of it, in order, and read what exists of it. New tasks are looked for only with care."""

@@ -20,12 +20,19 @@ class OutboxViews(Protocol):
 class Outbox(OutboxViews, Protocol):
     """Deliveries, beside the cursors of those who make them."""
 
-    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-        """Keep new deliveries and move a follower's cursor, both or neither.
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing.
 
         False, and nothing is changed, if the cursor is not where the follower believes it is (`after`): somebody else
-        follows in its name, or an answer was lost. So no event is taken in twice.
+        follows in its name, or an answer was lost. So no event is taken in twice. The memory is a word under
+        `memory_key(follower)`; an empty one leaves that as it was.
         """
+        ...
+
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower: its cursor, what its sink still had to deliver, and every word under its name."""
         ...
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:

@@ -193,9 +193,15 @@ class FaultyStore:
         """Note durably where a follower has got to; never backwards."""
         await self._reach().advance(follower, position)
 
-    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-        """Keep new deliveries and move a follower's cursor, both or neither."""
-        return await self._reach().enlist(follower, after, upto, deliveries)
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing."""
+        return await self._reach().enlist(follower, after, upto, deliveries, memory)
+
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower with all that is kept of it."""
+        await self._reach().forget(follower, sink)
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
         """Write deliveries as they are now, and forget those that are gone."""

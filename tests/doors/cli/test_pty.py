@@ -152,6 +152,8 @@ def _run_and_recover(allswell: Terminal) -> None:
     assert "1 file written" in allswell("recover", receipt, "--into", "back").out
     assert "1 file changed" in allswell("diff", LONG, "--stat").out  # the diff itself is shown as git has it
     allswell("diff", "nobody", code=2)
+    allswell("run", "--json", "--name", "talker", "--", "sh", "-c", f"echo '{LONG}{WIDE}' >&2; exit 1", code=1)
+    assert WIDE[:8] in allswell("logs", "talker").out.replace("\n", "")
     allswell("run", "--", "no such command, however near one looks for it", code=2)
     _flows(allswell)
 
@@ -208,7 +210,7 @@ def _id(said: Ran) -> str:
 SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
     "fail cancel config check doctor completion drill",
-    _run_and_recover: "receipts recover diff run show graph resume",
+    _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,"
     "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",
 }

@@ -111,7 +111,7 @@ def test_deliveries_are_listed_tried_again_and_dropped(cli: Console, receiver: W
     assert "answered 410" in shown
     assert "allswell deliveries retry" in shown
     assert cli.ok("sinks", "--json").json == {
-        "sinks": [{"sink": "hook", "kind": "webhook", "waiting": 0, "given_up": 1, "reason": ""}]
+        "sinks": [{"sink": "hook", "kind": "webhook", "set_up": True, "waiting": 0, "given_up": 1, "reason": ""}]
     }
     assert cli.ok("deliveries", "retry", "msg_").out == "Retried: 1 delivery.\n"
     (one,) = cli.ok("deliveries", "--json").json["deliveries"]
@@ -279,3 +279,30 @@ def test_the_doctor_sees_what_cannot_be_delivered(cli: Console, receiver: Webhoo
     said = cli("doctor", "--json")
     (found,) = [one for one in said.json["findings"] if one["check"] == "sinks"]
     assert found["says"].startswith("hook cannot deliver: answered 503")
+
+
+def test_a_sink_that_was_removed_is_listed_and_can_be_forgotten(cli: Console, receiver: WebhookReceiver) -> None:
+    set_up(cli, receiver)
+    cli.submit("paint")
+    leave(cli, tries=2, reason="answered 503")
+
+    async def told_long_ago() -> None:
+        async with make_watch(SqliteStore(cli.database)) as watch:
+            await watch.swap("sink.hook", None, "a duty")
+
+    asyncio.run(told_long_ago())
+    assert "the sink hook is set up here: remove [sinks.hook]" in cli("sinks", "forget", "hook").err
+    cli.submit("paint it blue")
+    (cli.folder / "allswell.toml").unlink()
+    cli.patch.setenv("ALLSWELL_DOCTOR_BEHIND", "1ms")
+    (found,) = [one for one in cli("doctor", "--json").json["findings"] if one["check"] == "followers"]
+    assert found["says"] == "the sink hook is told nothing any more: it is not set up here"
+    assert found["next"] == "allswell sinks forget hook"
+    shown = cli.ok("sinks").out
+    assert "removed" in shown
+    assert "allswell sinks forget hook" in shown
+    assert "did you mean 'hook'?" in cli("sinks", "forget", "hok").err
+    assert cli.ok("sinks", "forget", "hook").out == "Forgotten: hook, with 1 delivery that waited for it.\n"
+    assert cli.ok("sinks", "--json").json == {"sinks": []}
+    (found,) = [one for one in cli("doctor", "--json").json["findings"] if one["check"] == "followers"]
+    assert found["verdict"] == "ok"

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import allswell
 from allswell.domain.event import KINDS
 from allswell.doors.cli import app
 from allswell.doors.cli.answers import ALONE, ANSWERS
@@ -161,13 +162,16 @@ def looking(typed: Typist) -> None:
 
 def commands_and_fleets(typed: Typist, folder: Path) -> None:
     us = f"{sys.executable} -m allswell"
-    script = f"echo more >> kept.txt; {us} checkin half --json > in.json; {us} fail no --json > fail.json; exit 7"
+    script = (
+        f"echo more >> kept.txt; {us} checkin half --json > in.json; {us} fail no --json > fail.json; echo no; exit 7"
+    )
     ran = typed("run", "--name", "paint", "--", "sh", "-c", script, code=7)
     assert (ran["exit_code"], ran["exit"], ran["attempts"]) == (7, 7, 1)
     task, receipt = ran["task_id"], ran["receipt_id"]
     assert typed("show", receipt)["receipt"]["path"] == ran["receipt_path"]
     typed("receipts")
     assert len(typed("diff", task)["changed"]) == 3
+    assert typed("logs", task)["text"] == "no"
     for verb, file in (("checkin", "in.json"), ("fail", "fail.json")):  # through the attempt's socket
         assert check(verb, (folder / file).read_text()) in shapes_of(verb)
     typed("recover", task)
@@ -190,6 +194,9 @@ def sinks(typed: Typist, folder: Path) -> None:
         (folder / "allswell.toml").write_text(LOG.format(url=notion.url, page=notion.page))
         typed.cli.patch.setenv("TOKEN", notion.token)
         assert typed("sinks", "setup", "log")["made"]
+    with allswell.open(f"sqlite:///{typed.cli.database}") as watch:
+        watch.swap("sink.gone", None, "somebody told it, once")
+    assert typed("sinks", "forget", "gone")["sink"] == "gone"
     assert typed("comms")["status"] in ("Sent", "Timeout", "Received", "Resolved")
     assert typed("deliveries")["deliveries"] == []
     assert typed("deliveries", "retry")["did"] == "retried"

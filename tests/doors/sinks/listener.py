@@ -18,6 +18,7 @@ class Listener:
 
     limit = 30.0
     together = 1
+    memory = ""
     begins: Literal["now", "start"] = "start"
 
     def __init__(self, name: str = "web", targets: Sequence[str] = ("",), patience: Patience | None = None) -> None:
@@ -43,6 +44,9 @@ class Listener:
             if outcome is not None:
                 await outcome
         self.got += batch
+
+    def free_at(self, target: str, now: int) -> int:
+        return now
 
     def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
         return ()

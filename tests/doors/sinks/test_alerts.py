@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
-from allswell.domain.alert import AGAIN, Alert, alert_for, together, worth_telling
+from allswell.domain.alert import AGAIN, REMEMBERED, SHOWN, Alert, alert_for, together, told_now, worth_telling
 from allswell.domain.delivery import Delivery, delivery_id
 from allswell.domain.event import Event
 from allswell.domain.journal import Entry, Position
@@ -14,11 +15,12 @@ from allswell.domain.names import Millis, TaskId
 from allswell.domain.question import Act, Option
 from allswell.domain.sink_spec import SinkSpec
 from allswell.doors.sinks.alerts import AlertsSink
+from allswell.doors.sinks.follower import Follower
 from allswell.doors.sinks.making import make_sink
 from allswell.doors.sinks.sink import NotDelivered
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
-from allswell.testing.stand_in import AlertReceiver, Status
+from allswell.testing.stand_in import AlertReceiver, Hang, Status
 from tests.engine.stage import Stage, play
 
 AT = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
@@ -54,8 +56,7 @@ async def taken_in(sink: AlertsSink, *events: tuple[int, Event]) -> list[Deliver
         for part, message in enumerate(await sink.messages(entry, store)):
             place = (1, number, part)
             id_ = delivery_id(sink.name, Millis(at), place)
-            next_at = Millis(message.not_before)
-            found.append(Delivery(sink.name, id_, message.target, place, Millis(at), message.body, next_at=next_at))
+            found.append(Delivery(sink.name, id_, message.target, place, Millis(at), message.body))
     return found
 
 
@@ -120,10 +121,68 @@ def test_quiet_hours_hold_back_all_but_what_is_critical(receiver: AlertReceiver)
     escalated = Event(
         "service_escalated", data={"service": "model", "cause": "auth", "reason": "401", "question": "q_@model.1"}
     )
-    asked, urgent = asyncio.run(taken_in(sink_for(spec), (AT, ASKED), (AT, escalated)))
-    assert utc(asked.next_at).isoformat() == "2023-11-15T07:00:00+00:00"
-    assert urgent.next_at == 0
+    sink = sink_for(spec)
+    asked, urgent = asyncio.run(taken_in(sink, (AT, ASKED), (AT, escalated)))
+    assert utc(sink.free_at(asked.target, AT)).isoformat() == "2023-11-15T07:00:00+00:00"
+    assert sink.free_at(urgent.target, AT) == AT
     assert asked.target != urgent.target, "neither waits for the other"
+    by_day = AT + 10 * 3_600_000
+    assert sink.free_at(asked.target, by_day) == by_day
+    assert sink_for(SinkSpec(name="oncall", kind="alerts", routes=routes)).free_at(asked.target, AT) == AT
+
+
+def test_a_cause_is_told_once_whichever_process_tells_it(receiver: AlertReceiver) -> None:
+    spec = SinkSpec(name="oncall", kind="alerts", routes={"info": (receiver.route(),)})
+    down = Event("sink_down", data={"sink": "hook", "target": "", "reason": "answered 503"})
+
+    async def scene(stage: Stage) -> None:
+        found: list[Delivery] = []
+
+        async def send(batch: Sequence[Delivery]) -> None:
+            found.extend(batch)
+
+        for _ in range(3):
+            sink = sink_for(spec)
+            sink.begins = "start"
+            sink.send = send  # type: ignore[method-assign]
+            await stage.watch.notice(down)
+            running = asyncio.ensure_future(Follower(stage.watch, sink, f"{len(found)}").run())
+            await asyncio.sleep(AGAIN / 1_000 / 2)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert [round((one.at - found[0].at) / AGAIN) for one in found] == [0, 1], "after an hour, and not before"
+
+    play(scene)
+
+
+def test_a_storm_of_causes_is_remembered_within_bounds() -> None:
+    told: dict[str, int] = {}
+    for number in range(REMEMBERED + 10):
+        told = told_now(Alert("info", f"{number}", "Title", ""), told, AT + number)
+    assert len(told) == REMEMBERED
+    assert "9" not in told
+    assert told_now(Alert("info", "a sentence", "", "words"), told, AT) == told
+
+
+def test_a_route_that_hangs_holds_up_nobody_and_is_not_tried_twice_at_once(receiver: AlertReceiver) -> None:
+    """What blocks has a thread of its own: those of the loop are for others, and are waited for when a process ends."""
+    receiver.always(Hang())
+    url = f"{receiver.route('hunter2')}?cto=60&rto=60"
+    sink = sink_for(SinkSpec(name="oncall", kind="alerts", routes={"info": (url,)}))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        (one, *_) = await taken_in(sink, (AT, ASKED))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await sink.send([one])
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
+        with pytest.raises(NotDelivered, match="has not come to an end yet"):
+            await sink.send([one])
+
+    asyncio.run(main())
+    assert len(receiver.requests) == 1
 
 
 def test_a_route_that_fails_is_told_why_without_its_secret(receiver: AlertReceiver) -> None:
@@ -188,7 +247,6 @@ def test_any_event_can_be_told() -> None:
     assert worth_telling(alert, {}, AT)
     assert not worth_telling(alert, {alert.cause: AT}, AT + AGAIN - 1)
     assert worth_telling(alert, {alert.cause: AT}, AT + AGAIN)
-    assert worth_telling(alert, {alert.cause: AT}, AT), "this very event, read again"
-    title, text = together([Alert("info", f"{number}", f"Title {number}", "x") for number in range(12)])
-    assert title == "12 things need a look"
-    assert text.endswith("… and 2 more: allswell events")
+    title, text = together([Alert("info", f"{number}", f"Title {number}", "x") for number in range(SHOWN)])
+    assert title == "10 things need a look"
+    assert text.count("Title") == SHOWN == AlertsSink.together, "whatever goes out together can be read"

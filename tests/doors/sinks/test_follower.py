@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 import pytest
 
 from allswell import Watch, make_watch
-from allswell.domain.delivery import Delivery, DeliveryFilter, Failure, Patience
+from allswell.domain.delivery import Delivery, DeliveryFilter, Failure, Patience, follower_name
 from allswell.domain.journal import Entry
-from allswell.doors.sinks.follower import Follower, follower_name
+from allswell.doors.sinks.follower import Follower
 from allswell.doors.sinks.sink import Message
 from allswell.engine.pace import Pace
 from allswell.errors import Unavailable
@@ -185,6 +185,83 @@ def test_what_waits_for_a_target_that_is_gone_is_given_up() -> None:
         (left,) = await stage.watch.outbox.view_deliveries(DeliveryFilter())
         assert (left.body, left.given_up, left.reason) == ('"a1"', True, "its target is not set up any more")
         assert len(await stage.told("delivery_given_up")) == 1
+
+    play(scene)
+
+
+def test_what_may_not_be_told_now_waits_whenever_it_happened_and_however_often_it_failed() -> None:
+    async def scene(stage: Stage) -> None:
+        class Sleeper(Listener):
+            together = 10
+
+            def free_at(self, target: str, now: int) -> int:
+                night = 60_000 <= now - begun < 3_600_000
+                return begun + 3_600_000 if night else now
+
+        begun = await stage.watch.now()
+        sink = Sleeper()
+        sink.fails = lambda _: DOWN if stage.seconds < HOUR else None
+        async with following(stage.watch, sink):
+            await submit(stage, "a")
+            await asyncio.sleep(120)
+            await submit(stage, "b")
+            await asyncio.sleep(120)
+            waiting = await stage.watch.outbox.view_deliveries(DeliveryFilter("web"))
+            assert waiting[0].next_at == begun + 3_600_000, "people can see until when"
+            await asyncio.sleep(HOUR)
+        assert [round(at) for at, _ in sink.tried] == [0, 30, 3600, 3600]
+        assert sink.heard == ["a", "b"]
+
+    play(scene)
+
+
+def test_what_a_sink_remembers_is_kept_with_what_it_has_taken_in() -> None:
+    async def scene(stage: Stage) -> None:
+        class Counter(Listener):
+            async def messages(self, entry: Entry, views: Views) -> Sequence[Message]:
+                if entry.event.kind != "task_submitted":
+                    return ()
+                self.memory = str(int(self.memory or 0) + 1)
+                return [Message(f'"{self.memory}"')]
+
+        weather = Weather()
+        failing = 5
+
+        async def lose(statement: str) -> None:
+            nonlocal failing
+            if statement == "enlist" and failing > 0:
+                failing -= 1
+                raise Unavailable("the store cannot be reached")
+
+        weather.on = lose
+        heard = []
+        async with stage.another(seed=5, faults=weather) as other:
+            for life in range(3):
+                sink = Counter()
+                async with following(other, sink, f"{life}"):
+                    await submit(stage, "a", "b")
+                    await asyncio.sleep(60)
+                heard += sink.heard
+        assert heard == ["1", "2", "3", "4", "5", "6"]
+
+    play(scene)
+
+
+def test_a_sink_that_was_forgotten_begins_anew() -> None:
+    async def scene(stage: Stage) -> None:
+        sink = Listener()
+        sink.begins = "now"
+        async with following(stage.watch, sink):
+            await asyncio.sleep(1)
+            await submit(stage, "a")
+            await asyncio.sleep(1)
+            await stage.watch.outbox.forget(follower_name("web"), "web")
+            await asyncio.sleep(30)
+            await submit(stage, "b")
+            await asyncio.sleep(30)
+        assert sink.heard[0] == "a"
+        assert sink.heard.count("a") == 1, "what it was told is not told again"
+        assert sink.heard in (["a"], ["a", "b"])
 
     play(scene)
 

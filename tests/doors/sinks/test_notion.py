@@ -16,6 +16,7 @@ from allswell.domain.sink_spec import SinkSpec
 from allswell.doors.sinks.making import make_sink
 from allswell.doors.sinks.notion import NotionSink
 from allswell.doors.sinks.sink import NotDelivered
+from allswell.errors import Refused
 from allswell.testing.stand_in import Lose, NotionServer, Slow, Status
 
 AT = Millis(1_700_000_000_000)
@@ -163,6 +164,54 @@ def test_a_page_that_somebody_removed_is_made_again(notion: NotionServer) -> Non
     reasons = send(sink_for(notion, database=list(notion.databases)[-1]), deliveries(DONE))
     assert reasons == []
     assert notion.column("Status") == ["Received"]
+
+
+def test_a_page_that_somebody_threw_away_is_made_again(notion: NotionServer) -> None:
+    """Notion refuses to write to it, and a query does not find it: it must not be tried for ever."""
+    sink = sink_for(notion)
+
+    async def main() -> None:
+        await sink.send(deliveries(SENT))
+        notion.throw_away()
+        with pytest.raises(NotDelivered, match="is archived"):
+            await sink.send(deliveries(DONE))
+        await sink.send(deliveries(DONE))
+        await sink.close()
+
+    asyncio.run(main())
+    assert notion.column("Status") == ["Received"]
+
+
+@pytest.mark.row("M4", "M5")
+def test_a_later_message_leaves_what_it_says_nothing_about(notion: NotionServer) -> None:
+    assert send(sink_for(notion), deliveries(SENT, LATE, DONE)) == []
+    assert notion.column("Status") == ["Received"]
+    assert notion.column("Timeout (min)") == [5]
+    assert notion.column("Blocked Task") == ["Deploy webhook monitoring"]
+    assert notion.column("Resolution") == ["answered"]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data_sources": []}', b"{}"])
+def test_an_answer_that_is_none_of_notions_is_told_and_no_bug(notion: NotionServer, body: bytes) -> None:
+    notion.always(Status(200, body=body))
+    sink = sink_for(notion)
+
+    async def main() -> None:
+        with pytest.raises(Refused, match=r"sinks\.log\.database: Notion's answer"):
+            await sink.check()
+        with pytest.raises(NotDelivered, match="Notion's answer"):
+            await sink.send(deliveries(SENT))
+        await sink.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("token", ["ntn_hunter2\nntn_old", "ntn_hünter2", "ntn hunter2"])
+def test_a_token_that_is_none_is_refused_without_being_shown(token: str) -> None:
+    spec = SinkSpec(name="log", kind="notion", token_env="TOKEN", database="0" * 32)
+    with pytest.raises(Refused, match="what TOKEN holds is no token") as caught:
+        make_sink(spec, {"TOKEN": token})
+    assert "nter2" not in caught.value.message
 
 
 def test_what_does_not_fit_is_named() -> None:

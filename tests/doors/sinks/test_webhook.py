@@ -13,6 +13,7 @@ from allswell.domain.event import Event
 from allswell.domain.journal import Entry, Position
 from allswell.domain.names import Millis, TaskId
 from allswell.doors.sinks.follower import Follower
+from allswell.doors.sinks.posting import _tls
 from allswell.doors.sinks.sink import NotDelivered
 from allswell.doors.sinks.webhook import WebhookSink
 from allswell.errors import Refused
@@ -113,6 +114,18 @@ def test_a_lost_answer_is_no_answer(receiver: WebhookReceiver) -> None:
     assert list(receiver.taken) == receiver.repeated == ["msg_1"]
 
 
+@pytest.mark.parametrize("body", [b"-1\r\n", b"0x10\r\n", b"\r\n", b"ffffffffff\r\n"])
+def test_a_status_is_enough_where_the_body_makes_no_sense(receiver: WebhookReceiver, body: bytes) -> None:
+    receiver.script(Status(200, {"transfer-encoding": "chunked"}, body))
+    send(sink_for(receiver.url))
+
+
+def test_certificates_are_read_once() -> None:
+    """Reading them takes tens of milliseconds, during which the process that watches a fleet would do nothing else."""
+    assert _tls() is _tls()
+    assert _tls().check_hostname
+
+
 def test_a_body_that_is_too_big_is_not_sent(receiver: WebhookReceiver) -> None:
     with pytest.raises(NotDelivered, match="more than max_body") as caught:
         send(sink_for(receiver.url, body_most=100), body="x" * 101)
@@ -158,6 +171,8 @@ def test_where_a_name_leads_is_checked_when_connecting(
         ("https://hooks.example/a b", "write https://host/path"),
         ("https://hooks.example:99999/", "this is no URL"),
         ("https://[::1", "this is no URL"),
+        ("https://hooks.example/café", "write other letters as a URL has them"),
+        ("https://168.63.129.16/", "link-local or metadata"),
     ],
 )
 def test_a_url_that_cannot_be_right_is_refused_at_once(url: str, says: str) -> None:

@@ -23,6 +23,7 @@ from allswell.doors.shapes.explanation import ExplanationShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
 from allswell.doors.shapes.key import KeyShape, KeysShape, NewKeyShape
+from allswell.doors.shapes.log import LogShape
 from allswell.doors.shapes.misfit import CheckedShape
 from allswell.doors.shapes.night import NightShape
 from allswell.doors.shapes.orders import LastWordShape, OrdersShape
@@ -34,7 +35,13 @@ from allswell.doors.shapes.run import RunsShape
 from allswell.doors.shapes.said import SaidShape
 from allswell.doors.shapes.setting import SettingsShape
 from allswell.doors.shapes.shown import ShownQuestionShape, ShownReceiptShape, ShownRunShape, ShownTaskShape
-from allswell.doors.shapes.sink import AlertsTestedShape, SetUpShape, SinksCheckedShape, SinksShape
+from allswell.doors.shapes.sink import (
+    AlertsTestedShape,
+    SetUpShape,
+    SinkForgottenShape,
+    SinksCheckedShape,
+    SinksShape,
+)
 from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.submitted import SubmittedManyShape, SubmittedShape
 from allswell.doors.shapes.task import TasksShape
@@ -81,6 +88,7 @@ ANSWERS: Mapping[str, Answer] = {
     "events": Answer((EventShape,), lines=True),
     "fail": Answer((LastWordShape,)),
     "graph": Answer((GraphShape, PictureShape)),
+    "logs": Answer((LogShape,), lines=True),
     "key create": Answer((NewKeyShape,)),
     "key list": Answer((KeysShape,)),
     "key revoke": Answer((KeyShape,)),
@@ -96,6 +104,7 @@ ANSWERS: Mapping[str, Answer] = {
     "sinks": Answer((SinksShape,)),
     "sinks check": Answer((SinksCheckedShape,)),
     "sinks setup": Answer((SetUpShape,)),
+    "sinks forget": Answer((SinkForgottenShape,)),
     "sinks run": Answer((SaidShape,), lines=True),
     "submit": Answer((SubmittedShape, SubmittedManyShape)),
     "tasks": Answer((TasksShape,)),

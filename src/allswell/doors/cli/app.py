@@ -39,6 +39,7 @@ _MODULES = {
     "comms": "comms",
     "receipts": "receipts",
     "diff": "diffing",
+    "logs": "logs",
     "why": "story",
     "watch": "story",
     "graph": "graphing",
@@ -70,6 +71,7 @@ _MODULES = {
     "worker setup": "messages",
     "sinks setup": "sinks",
     "sinks check": "sinks",
+    "sinks forget": "sinks",
     "alerts test": "sinks",
     "completion": "shells",
 }

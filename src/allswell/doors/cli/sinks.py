@@ -12,7 +12,7 @@ from allswell.doors.cli.render import Column, block, paint, plain, table
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from allswell.domain.sink_spec import SinkSpec
     from allswell.doors.shapes.sink import RouteTestedShape, SinkCheckedShape, SinkShape
@@ -34,6 +34,7 @@ def add_to(app: Commands) -> None:
         setup,
         "allswell sinks setup log",
     )
+    app.add(UPKEEP, "sinks forget", forget, "allswell sinks forget hook")
     app.add(RUNNING, "sinks run", run, "allswell sinks run                         beside a fleet elsewhere")
     app.add(UPKEEP, "alerts test", try_alerts, "allswell alerts test", "allswell alerts test oncall")
 
@@ -49,11 +50,12 @@ def sinks(store: Store = None, json: Json = False) -> None:
     async def work(views: Views) -> list[SinkShape]:
         kept = await views.view_deliveries(DeliveryFilter(limit=_MOST))
         found = []
-        for name, spec in specs.items():
+        for name in [*specs, *await _removed(views, specs)]:
             own = [one for one in kept if one.sink == name]
             waiting = [one for one in own if not one.given_up]
             reason = next((one.reason for one in waiting if one.tries), "")
-            found.append(SinkShape(name, spec.kind, len(waiting), len(own) - len(waiting), reason))
+            kind = specs[name].kind if name in specs else ""
+            found.append(SinkShape(name, kind, name in specs, len(waiting), len(own) - len(waiting), reason))
         return found
 
     found = frame.look(work)
@@ -61,9 +63,54 @@ def sinks(store: Store = None, json: Json = False) -> None:
         *(Column("SINK", 8), Column("KIND")),
         *(Column("WAITING", None, right=True), Column("GIVEN UP", None, right=True), Column("WHY", 24)),
     )
-    rows = [[one.sink, one.kind, str(one.waiting), str(one.given_up), one.reason] for one in found]
-    nobody = in_words("Nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md).")
-    frame.say(SinksShape(found), table(heads, rows) if rows else nobody)
+    rows = [[one.sink, one.kind or "removed", str(one.waiting), str(one.given_up), one.reason] for one in found]
+    words = table(heads, rows) if rows else "Nobody is told: add [sinks.NAME] to allswell.toml (docs/sinks.md)."
+    gone = next((one.sink for one in found if not one.set_up), None)
+    if gone is not None:
+        words += (
+            f"\n{plain(gone)} is not set up any more: `allswell sinks forget {plain(gone)}` drops what is kept of it."
+        )
+    frame.say(SinksShape(found), in_words(words))
+
+
+async def _removed(views: Views, specs: Collection[str]) -> list[str]:
+    """The sinks that something is kept of, and that are not set up here any more."""
+    from allswell.domain.delivery import follower_name, sink_of
+
+    known = {sink_of(key) or "" for key in await views.view_kept(follower_name(""))}
+    return sorted(known - {"", *specs})
+
+
+def forget(
+    name: Annotated[str, Argument(metavar="NAME", help="A sink that is not set up any more.")],
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Forget a sink that was removed from the settings: how far it was told, and what still waited for it."""
+    from allswell.domain.delivery import DeliveryFilter, follower_name
+    from allswell.doors.shapes.sink import SinkForgottenShape
+    from allswell.engine.explaining.words import many
+    from allswell.engine.finding import did_you_mean
+
+    frame = Frame(store, json=json)
+    frame.for_humans("sinks forget")
+    specs = _known(frame)
+    if name in specs:
+        text = f"the sink {name} is set up here: remove [sinks.{name}] from the settings first"
+        raise Refused("sink_set_up", text, where="NAME")
+
+    async def work(watch: Watch) -> int:
+        gone = await _removed(watch.views, specs)
+        if name not in gone:
+            hint = did_you_mean(name, gone) or (f"; there are: {', '.join(gone)}" if gone else "")
+            raise Refused("unknown_sink", f"nothing is kept of a sink {name!r}{hint}", where="NAME")
+        waiting = await watch.outbox.view_deliveries(DeliveryFilter(name, limit=_MOST))
+        await watch.outbox.forget(follower_name(name), name)
+        return len(waiting)
+
+    dropped = frame.run(work)
+    words = f"Forgotten: {plain(name)}, with {many(dropped, 'delivery', 'deliveries')} that waited for it."
+    frame.say(SinkForgottenShape(name, dropped), words)
 
 
 def check(name: Name = None, store: Store = None, json: Json = False) -> None:

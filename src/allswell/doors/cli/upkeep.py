@@ -224,6 +224,7 @@ def _patient(settings: Settings) -> Patient | Refused:
         settings.tolerance(),
         hide(store.url),
         path if isinstance(path, Path) else None,
+        frozenset(settings.told or {}),
         2 * settings.pace().sweep_most,
     )
 

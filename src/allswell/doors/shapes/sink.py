@@ -6,10 +6,14 @@ from msgspec import Struct
 
 
 class SinkShape(Struct, frozen=True):
-    """One sink: what waits for it, and why the first of that was not delivered, if it was tried."""
+    """One sink: what waits for it, and why the first of that was not delivered, if it was tried.
+
+    One that is not `set_up` here any more has no kind; what it was told last is kept until it is forgotten.
+    """
 
     sink: str
     kind: str
+    set_up: bool
     waiting: int
     given_up: int
     reason: str
@@ -42,6 +46,13 @@ class SetUpShape(Struct, frozen=True):
     sink: str
     database_id: str
     made: bool
+
+
+class SinkForgottenShape(Struct, frozen=True):
+    """A sink that was forgotten, and how many deliveries went with it."""
+
+    sink: str
+    dropped: int
 
 
 class RouteTestedShape(Struct, frozen=True):

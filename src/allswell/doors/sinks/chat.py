@@ -35,6 +35,7 @@ class ChatSink:
 
     together = 20
     targets: Sequence[str] = ("",)
+    memory = ""
 
     def __init__(self, spec: SinkSpec) -> None:
         self.name = spec.name
@@ -61,6 +62,11 @@ class ChatSink:
                 await chat.send(lines)
         except (Refused, ChannelClosed) as error:
             raise NotDelivered(Failure(f"{self._place.url}: {error}")) from None
+
+    def free_at(self, target: str, now: int) -> int:
+        """It may be told something at any time."""
+        del target
+        return now
 
     def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
         """Of which questions somebody was told."""

@@ -24,8 +24,11 @@ from allswell.domain.delivery import (
     delivery_id,
     due,
     failed,
+    follower_name,
     is_down,
     made_words,
+    memory_key,
+    put_off,
 )
 from allswell.domain.duty import PACE
 from allswell.domain.event import Event
@@ -47,11 +50,6 @@ _LOOK = 2.0
 _NOTE = 5.0
 """Seconds after which a cursor is written down that has passed nothing of interest."""
 log = logging.getLogger(__name__)
-
-
-def follower_name(sink: str) -> str:
-    """The name of a sink's cursor, and of the duty to move it."""
-    return f"sink.{sink}"
 
 
 class _OffDuty(AllswellError):
@@ -128,7 +126,7 @@ class Follower:
     # --- taking in ----------------------------------------------------------------------------------------------------
 
     async def _take_in(self) -> None:
-        kept = seen = await self._insist(self._beginning)
+        kept = seen = await self._begin()
         loop = asyncio.get_running_loop()
         noted = loop.time()
         while True:
@@ -140,7 +138,7 @@ class Follower:
             if made or (seen != kept and loop.time() - noted >= _NOTE):
                 if not await self._enlisted(kept, seen, made):
                     await asyncio.sleep(self._watch.pace.retry_first)
-                    kept = seen = await self._insist(partial(self._watch.views.cursor, self._key))
+                    kept = seen = await self._begin()
                     continue
                 kept, noted = seen, loop.time()
                 self._arrived.fire()
@@ -150,9 +148,16 @@ class Follower:
     async def _enlisted(self, kept: Position, seen: Position, made: Sequence[Delivery]) -> bool:
         """Keep what was taken in; False if that is not known, or not so: the cursor in the store tells."""
         try:
-            return await self._watch.outbox.enlist(self._key, kept, seen, made)
+            return await self._watch.outbox.enlist(self._key, kept, seen, made, self._sink.memory)
         except Unavailable:
             return False
+
+    async def _begin(self) -> Position:
+        """Where to go on, with what the sink knew there."""
+        begun = await self._insist(self._beginning)
+        memory = await self._insist(partial(self._watch.recall, memory_key(self._key)))
+        self._sink.memory = memory or ""
+        return begun
 
     async def _beginning(self) -> Position:
         """Where to begin: where the last one was, or where a new sink is to."""
@@ -172,10 +177,7 @@ class Follower:
         for part, message in enumerate(await self._sink.messages(entry, self._watch.views)):
             place = (entry.position.xid, entry.position.id, part)
             id_ = delivery_id(self._sink.name, entry.at, place)
-            not_before = Millis(message.not_before)
-            found.append(
-                Delivery(self._sink.name, id_, message.target, place, entry.at, message.body, next_at=not_before)
-            )
+            found.append(Delivery(self._sink.name, id_, message.target, place, entry.at, message.body))
         return found
 
     def _poll(self) -> float:
@@ -190,17 +192,20 @@ class Follower:
             line = await self._insist(partial(self._watch.outbox.view_deliveries, which))
             now = await self._insist(self._watch.now)
             batch = due(line, now, self._sink.together)
-            if batch:
+            free_at = Millis(self._sink.free_at(target, now))
+            if not batch:
+                await either(arrived, _until(line, now))
+            elif free_at <= now:
                 await self._try(batch)
             else:
-                await either(arrived, _until(line, now))
+                await self._insist(partial(self._watch.outbox.revise, [put_off(one, free_at) for one in batch]))
 
     async def _try(self, batch: Sequence[Delivery]) -> None:
         failure = await self._sent(batch)
         if failure is None:
+            for event in self._sink.made(batch):  # first, or a process that dies in between never says so
+                await self._insist(partial(self._watch.notice, event))
             await self._insist(partial(self._watch.outbox.revise, [], batch))
-            for event in self._sink.made(batch):
-                await self._enter(event)
             for one in batch:
                 if one.tries:
                     told = {"delivery": one.id, "tries": one.tries, "says": made_words(one.tries)}
@@ -239,12 +244,9 @@ class Follower:
                 pause = min(pause * 2, self._watch.pace.retry_most)
 
     async def _notice(self, kind: str, **data: object) -> None:
-        await self._enter(Event(kind, data={"sink": self._sink.name, **data}))
-
-    async def _enter(self, event: Event) -> None:
         """Tell the journal; if the store is away it does without."""
         with contextlib.suppress(Unavailable):
-            await self._watch.notice(event)
+            await self._watch.notice(Event(kind, data={"sink": self._sink.name, **data}))
 
 
 def _until(line: Sequence[Delivery], now: int) -> float:

@@ -18,7 +18,7 @@ from allswell.domain.comms import Comm
 from allswell.domain.delivery import Delivery, Failure
 from allswell.domain.event import Event
 from allswell.domain.journal import Entry
-from allswell.domain.notion_page import ID, REVIEW, TITLE, page_of, schema, wrong_with_schema
+from allswell.domain.notion_page import ID, REVIEW, TITLE, news_of, page_of, schema, wrong_with_schema
 from allswell.domain.retry_after import asked_wait
 from allswell.domain.sink_spec import SinkSpec
 from allswell.doors.shapes.moment import moment
@@ -43,6 +43,7 @@ class NotionSink:
 
     together = 1
     targets: Sequence[str] = ("",)
+    memory = ""
 
     def __init__(self, spec: SinkSpec, environ: Mapping[str, str], wall: Callable[[], int]) -> None:
         self.name = spec.name
@@ -71,12 +72,12 @@ class NotionSink:
         properties = page_of(comm, moment(comm.at))
         page = self._pages.get(comm.request) or await self._find(source, comm.request)
         if page is not None:
-            await self._call(self._client.pages.update, page, properties=properties)
+            await self._update(comm.request, page, news_of(properties))
         else:
             parent = {"type": "data_source_id", "data_source_id": source}
             properties[REVIEW] = {"checkbox": False}
             made = await self._call(self._client.pages.create, parent=parent, properties=properties)
-            page = str(made["id"])
+            page = str(_part(made, "id"))
         if len(self._pages) >= _REMEMBERED:
             del self._pages[next(iter(self._pages))]
         self._pages[comm.request] = page
@@ -84,13 +85,25 @@ class NotionSink:
     async def _find(self, source: str, request: str) -> str | None:
         which = {"property": ID, "rich_text": {"equals": request}}
         found = await self._call(self._client.data_sources.query, source, filter=which, page_size=1)
-        return str(found["results"][0]["id"]) if found["results"] else None
+        return str(_part(found, "results", 0, "id")) if _part(found, "results") else None
+
+    async def _update(self, request: str, page: str, properties: Mapping[str, Any]) -> None:
+        try:
+            await self._call(self._client.pages.update, page, properties=properties)
+        except NotDelivered:
+            self._pages.pop(request, None)  # somebody may have thrown it away: it is looked for again
+            raise
 
     async def _data_source(self) -> str:
         if self._source is None:
             found = await self._call(self._client.databases.retrieve, self._spec.database)
-            self._source = str(found["data_sources"][0]["id"])
+            self._source = str(_part(found, "data_sources", 0, "id"))
         return self._source
+
+    def free_at(self, target: str, now: int) -> int:
+        """It may be told something at any time."""
+        del target
+        return now
 
     def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
         """Nothing is told of what went well."""
@@ -108,9 +121,9 @@ class NotionSink:
         try:
             source = await self._data_source()
             found = await self._call(self._client.data_sources.retrieve, source)
+            wrong = wrong_with_schema(_part(found, "properties"))
         except NotDelivered as error:
             raise Refused("no_notion_database", f"{where}: {error.failure.reason}", where=where) from None
-        wrong = wrong_with_schema(found["properties"])
         if wrong:
             raise Refused("notion_does_not_fit", f"{where}: {'; '.join(wrong)}", where=where)
         return f"the database {self._spec.database} fits"
@@ -128,9 +141,9 @@ class NotionSink:
                 title=[{"text": {"content": TITLE}}],
                 initial_data_source={"properties": schema()},
             )
+            return str(_part(made, "id"))
         except NotDelivered as error:
             raise Refused("no_notion_page", f"{where}: {error.failure.reason}", where=where) from None
-        return str(made["id"])
 
     async def close(self) -> None:
         """Close what is open to Notion."""
@@ -156,9 +169,24 @@ class NotionSink:
             raise NotDelivered(Failure("Notion did not answer in time")) from None
         except httpx.HTTPError as error:
             raise NotDelivered(Failure(f"Notion cannot be reached: {str(error) or type(error).__name__}")) from None
+        except ValueError:
+            raise NotDelivered(Failure("Notion's answer cannot be read: it is no JSON")) from None
+
+
+def _part(answer: Any, *path: str | int) -> Any:  # noqa: ANN401 - as Notion has it
+    """A part of an answer; `NotDelivered` where it is not there."""
+    try:
+        for step in path:
+            answer = answer[step]
+    except (KeyError, IndexError, TypeError):
+        raise NotDelivered(Failure(f"Notion's answer has no {'.'.join(map(str, path))}")) from None
+    return answer
 
 
 def _client(spec: SinkSpec, token: str) -> AsyncClient:
+    if not token.isascii() or not token.isprintable() or " " in token:
+        where = f"sinks.{spec.name}.token_env"
+        raise Refused("bad_token", f"{where}: what {spec.token_env} holds is no token of Notion's", where=where)
     try:
         from notion_client import AsyncClient
     except ImportError as error:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ssl
+import string
 from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
@@ -45,6 +47,8 @@ def checked_url(url: str, *, private: bool, where: str) -> SplitResult:
     wrong = None
     if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
         wrong = "write https://host/path"
+    elif not url.isascii():
+        wrong = "write other letters as a URL has them: %C3%A9 in a path, xn--… in a host"
     elif parts.username is not None or parts.password is not None:
         wrong = "a name or password in a URL ends up in logs; what is sent is signed instead (secret_env)"
     elif parts.scheme == "http" and not private:
@@ -84,13 +88,19 @@ async def _connect(
             return await asyncio.open_connection(
                 address,
                 port,
-                ssl=ssl.create_default_context() if secure else None,
+                ssl=_tls() if secure else None,
                 server_hostname=host if secure else None,
                 limit=_HEAD_MOST,
             )
         except (OSError, ssl.SSLError) as error:
             last = error
     raise NotDelivered(Failure(f"{host} cannot be reached: {_said(last)}"))
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading all certificates of a system takes tens of milliseconds, in which nothing else would move."""
+    return ssl.create_default_context()
 
 
 async def reachable(url: SplitResult, *, private: bool) -> list[str]:
@@ -150,12 +160,19 @@ async def _answer(reader: asyncio.StreamReader) -> Posted:
 async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     if headers.get("transfer-encoding", "").lower() == "chunked":
         whole = b""
-        while len(whole) < _BODY_MOST and (size := int((await reader.readline()).split(b";")[0], 16)):
+        while len(whole) < _BODY_MOST and (size := _chunk_size(await reader.readline())):
             whole += (await reader.readexactly(min(size, _BODY_MOST) + 2))[:-2]
         return whole[:_BODY_MOST]
     if (length := headers.get("content-length", "")).isdigit():
         return await reader.readexactly(min(int(length), _BODY_MOST))
     return await reader.read(_BODY_MOST)
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.split(b";")[0].strip().decode("ascii", "replace")
+    if not digits or set(digits) - set(string.hexdigits):
+        raise ValueError("a chunk has no length")
+    return int(digits, 16)
 
 
 def _said(error: Exception | None) -> str:

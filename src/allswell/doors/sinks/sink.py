@@ -2,6 +2,7 @@
 
 `messages` is asked when an event is taken in: what it returns is kept in the store until it is delivered. `send` is
 called with what is due for one target, in order, as often as it takes; every call about one delivery has the same id.
+A target that may not be told anything now (quiet hours) says from when on: then what is due is put off until then.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ class Message(msgspec.Struct, frozen=True):
     body: str
     """JSON."""
     target: str = ""
-    not_before: int = 0
-    """A moment of the store's clock; what is not urgent may wait for the end of quiet hours."""
 
 
 class NotDelivered(AllswellError):
@@ -49,6 +48,8 @@ class Sink(Protocol):
     limit: float
     """Seconds that one try may take."""
     patience: Patience
+    memory: str
+    """What it must not forget of what it has taken in. It is kept together with that, and set before it goes on."""
 
     async def messages(self, entry: Entry, views: Views) -> Sequence[Message]:
         """What it makes of an event: mostly nothing."""
@@ -56,6 +57,10 @@ class Sink(Protocol):
 
     async def send(self, batch: Sequence[Delivery]) -> None:
         """Deliver to one target; `NotDelivered` if that did not work."""
+        ...
+
+    def free_at(self, target: str, now: int) -> int:
+        """From when a target may be told something, on the store's clock: mostly from now on."""
         ...
 
     def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:

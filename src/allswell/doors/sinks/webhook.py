@@ -50,6 +50,7 @@ class WebhookSink:
 
     together = 1
     targets: Sequence[str] = ("",)
+    memory = ""
 
     def __init__(  # noqa: PLR0913 - each has a name
         self,
@@ -94,6 +95,11 @@ class WebhookSink:
         answer = await post(self._url, body, self._headers(delivery), private=self._private)
         if not 200 <= answer.status < 300:
             raise NotDelivered(self._failure(answer))
+
+    def free_at(self, target: str, now: int) -> int:
+        """It may be told something at any time."""
+        del target
+        return now
 
     def made(self, batch: Sequence[Delivery]) -> Sequence[Event]:
         """Nothing is told of what went well."""

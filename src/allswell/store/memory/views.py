@@ -7,7 +7,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
-from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -170,15 +170,28 @@ class MemoryViews:
         await self.give_way("advance")
         self.database.cursors[follower] = max(position, self.database.cursors.get(follower, Position()))
 
-    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-        """Keep new deliveries and move a follower's cursor, both or neither."""
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing."""
         await self.give_way("enlist")
         base = self.database
         if base.cursors.get(follower, Position()) != after:
             return False
         base.cursors[follower] = max(upto, after)
         base.deliveries |= {(one.sink, one.place): one for one in deliveries}
+        if memory:
+            base.kept[memory_key(follower)] = memory
         return True
+
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower with all that is kept of it."""
+        await self.give_way("forget")
+        base = self.database
+        base.cursors.pop(follower, None)
+        base.deliveries = {key: one for key, one in base.deliveries.items() if one.sink != sink}
+        for key in [key for key in base.kept if key == follower or key.startswith(f"{follower}.")]:
+            del base.kept[key]
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
         """Write deliveries as they are now, and forget those that are gone."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from allswell.domain.delivery import Delivery
+from allswell.domain.delivery import Delivery, memory_key
 from allswell.domain.journal import Position
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.values import json
 
 
-def enlist(session: Session, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-    """Keep new deliveries and move the cursor, if that is where the follower believes it is."""
+def enlist(
+    session: Session, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str
+) -> bool:
+    """Keep new deliveries and the follower's memory, if the cursor is where it believes, and move that."""
     session.ask((SQL["lock_cursor"], (follower,)))
     rows = session.ask((SQL["select_cursor"], (follower,)))[0].fetchall()
     if (Position(*rows[0]) if rows else Position()) != after:
@@ -20,8 +22,19 @@ def enlist(session: Session, follower: str, after: Position, upto: Position, del
     session.ask(
         (SQL["advance_cursor"], (follower, upto.xid, upto.id)),
         (SQL["insert_deliveries"], (json([_row(one) for one in deliveries]),)),
+        *([(SQL["put_kept"], (memory_key(follower), memory))] if memory else []),
     )
     return True
+
+
+def forget(session: Session, follower: str, sink: str) -> None:
+    """Forget a follower with all that is kept of it."""
+    session.ask(
+        (SQL["lock_cursor"], (follower,)),
+        (SQL["delete_cursor"], (follower,)),
+        (SQL["delete_deliveries_of"], (sink,)),
+        (SQL["delete_kept"], (follower,)),
+    )
 
 
 def revise(session: Session, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:

@@ -572,6 +572,13 @@ DELETE FROM allswell.delivery AS d
 USING json_populate_recordset(NULL::allswell.delivery, $1::json) AS x
 WHERE d.sink = x.sink AND d.xid = x.xid AND d.number = x.number AND d.part = x.part
 
+-- name: delete_deliveries_of
+-- What a sink had to deliver that is no more.
+DELETE FROM allswell.delivery WHERE sink = $1::text
+
+-- name: delete_cursor
+DELETE FROM allswell.cursor WHERE follower = $1::text
+
 -- name: view_deliveries
 -- What is still to be delivered or was given up; what is NULL picks nothing out.
 SELECT sink, id, target, xid, number, part, at, body, tries, next_at, failing_since, given_up, reason
@@ -758,6 +765,10 @@ INSERT INTO allswell.meta (key, value) VALUES ('kept.' || $1::text, $2::text) ON
 -- Something that the watch keeps about itself.
 INSERT INTO allswell.meta (key, value) VALUES ('kept.' || $1::text, $2::text)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: delete_kept
+-- Everything that the watch keeps about itself under a name, and under those that begin with it and a dot.
+DELETE FROM allswell.meta WHERE key = 'kept.' || $1::text OR starts_with(key, 'kept.' || $1::text || '.')
 
 -- name: create_meta
 CREATE TABLE IF NOT EXISTS allswell.meta (key text PRIMARY KEY, value text NOT NULL)

@@ -274,10 +274,16 @@ class PostgresStore(PostgresViews):
 
         await self._write(note, "a follower's cursor (view_timeout)")
 
-    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-        """Keep new deliveries and move a follower's cursor, both or neither."""
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing."""
         told = "what a sink has to deliver (view_timeout)"
-        return await self._write(lambda session: outbox.enlist(session, follower, after, upto, deliveries), told)
+        return await self._write(lambda one: outbox.enlist(one, follower, after, upto, deliveries, memory), told)
+
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower with all that is kept of it."""
+        await self._write(lambda session: outbox.forget(session, follower, sink), "a sink (view_timeout)")
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
         """Write deliveries as they are now, and forget those that are gone."""

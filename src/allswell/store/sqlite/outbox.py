@@ -6,21 +6,35 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.journal import Position
 from allswell.store.sqlite import views
 from allswell.store.sqlite.schema import SQL
 
 
 def enlist(
-    connection: sqlite3.Connection, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]
+    connection: sqlite3.Connection,
+    follower: str,
+    after: Position,
+    upto: Position,
+    deliveries: Sequence[Delivery],
+    memory: str,
 ) -> bool:
-    """Keep new deliveries and move the cursor, if that is where the follower believes it is."""
+    """Keep new deliveries and the follower's memory, if the cursor is where it believes, and move that."""
     if views.cursor(connection, follower) != after:
         return False
     connection.execute(SQL["advance"], (follower, upto.xid, upto.id))
     connection.executemany(SQL["insert_delivery"], map(_row, deliveries))
+    if memory:
+        connection.execute(SQL["put_kept"], (memory_key(follower), memory))
     return True
+
+
+def forget(connection: sqlite3.Connection, follower: str, sink: str) -> None:
+    """Forget a follower with all that is kept of it."""
+    connection.execute(SQL["delete_cursor"], (follower,))
+    connection.execute(SQL["delete_deliveries_of"], (sink,))
+    connection.execute(SQL["delete_kept"], (follower,))
 
 
 def revise(connection: sqlite3.Connection, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:

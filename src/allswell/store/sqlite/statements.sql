@@ -361,6 +361,14 @@ WHERE sink = ? AND xid = ? AND number = ? AND part = ?;
 -- A delivery that was made or dropped.
 DELETE FROM delivery WHERE sink = ? AND xid = ? AND number = ? AND part = ?;
 
+-- name: delete_deliveries_of
+-- What a sink had to deliver that is no more.
+DELETE FROM delivery WHERE sink = ?;
+
+-- name: delete_cursor
+-- A follower that is no more.
+DELETE FROM cursor WHERE follower = ?;
+
 -- ==== Views, read in a thread of their own
 
 -- name: view_tasks
@@ -563,6 +571,10 @@ INSERT INTO meta (key, value) VALUES ('kept.' || ?, ?) ON CONFLICT (key) DO NOTH
 -- name: put_kept
 -- Something that the watch keeps about itself.
 INSERT INTO meta (key, value) VALUES ('kept.' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: delete_kept
+-- Everything that the watch keeps about itself under a name, and under those that begin with it and a dot.
+DELETE FROM meta WHERE key = 'kept.' || ?1 OR substr(key, 1, 6 + length(?1)) = 'kept.' || ?1 || '.';
 
 -- name: put_version
 -- The number of the migration just run.

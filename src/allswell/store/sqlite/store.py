@@ -232,21 +232,19 @@ class SqliteStore:
 
         await self._write_again(work)
 
-    async def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-        """Keep new deliveries and move a follower's cursor, both or neither."""
-
-        async def work(tx: SqliteTransaction) -> bool:
-            return tx.enlist(follower, after, upto, deliveries)
-
-        return await self._write_again(work)
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing."""
+        return await self._write_again(lambda tx: tx.enlist(follower, after, upto, deliveries, memory))
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
         """Write deliveries as they are now, and forget those that are gone."""
+        await self._write_again(lambda tx: tx.revise(changed, gone))
 
-        async def work(tx: SqliteTransaction) -> None:
-            tx.revise(changed, gone)
-
-        await self._write_again(work)
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower with all that is kept of it."""
+        await self._write_again(lambda tx: tx.forget(follower, sink))
 
     async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
         """What is still to be delivered or was given up, in its order."""

@@ -345,13 +345,19 @@ class SqliteTransaction(RunLooks):
         """Note where a follower has got to."""
         self._connection.execute(SQL["advance"], (follower, xid, number))
 
-    def enlist(self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery]) -> bool:
-        """Keep new deliveries and move a follower's cursor."""
-        return outbox.enlist(self._connection, follower, after, upto, deliveries)
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory."""
+        return outbox.enlist(self._connection, follower, after, upto, deliveries, memory)
 
-    def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
+    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
         """Write deliveries as they are now."""
         outbox.revise(self._connection, changed, gone)
+
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower with all that is kept of it."""
+        outbox.forget(self._connection, follower, sink)
 
     def _by_id(self, statement: str, ids: Sequence[object]) -> list[Row]:
         return self._connection.execute(SQL[statement], (rows.text(ids),)).fetchall()

@@ -8,7 +8,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.journal import Position
 from allswell.domain.names import Millis
 from allswell.testing.conformance import rows
@@ -89,10 +89,39 @@ async def what_was_dropped_stays_away(place: Place) -> None:
         assert await store.view_deliveries(ALL) == []
 
 
+async def a_followers_memory_is_kept_with_its_cursor(place: Place) -> None:
+    """Both or neither; where there is nothing new to remember, it stays as it was."""
+    key = memory_key("web")
+    async with place.two_stores() as (first, second):
+        assert await first.enlist("web", Position(), Position(5, 1), [], rows.TEXT)
+        assert await second.recall(key) == rows.TEXT
+        assert not await second.enlist("web", Position(), Position(5, 2), [], "of another")
+        assert await second.enlist("web", Position(5, 1), Position(5, 2), [])
+        assert await first.recall(key) == rows.TEXT
+        assert await first.enlist("web", Position(5, 2), Position(5, 3), [], "new")
+        assert await second.recall(key) == "new"
+
+
+async def a_follower_is_forgotten_with_all_that_is_kept_of_it(place: Place) -> None:
+    """And nobody else is, however alike the names are."""
+    async with place.two_stores() as (first, second):
+        for follower, sink in (("sink.web", "web"), ("sink.web2", "web2")):
+            await first.enlist(follower, Position(), Position(5, 1), [_delivery(1, sink)], "memory")
+            await first.remember(follower, "a duty")
+        await second.forget("sink.web", "web")
+        assert await first.cursor("sink.web") == Position()
+        assert await first.cursor("sink.web2") == Position(5, 1)
+        assert await first.view_deliveries(ALL) == [_delivery(1, "web2")]
+        assert await first.view_kept("sink.") == {"sink.web2": "a duty", memory_key("sink.web2"): "memory"}
+        await second.forget("nobody", "nobody")
+
+
 CASES: tuple[Case, ...] = (
     deliveries_come_back_unchanged,
     an_event_is_taken_in_once,
     of_two_who_take_in_at_once_one_does,
     deliveries_are_listed_in_their_order,
     what_was_dropped_stays_away,
+    a_followers_memory_is_kept_with_its_cursor,
+    a_follower_is_forgotten_with_all_that_is_kept_of_it,
 )

@@ -47,6 +47,8 @@ class NotionServer(StandIn):
         """By data source: the type of each property."""
         self.pages: dict[str, dict[str, Any]] = {}
         """Properties by page, in the order of making."""
+        self.trash: dict[str, dict[str, Any]] = {}
+        """Pages that somebody has thrown away: they are found by no query, and nothing can be written to them."""
         self._sources: dict[str, str] = {}
         self.refused = 0
         """How many requests came too soon."""
@@ -61,6 +63,11 @@ class NotionServer(StandIn):
     def column(self, name: str) -> list[Any]:
         """What all pages have in one property, in plain values."""
         return [_plain(properties.get(name)) for properties in self.pages.values()]
+
+    def throw_away(self) -> None:
+        """Put all pages into the trash."""
+        self.trash |= self.pages
+        self.pages.clear()
 
     def answer(self, asked: Asked) -> Answered:
         """Do what is asked, or say what is wrong with it."""
@@ -113,6 +120,9 @@ class NotionServer(StandIn):
                 return self._query(id_, body)
             case "POST", ["pages"]:
                 return self._make_page(body)
+            case "PATCH", ["pages", id_] if id_ in self.trash:
+                message = "Can't edit block that is archived. You must unarchive the block before editing."
+                raise _Wrong(400, "validation_error", message)
             case "PATCH", ["pages", id_]:
                 page = self._there(self.pages, id_, "page")
                 page |= self._properties(self._sources[id_], body)
