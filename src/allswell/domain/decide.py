@@ -17,6 +17,7 @@ from allswell.domain import (
     ending,
     notice,
     quarantine,
+    resubmission,
     serving,
     spreading,
     step,
@@ -35,7 +36,21 @@ from allswell.domain.situation import Situation
 from allswell.domain.task import BEGINNINGS, MOVES
 from allswell.errors import Bug
 
-_WITH_RULES = (submit, claim, word, answering, ending, taking_up, step, serving, notice, quarantine, tick, spreading)
+_WITH_RULES = (
+    submit,
+    claim,
+    word,
+    answering,
+    ending,
+    taking_up,
+    step,
+    serving,
+    notice,
+    quarantine,
+    resubmission,
+    tick,
+    spreading,
+)
 RULES: dict[type[Command], Rule[Any]] = {rule.command: rule for module in _WITH_RULES for rule in module.RULES}
 """Every command there is, and how it is decided."""
 

@@ -93,6 +93,8 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Set where this is a request of another agent's (O5): tried once, and over at `limit_at`."""
     unblocks: int = 0
     """How many tasks of the same submission wait for this one, at one remove or several; at most `UNBLOCKS_MAX`."""
+    retry_of: TaskId | None = None
+    """The ended task that was handed over again as this one."""
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -136,6 +138,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The length without progress at which an attempt was ended last."""
     idle_override: Millis | None = None
     """What a human has raised that to."""
+    retried_as: TaskId | None = None
+    """The new task, where it was handed over again after its end."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):

@@ -49,6 +49,7 @@ _MODULES = {
     "worker status": "messages",
     "questions": "people",
     "answer": "people",
+    "retry": "retrying",
     "cancel": "people",
     "recover": "receipts",
     "deliveries retry": "deliveries",
