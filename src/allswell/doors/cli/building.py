@@ -107,6 +107,9 @@ def _leave(frame: Frame, standing: Standing, name: str) -> None:
         skipped = states.count("skipped")
         frame.hint(f"The build {name} is complete: {states.count('merged')} merged, {skipped} skipped.")
         return
+    if standing.stopped:
+        text = f"a human has stopped the build {name}: {states.count('merged')} of {len(states)} components are merged"
+        frame.leave(Exit.FAILED, f"{text}; the same command begins it anew")
     asked = sum(question.choice is None for question in standing.questions)
     left = f"{states.count('merged')} of {len(states)} components are merged"
     if asked:
