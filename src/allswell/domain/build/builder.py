@@ -102,6 +102,8 @@ def builder_gives_up(state: BuilderState, component: str) -> tuple[BuilderState,
 
 def _given(state: BuilderState, component: str, agent: str) -> tuple[BuilderState, list[BuilderAct]]:
     """Somebody has it now: we, or another one in our place."""
+    if agent == state.me and component == state.holds:
+        return state, []  # said again: it goes on with its work
     if agent == state.me:
         return replace(state, holds=component, wants=""), [BeginWork(component)]
     if component == state.holds:

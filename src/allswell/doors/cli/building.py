@@ -171,9 +171,10 @@ class _Job:
         from allswell.build.merging import GitMerge
         from allswell.build.place import BuildPlace
         from allswell.doors.shapes.build import BuildShape
+        from allswell.runtime.durable.process import this_process
 
         merge = None if self._merge_into is None else await GitMerge(self._merge_into).checked()
-        place = await BuildPlace.find(watch, self._spec.name)
+        place = await BuildPlace.find(watch, self._spec.name, process=this_process())
         async with talk.open() as channel:
             heard = channel if talk.url is None else Overheard(channel, self._frame)
             coordinator = Coordinator(
