@@ -176,3 +176,44 @@ def test_a_stop_gives_back_what_has_not_ended_at_once_and_without_blame(stage: S
     assert stage.execute("SELECT recorded FROM allswell_worker.trouble WHERE queue = %s", stage.queue) == [(1,)]
     wake.set()
     until(lambda: stage.written() == [], "nothing of it stays")
+
+
+def test_a_stop_does_not_wait_for_a_lock_on_the_queue(stage: Stage) -> None:
+    worker = stage.worker(visibility_timeout=600)
+    wake, began = threading.Event(), threading.Event()
+
+    @worker.handler("work")
+    def work(_message: Message, _connection: Connection) -> None:
+        began.set()
+        wake.wait(60)
+
+    stage.send()
+    worker.start()
+    assert began.wait(60)
+    with psycopg.connect(stage.url) as other:
+        other.execute(f"LOCK TABLE pgmq.q_{stage.queue} IN ACCESS EXCLUSIVE MODE".encode())
+        stopping = time.monotonic()
+        stopper = threading.Thread(target=worker.stop, kwargs={"timeout": 0}, daemon=True)
+        stopper.start()
+        stopper.join(20)
+        assert time.monotonic() - stopping < 15
+    wake.set()
+    stopper.join(60)
+
+
+@pytest.mark.row("W5")
+def test_a_handler_that_ends_after_its_visibility_keeps_what_it_did_if_nobody_else_has_the_message(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = stage.worker(concurrency=1, visibility_timeout=1, statement_timeout=900, stuck_grace=30)
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        stage.write(connection, message.id, f"reading {message.read_count}")
+        time.sleep(1.3)
+
+    with worker:
+        id_ = stage.send()
+        until(lambda: worker.counts()["handled"] == 1, "it is handled")
+    assert stage.written() == [(id_, "reading 1")]
+    assert "could not be written" not in caplog.text
