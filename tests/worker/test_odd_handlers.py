@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,7 +12,8 @@ import pytest
 
 from allswell.domain.message import Message
 from allswell.errors import Refused
-from allswell.worker import Handlers, Permanent, Transient
+from allswell.worker import Handlers, Permanent, Transient, Worker, setup
+from tests.doors.cli.upkeep import run
 from tests.worker.stage import Stage, until
 
 Connection = psycopg.Connection[Any]
@@ -131,3 +134,55 @@ def test_headers_that_nobody_expects(stage: Stage) -> None:
         )
         ended = "SELECT count(*) FROM allswell_worker.trouble WHERE queue = %s AND state = 'cancelled'"
         until(lambda: stage.execute(ended, stage.queue) == [(5,)], "every answer is carried out")
+
+
+@pytest.mark.row("W1")
+def test_named_cursors_of_async_handlers_are_limited_and_a_task_left_behind_reaches_nothing(stage: Stage) -> None:
+    worker = stage.worker(concurrency=1)
+    seen: list[object] = []
+    left: list[asyncio.Task[object]] = []
+
+    async def later(connection: AsyncConnection, go: asyncio.Event) -> None:
+        await go.wait()
+        await connection.execute(f"INSERT INTO {stage.table} VALUES (0, 'by a task left behind')".encode())
+
+    @worker.handler("leave")
+    async def leave(_message: Message, connection: AsyncConnection) -> None:
+        async with connection.cursor("on_the_server") as cursor:
+            await cursor.execute("SELECT current_setting('statement_timeout'), n FROM generate_series(1, 250) AS n")
+            seen.extend([row async for row in cursor])
+        go = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.2, go.set)
+        left.append(asyncio.create_task(later(connection, go)))
+
+    @worker.handler("next")
+    async def following(message: Message, connection: AsyncConnection) -> None:
+        await connection.execute(f"INSERT INTO {stage.table} VALUES (%s, 'next')".encode(), (message.id,))
+        await asyncio.wait(left)
+
+    with worker:
+        stage.send("leave")
+        id_ = stage.send("next")
+        until(lambda: worker.counts()["handled"] == 2, "both are handled")
+    assert seen == [("25s", n) for n in range(1, 251)]
+    assert stage.written() == [(id_, "next")]
+    assert "a handler waits for the tasks that it starts" in str(left[0].exception())
+
+
+def test_a_connection_string_that_cannot_be_read_is_refused_and_never_shown(tmp_path: Path) -> None:
+    for conninfo in ("nonsense", "postgresql://eve:se%cret@host/db", "host=h password='se%cret"):
+        for attempt in (lambda url: Worker(url, "orders"), lambda url: setup(url, "orders")):
+            with pytest.raises(Refused, match="the connection string cannot be read") as told:
+                attempt(conninfo)
+            assert "cret" not in str(told.value)
+    for words in (("worker", "setup", "orders"), ("worker", "status"), ("worker", "jobs:handlers", "-q", "orders")):
+        ran = run(*words, cwd=tmp_path, ALLSWELL_STORE="postgresql://eve:se%cret@host/db")
+        assert ran.code == 2, ran
+        assert "cret" not in ran.out + ran.err
+        assert "Traceback" not in ran.err
+
+
+def test_figures_that_no_thread_can_wait_for_are_refused_by_name() -> None:
+    for name, figure in (("poll_interval", float("inf")), ("stop_timeout", float("nan")), ("retry_pauses", [1e12])):
+        with pytest.raises(ValueError, match=name):
+            Worker("postgresql://x", "orders", **{name: figure})  # type: ignore[arg-type]

@@ -93,12 +93,12 @@ def _judged(error: BaseException) -> MessageFailure:
         case PoolTimeout():
             return MessageFailure(ErrorClass.TRANSIENT, EXHAUSTED, str(error))
         case psycopg.errors.LockNotAvailable():
-            return MessageFailure(ErrorClass.TRANSIENT, LOCK, _sentence(error))
+            return MessageFailure(ErrorClass.TRANSIENT, LOCK, sentence(error))
         case psycopg.OperationalError() | psycopg.InterfaceError() if error.sqlstate is None:
-            return MessageFailure(ErrorClass.NETWORK, BROKEN, _sentence(error))
+            return MessageFailure(ErrorClass.NETWORK, BROKEN, sentence(error))
         case psycopg.Error() if error.sqlstate is not None:
             kind = ErrorClass.BUG if error.sqlstate[:2] in _BUGS else ErrorClass.TRANSIENT
-            return MessageFailure(kind, error.sqlstate, _sentence(error))
+            return MessageFailure(kind, error.sqlstate, sentence(error))
         case _:
             failure = failure_of(error)
             return MessageFailure(failure.error, type(error).__name__, failure.message, failure.retry_after)
@@ -119,9 +119,10 @@ def cancelled_by(error: psycopg.errors.QueryCanceled, *, by_timeout: bool) -> Me
     """A statement that was cancelled: by the limit on it, or by somebody."""
     if by_timeout:
         return MessageFailure(ErrorClass.TRANSIENT, TIMEOUT, TIMED_OUT)
-    return MessageFailure(ErrorClass.TRANSIENT, CANCELLED, f"Statement cancelled by somebody: {_sentence(error)}")
+    return MessageFailure(ErrorClass.TRANSIENT, CANCELLED, f"Statement cancelled by somebody: {sentence(error)}")
 
 
-def _sentence(error: psycopg.Error) -> str:
+def sentence(error: psycopg.Error) -> str:
+    """What an error says first, on one line."""
     text = error.diag.message_primary or str(error) or type(error).__name__
     return text.splitlines()[0]

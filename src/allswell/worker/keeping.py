@@ -23,6 +23,7 @@ import psycopg
 
 from allswell.worker.attempt import MessageAttempt
 from allswell.worker.connection import SET_CAP
+from allswell.worker.failures import sentence
 from allswell.worker.presence import be_gone, be_present
 from allswell.worker.shift import Shift
 from allswell.worker.status import WorkerStatus
@@ -72,7 +73,7 @@ class Keeper:
                     with self._said_within(TELL_LIMIT) as connection:
                         be_present(connection, self._name, self._tell())
             except psycopg.Error as error:
-                log.warning("what must be kept up cannot be said to the database: %s", str(error).strip())
+                log.warning("what must be kept up cannot be said to the database: %s", sentence(error))
                 self._disconnect()
         with suppress(psycopg.Error), self._said_within(TELL_LIMIT) as connection:
             be_gone(connection, self._name)

@@ -37,6 +37,7 @@ from allswell.store.port import Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.transaction import PostgresTransaction
 from allswell.store.sql import load
+from allswell.worker.failures import sentence
 from allswell.worker.figures import Figures
 from allswell.worker.plan import WorkerPlan
 from allswell.worker.queue import Taken, statement
@@ -109,8 +110,10 @@ class OperatorDesk:
                     self._work_off(runner)
                     if not over:
                         self._carry_out_answers(runner)
-                except (AllswellError, psycopg.Error) as error:
+                except AllswellError as error:
                     log.warning("the operator's questions cannot be seen to: %s", error)
+                except psycopg.Error as error:
+                    log.warning("the operator's questions cannot be seen to: %s", sentence(error))
                 except Exception:
                     log.exception("the operator's questions cannot be seen to")
                 if over:

@@ -18,6 +18,7 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from allswell.worker.connection import HandlerConnection
+from allswell.worker.failures import sentence
 from allswell.worker.limit import Limit
 from allswell.worker.shift import Pending, Shift, outcome, write_end
 
@@ -70,9 +71,9 @@ class Reader:
                 return
             except PoolTimeout as error:
                 shift.figures.exhausted()
-                log.warning("no connection for a message: %s", error)
+                log.warning("no connection for a message: %s", sentence(error))
             except psycopg.Error as error:
-                log.warning("messages cannot be read: %s", str(error).strip() or type(error).__name__)
+                log.warning("messages cannot be read: %s", sentence(error))
                 pause = TROUBLE_PAUSE
             except Exception:
                 log.exception("messages cannot be read")
@@ -142,5 +143,5 @@ def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pendi
         except psycopg.Error as error:
             if connection.broken:
                 raise
-            log.warning("the end of message %s cannot be written, it shows again: %s", token.id, str(error).strip())
+            log.warning("the end of message %s cannot be written, it shows again: %s", token.id, sentence(error))
     return ended, locked

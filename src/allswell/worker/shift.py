@@ -40,7 +40,7 @@ from allswell.worker.attempt import MessageAttempt
 from allswell.worker.batches import end_of_batch
 from allswell.worker.cancelled import Cancellations
 from allswell.worker.connection import SET_CAP, HandlerConnection, check
-from allswell.worker.failures import cancelled_by, told
+from allswell.worker.failures import cancelled_by, sentence, told
 from allswell.worker.figures import Figures
 from allswell.worker.handler_loop import HandlerLoop
 from allswell.worker.handlers import Handlers
@@ -207,7 +207,7 @@ class Shift:
     def _judge(self, attempt: MessageAttempt, error: BaseException) -> MessageFailure:
         if attempt.given_up or not isinstance(error, psycopg.errors.QueryCanceled):
             if isinstance(error, psycopg.errors.OperationalError):
-                log.warning("message %s: %s", attempt.taken.token.id, error)
+                log.warning("message %s: %s", attempt.taken.token.id, sentence(error))
             return told(error)
         by_timeout = False
         with suppress(psycopg.Error):
