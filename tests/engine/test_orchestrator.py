@@ -148,7 +148,7 @@ def test_o5_an_expert_has_ten_minutes_of_what_is_left() -> None:
         assert eve is not None
         assert eve.remaining == DELEGATION_TIMEOUT
         await asyncio.sleep(10 * MINUTE + 0.001)
-        assert await ann.request(request) == ("failed", '"delegation_timeout"')
+        assert await ann.requested(request) == ("failed", '"delegation_timeout"')
         row = await stage.watch.task(id_)
         assert row is not None
         assert row.lease is not None, "its expiry fails the request, not the task"

@@ -13,15 +13,29 @@ from msgspec.structs import replace
 from allswell.domain.checkin import Agent
 from allswell.domain.command import NewTask
 from allswell.domain.event import Event
-from allswell.domain.lease import Lease
+from allswell.domain.lease import Lease, due_at
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, QuestionId, TaskId, question_id
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Run, Spread, start_clock, stop_clock
-from allswell.domain.task import OPEN, STATES, Attempt, Handover, Origin, Ready, State, Task, Wait, rank_of
+from allswell.domain.task import (
+    OPEN,
+    STATES,
+    Attempt,
+    Handover,
+    Origin,
+    Ready,
+    RequestRecord,
+    RequestSpec,
+    State,
+    Task,
+    Wait,
+    rank_of,
+)
 from allswell.errors import AllswellError, Bug
 
 _HELD, _WAITING, _READY, _DELAYED = State.HELD, State.WAITING, State.READY, State.DELAYED
 """By names of their own: to look an enum's member up takes longer than all else that `state` does."""
+_DONE = State.DONE.value
 
 
 class Case(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +59,18 @@ class RunUnread(Exception):
     """A decision turned out to need the run of its task, which was not read; decide again with it."""
 
 
+class NewRequest(msgspec.Struct, frozen=True, gc=False):
+    """A task to make for another agent, and whose request it is."""
+
+    new: NewTask
+    origin: Origin
+    limit: Millis | None = None
+    """Of a delegation: when it is over."""
+    spec: RequestSpec | None = None
+    """Of a request of the mesh: how it is delivered, and how far that has got."""
+    stand: RequestRecord | None = None
+
+
 class Outcome(msgspec.Struct, gc=False):
     """What a decision makes of a case. `error` is for the caller; the rest is written all the same."""
 
@@ -61,8 +87,8 @@ class Outcome(msgspec.Struct, gc=False):
     result: str | None = None
     made: NewTask | None = None
     """What was submitted, where this is the making of a task."""
-    request: tuple[NewTask, Millis, Origin] | None = None
-    """A task to make for another agent, its limit, and whose request it is."""
+    request: NewRequest | None = None
+    """A task to make for another agent."""
     run: Run | None = None
     """The task's run: as it was given, then as it shall be. None where the task has none, or nobody has read it."""
 
@@ -93,13 +119,19 @@ def event(task: Task, kind: str, /, lease: Lease | None = None, **data: object) 
 def come_to_rest(case: Case, now: int, *, until: int = 0) -> Case:
     """Where an open task without a holder belongs: with what it waits for, on a timer, or in the pool."""
     task = case.task
-    expiry = task.expiry
+    expiry = task.wakes_at
     if case.waits:
         return replace(case, ready=None, due=expiry)
     start = max(until, task.spec.not_before or 0)
     if start > now:
         return replace(case, ready=None, due=Millis(start if expiry is None else min(start, expiry)))
     return replace(case, ready=Ready(task.id, task.lane, rank_of(task)), due=expiry)
+
+
+def due_of(task: Task, lease: Lease) -> Millis:
+    """The timer of a task that somebody holds: its lease's, or, if that is sooner, that of the request it is."""
+    due, wakes = due_at(lease), task.record.request
+    return due if wakes is None else min(due, wakes.due)
 
 
 def end_attempt(
@@ -150,10 +182,24 @@ def end_task(
     out.case = Case(task, None, None, None, (), case.agent, case.awaited, case.past)
     origin = task.spec.origin
     if origin is not None:
-        told = {"request": task.id, "outcome": word, "reason": reason}
-        out.events.append(Event("request_closed", origin.task, task.run, origin.agent, origin.token, told))
+        by = "" if lease is None else lease.agent
+        kind, told = _end_of_request(task, word, reason, by, awaited=case.awaited)
+        out.events.append(Event(kind, origin.task, task.run, origin.agent, origin.token, told))
     if case.awaited or record.questions:
         out.spread = Spread(task.id, word, reason, replaced_by)
+
+
+def _end_of_request(task: Task, end: str, reason: str, holder: str, *, awaited: bool) -> tuple[str, dict[str, object]]:
+    """What the end of a request is to the task that asked: it is closed, or, by a late answer, the block resolved.
+
+    Who waits for it is the blocked task, which is queued again: the one that waits is still open.
+    """
+    asked, stand = task.spec.request, task.record.request
+    if asked is None or stand is None or stand.blocked_at is None or end != _DONE:
+        return "request_closed", {"request": task.id, "outcome": end, "reason": reason}
+    blocked = (task.ended_at or stand.blocked_at) - stand.blocked_at
+    about = {"request": task.id, "kind": asked.kind, "to": asked.to, "by": stand.by or holder}
+    return "request_resolved", {**about, "blocked_ms": blocked, "requeued": awaited}
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from allswell.domain.address import WEBHOOKS, agent_of, is_agent
 from allswell.domain.build.roles import BUILD_ROLES
-from allswell.domain.case import Case, Outcome, state
+from allswell.domain.case import Case, Outcome, due_of, state
 from allswell.domain.command import Claim, Command
 from allswell.domain.decision import Decision
 from allswell.domain.event import Event
-from allswell.domain.lease import Lease, bounded, due_at
+from allswell.domain.lease import Lease, bounded
 from allswell.domain.names import NO_COMMAND, Millis, TaskId, Token
 from allswell.domain.rule import Names, Rule, Search
 from allswell.domain.run import Run
@@ -31,7 +32,7 @@ STEP_ROLE = "step"
 """The role of a flow's steps, which need what only their runner has: the flow's folder, its agents, its values."""
 RUN_ROLE = "run"
 """The role of commands under watch, which run where they were started; whoever started one can resume it."""
-_BY_NAME_ONLY = frozenset((STEP_ROLE, RUN_ROLE, *BUILD_ROLES))
+_BY_NAME_ONLY = frozenset((STEP_ROLE, RUN_ROLE, WEBHOOKS, *BUILD_ROLES))
 LENGTH_MIN = 100
 CLAIM_MAX = 10_000
 _READY = State.READY
@@ -78,8 +79,10 @@ def fits(claim: Claim, role: str) -> bool:
     """Whether a claim asks for tasks of a role.
 
     Who takes any role is not meant to take steps out of a flow, components out of a build, or a command that was
-    stopped and waits to be resumed.
+    stopped and waits to be resumed. What is addressed to one agent is for nobody else, and not for its other work.
     """
+    if (agent := agent_of(role)) is not None:
+        return (claim.inbox or claim.task is not None) and is_agent(claim.agent, agent)
     if claim.roles is not None:
         return role in claim.roles
     return role not in _BY_NAME_ONLY or claim.task is not None
@@ -114,7 +117,7 @@ def grant(case: Case, claim: Claim, now: Millis, run: Run | None = None) -> Outc
         renewed_at=now,
     )
     lease = bounded(lease, limit)
-    out.case = replace(case, lease=lease, ready=None, due=due_at(lease))
+    out.case = replace(case, lease=lease, ready=None, due=due_of(task, lease))
     out.answer = lease
     out.events.append(Event("task_claimed", task.id, task.run, lease.agent, lease.token, {"deadline": lease.deadline}))
     return out
@@ -166,7 +169,15 @@ def hand_out(situation: Situation, command: HandOut) -> Decision:
         out = grant(case, claim, situation.now, situation.run_seen(case.task))
         if out.answer is not None:
             outcomes.append(out)
-    return Decision(Handed([_granted(situation, out.case) for out in outcomes], left), outcomes=outcomes)
+    granted = [_granted(situation, out.case) for out in outcomes]
+    return Decision(Handed(granted, left), outcomes=outcomes, events=_given_up_for(claim, granted))
+
+
+def _given_up_for(claim: Claim, granted: Sequence[Granted]) -> Sequence[Event]:
+    """What is told of that for which this is claimed: it names what is taken instead."""
+    if claim.after is None:
+        return ()
+    return (replace(claim.after, data={**claim.after.data, "next": granted[0].task.name if granted else ""}),)
 
 
 def _may_be_had(situation: Situation, task: TaskId, lanes: Sequence[int]) -> bool:

@@ -20,6 +20,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId,
 from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option
 from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.task import RequestSpec
 
 
 class Command(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -72,6 +73,10 @@ class Claim(Command, frozen=True, gc=False):
     """Runs of which it takes nothing now."""
     task: TaskId | None = None
     """Where set, this task and no other: what whoever runs a task of its own asks for."""
+    inbox: bool = False
+    """Also requests that are addressed to this very agent: what starts one that does not run."""
+    after: Event | None = None
+    """What was given up for this: told together with what is taken instead, under `next`."""
 
 
 class CheckIn(Command, frozen=True, gc=False):
@@ -155,6 +160,37 @@ class Delegate(Word, frozen=True, gc=False):
 
     request: NewTask
     timeout: Millis
+
+
+class SendRequest(Word, frozen=True, gc=False):
+    """The holder asks something of another agent, of whoever has a role, or of an address (M1)."""
+
+    request: NewTask
+    spec: RequestSpec
+
+
+class MoveOn(Word, frozen=True, gc=False):
+    """Who waits for a request asks how it stands; where that has blocked the task, what to do instead is claimed."""
+
+    request: TaskId
+    roles: tuple[str, ...] | None = None
+    """Of what is claimed then; None: that of the task that asks."""
+    length: int | None = None
+    """As of a claim."""
+    outside: tuple[RunId, ...] = ()
+    claims: bool = True
+    """Whether anything is claimed: whoever runs this agent may see to that itself."""
+
+
+class Respond(Command, frozen=True, gc=False):
+    """The answer to a request; `result` is JSON text."""
+
+    id: CommandId
+    request: TaskId
+    agent: AgentId
+    roles: tuple[str, ...] = ()
+    """What roles it has, as it says: it may answer for them."""
+    result: str = "null"
 
 
 class Cancel(Command, frozen=True, gc=False):
@@ -270,5 +306,5 @@ class Notice(Command, frozen=True, gc=False):
     event: Event
 
 
-HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | CheckInAgain
+HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | SendRequest | CheckInAgain
 ServiceCommand = Admit | Report | Park | AskForHelp

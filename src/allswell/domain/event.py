@@ -52,7 +52,6 @@ KINDS: Mapping[str, Kind] = {
     "task_returned": Kind("The task is back in the pool without a verdict on it.", ("reason",)),
     "task_cancelled": Kind("The task was called off.", ("reason",)),
     "task_skipped": Kind("The task will not be done.", ("reason",)),
-    "task_resubmitted": Kind("An ended task was handed over again, as a new one; it stays ended.", ("new_task", "by")),
     "task_split": Kind("Smaller tasks replace the task.", ("subtasks",)),
     "checkpoint_timeout": Kind("An asked-for check-in did not come in time.", ("checkpoint_count",)),
     "agent_stalled": Kind("An agent missed too many check-ins in a row.", ("action",)),
@@ -71,7 +70,23 @@ KINDS: Mapping[str, Kind] = {
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
     "request_sent": Kind("An agent asked another one for something.", ("request", "kind", "to", "timeout_ms")),
+    "request_delivered": Kind(
+        "A request that nobody had answered was delivered again.", ("request", "kind", "to", "attempt", "timeout_ms")
+    ),
+    "request_expired": Kind(
+        "Nobody answered a delivery of a request in time.",
+        ("request", "kind", "to", "attempt", "timeout_ms", "default_ms"),
+    ),
+    "mesh_asked": Kind("Before a request is given up, everybody is asked once.", ("request", "kind", "to")),
+    "request_blocked": Kind(
+        "Nobody answered a request: its task waits for it, and its agent moved on.",
+        ("request", "kind", "to", "attempts", "next"),
+    ),
     "request_closed": Kind("A request was answered, or came to nothing.", ("request", "outcome", "reason")),
+    "request_resolved": Kind(
+        "A request was answered after it had blocked its task, which is queued again if it is still open.",
+        ("request", "kind", "to", "by", "blocked_ms", "requeued"),
+    ),
     "run_opened": Kind("A run was opened.", ("name", "deadline")),
     "run_ended": Kind("A run was ended as a whole.", ("reason",)),
     "run_stands": Kind("A task of the run waits for an answer: the run's clock stands.", ("question",)),

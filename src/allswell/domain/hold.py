@@ -15,7 +15,18 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event, run_of
+from allswell.domain.case import (
+    Asked,
+    Case,
+    Outcome,
+    ask,
+    come_to_rest,
+    due_of,
+    end_attempt,
+    end_task,
+    event,
+    run_of,
+)
 from allswell.domain.checkin import check_progress
 from allswell.domain.checkpoint import progress_in
 from allswell.domain.command import (
@@ -30,14 +41,16 @@ from allswell.domain.command import (
     Keep,
     Recover,
     Release,
+    SendRequest,
 )
 from allswell.domain.event import Event
 from allswell.domain.flow import leave
 from allswell.domain.late import is_news, kept
-from allswell.domain.lease import Lease, due_at, ends_at, is_asked
+from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
-from allswell.domain.request import delegate
+from allswell.domain.redelivery import put_off
+from allswell.domain.request import delegate, send
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
 from allswell.domain.run import Run
 from allswell.domain.submit import check_name, check_text
@@ -128,7 +141,7 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float, run: Run 
 def _carry_out(
     out: Outcome,
     lease: Lease,
-    command: Complete | Fail | Release | Recover | EndIdle | Ask | Delegate | CheckInAgain,
+    command: Complete | Fail | Release | Recover | EndIdle | Ask | Delegate | SendRequest | CheckInAgain,
     now: Millis,
     draw: float,
 ) -> None:
@@ -155,6 +168,8 @@ def _carry_out(
             _ask(out, lease, command, now)
         case Delegate():
             delegate(out, lease, command, now)
+        case SendRequest():
+            send(out, lease, command, now)
         case CheckInAgain():
             if not _check_in_again(out, lease, command, now):
                 return
@@ -168,7 +183,7 @@ def _check_in_again(out: Outcome, lease: Lease, command: CheckInAgain, now: Mill
     """The lease lives after all; whether the holder has answered for itself."""
     said = CheckIn(lease.task, lease.token, lease.agent, command.proof, command.note, command.progress)
     done = check_in(lease, said, now)
-    out.case = replace(out.case, lease=done.lease, due=due_at(done.lease))
+    out.case = replace(out.case, lease=done.lease, due=due_of(out.case.task, done.lease))
     out.answer = done.orders
     if done.event is not None:
         out.events.append(done.event)
@@ -259,6 +274,10 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
         out.events.append(event(task, "task_returned", lease, reason="service_parked"))
         return
     end_attempt(out, outcome, now, command=command.id, detail=failure.message, failures=counted)
+    if task.spec.request is not None:
+        put_off(out, now)
+        out.events.append(event(task, "task_returned", lease, reason=f"failed: {failure.message}"[:NOTE_MAX]))
+        return
     match verdict:
         case Again(delay):
             out.case = come_to_rest(out.case, now, until=now + delay)

@@ -10,7 +10,16 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.command import Ask, CheckInAgain, Complete, Delegate, Fail, HolderCommand, Release
+from allswell.domain.command import (
+    Ask,
+    CheckInAgain,
+    Complete,
+    Delegate,
+    Fail,
+    HolderCommand,
+    Release,
+    SendRequest,
+)
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.submit import check_text
 from allswell.domain.task import Attempt
@@ -102,6 +111,8 @@ def _said(command: HolderCommand) -> tuple[str, str] | None:
             return "ask", command.text
         case Delegate():
             return "delegate", f"{command.request.role}: {command.request.name}"
+        case SendRequest():
+            return "request", f"{command.spec.to}: {command.request.name}"
         case _:
             return None
 

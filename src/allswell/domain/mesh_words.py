@@ -9,7 +9,7 @@ from __future__ import annotations
 from allswell.domain.event import Event
 from allswell.domain.request import EXPIRED
 
-HEARS = ("task_claimed", "request_closed", "delivery_made")
+HEARS = ("task_claimed", "mesh_asked", "request_blocked", "request_closed", "request_resolved", "delivery_made")
 """The events that the channel hears of."""
 
 
@@ -24,9 +24,14 @@ def no_response(agent: str, task: str, following: str = "") -> str:
     return f"⏱️ Timeout: No response from {agent} on {task}. Logging block, {onward}."
 
 
-def unblocked(what: str, task: str) -> str:
+def unblocked(what: str, task: str = "") -> str:
     """A late answer has come."""
-    return f"✅ Unblocked: {what}. Re-queuing {task}."
+    return f"✅ Unblocked: {what}. Re-queuing {task}." if task else f"✅ Unblocked: {what}."
+
+
+def asking_everybody(to: str, request: str, task: str) -> str:
+    """A request is about to be given up."""
+    return f"🙋 Can anybody help? {to} has not answered {request}, and {task} needs it."
 
 
 def mesh_words(event: Event, name: str, request: str = "", to: str = "") -> str | None:
@@ -36,6 +41,17 @@ def mesh_words(event: Event, name: str, request: str = "", to: str = "") -> str 
     """
     if event.kind == "task_claimed":
         return claiming(name)
-    if event.kind == "request_closed" and event.data["reason"] == EXPIRED:
-        return no_response(to, request)
-    return str(event.data["says"]) if event.kind == "delivery_made" else None
+    data = event.data
+    match event.kind:
+        case "request_closed" if data["reason"] == EXPIRED:
+            return no_response(to, request)
+        case "mesh_asked":
+            return asking_everybody(to, request, name)
+        case "request_blocked":
+            return no_response(to, request, str(data["next"]))
+        case "request_resolved":
+            return unblocked(f"{data['by']} answered {request}", name if data["requeued"] else "")
+        case "delivery_made":
+            return str(data["says"])
+        case _:
+            return None

@@ -1,8 +1,8 @@
 """The ids and small scalar types that every other module speaks in.
 
-Ids are prefixed, so that one command line argument can name any of them: `t_` task, `r_` run, `q_` question.
-A question's id contains its task's, or its service's after an `@`, so that the rows an answer needs are known before
-anything is locked.
+Ids are prefixed, so that one command line argument can name any of them: `t_` task, `r_` run, `q_` question, `m_`
+request of the mesh. A question's id contains its task's, or its service's after an `@`, and a request's id contains
+that of the task that asks: so the rows that a decision about it needs are known before anything is locked.
 """
 
 from __future__ import annotations
@@ -58,3 +58,19 @@ def task_of_question(question: QuestionId) -> TaskId:
 def service_of_question(question: QuestionId) -> str | None:
     """The service that a question is about, read off its id; None if it is about a task."""
     return question[3:].rpartition(".")[0] if question.startswith("q_@") else None
+
+
+def request_id(task: TaskId, mark: str) -> TaskId:
+    """The id of a request that this task asks; the mark has no dot, and no other request of the task has it."""
+    return TaskId(f"m_{task if is_request(task) else task[2:]}.{mark}")
+
+
+def is_request(id_: str) -> bool:
+    """Whether this is the id of a request of the mesh."""
+    return id_.startswith("m_")
+
+
+def asker_of(request: TaskId) -> TaskId:
+    """The task that asks a request, read off its id."""
+    asking = request[2:].rpartition(".")[0]
+    return TaskId(asking if is_request(asking) else f"t_{asking}")

@@ -31,13 +31,16 @@ LaneKey = tuple[str, tuple[str, ...]]
 class Search(msgspec.Struct, frozen=True, order=True):
     """Something to look for without a lock; what is found are ids."""
 
-    what: Literal["claimed", "held", "leases", "open", "questions", "waiting"]
-    """Tasks that a claim was given; a run's held tasks; all leases; a run's open tasks; open questions about a task;
-    tasks that wait for a task."""
+    what: Literal["asking", "claimed", "held", "leases", "open", "questions", "waiting"]
+    """Who waits for whom's answer (circle.py); tasks that a claim was given; a run's held tasks; all leases; a run's
+    open tasks; open questions about a task; tasks that wait for a task."""
     of: str = ""
     after: str = ""
     """Where a walk goes on: only ids greater than this one."""
     most: int = 0
+
+
+ASKING = Search("asking")
 
 
 class Names(TypedDict, total=False):
@@ -63,8 +66,6 @@ class Names(TypedDict, total=False):
     free: Collection[TaskId]
     """As `held`, but passed over where somebody else has them: that one sees to them, or they are found again."""
     payloads: Collection[TaskId]
-    bars: Collection[TaskId]
-    """Tasks of which is wanted who may not hold them."""
     searches: Collection[Search]
     lanes: Collection[LaneKey]
     """The lanes of the tasks that it makes: a store interns them before anything is decided."""

@@ -15,13 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.breaker import Service
-from allswell.domain.case import Case
+from allswell.domain.case import Case, due_of
 from allswell.domain.checkin import Agent
-from allswell.domain.lease import Lease, due_at
+from allswell.domain.lease import Lease
 from allswell.domain.names import Millis
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Task
+from allswell.domain.task import RequestRecord, Task
 
 TOLERATED = 5_000
 """Milliseconds that a store's clock stands still for a wall behind it; one further behind was set back."""
@@ -84,10 +84,18 @@ def moved_case(case: Case, by: int) -> Case:
     limit = _moved(task.spec.limit_at, by)
     if limit is not None:
         task = replace(task, spec=replace(task.spec, limit_at=limit))
+    if task.record.request is not None:
+        task = replace(task, record=replace(task.record, request=moved_request(task.record.request, by)))
     if case.lease is not None:
         lease = moved_lease(case.lease, by)
-        return replace(case, task=task, lease=lease, due=due_at(lease))
+        return replace(case, task=task, lease=lease, due=due_of(task, lease))
     return replace(case, task=task, due=_moved_timer(case, task, by))
+
+
+def moved_request(request: RequestRecord, by: int) -> RequestRecord:
+    """A request whose delivery has as much time left as before."""
+    since, due = Millis(request.since + by), Millis(request.due + by)
+    return replace(request, since=since, due=due, blocked_at=_moved(request.blocked_at, by))
 
 
 def _moved_timer(case: Case, task: Task, by: int) -> Millis | None:

@@ -19,7 +19,7 @@ MESH = "mesh"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "tasks": tuple(kind for kind in KINDS if kind.startswith("task_")),
     "questions": ("question_asked", "question_answered", "question_withdrawn", "questions_open"),
-    "requests": ("request_sent", "request_closed"),
+    "requests": tuple(kind for kind in KINDS if kind.startswith("request_")),
     "runs": tuple(kind for kind in KINDS if kind.startswith("run_")),
     "agents": tuple(kind for kind in KINDS if kind.startswith(("agent_", "checkpoint_", "stalled_"))),
     "services": tuple(kind for kind in KINDS if kind.startswith(("service_", "breaker_", "rate_"))),

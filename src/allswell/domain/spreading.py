@@ -88,7 +88,8 @@ def need_ended(case: Case, spread: Spread, replacements: Mapping[TaskId, str], n
     waits = tuple(wait for wait in case.waits if wait.target != spread.id)
     if task.state != OPEN or len(waits) == len(case.waits):
         return out
-    bad = spread.outcome not in (State.DONE, State.SPLIT)
+    asked = Wait(task.id, "request", TaskId(spread.id)) in case.waits
+    bad = not asked and spread.outcome not in (State.DONE, State.SPLIT)
     reason = f"{spread.id} was {spread.outcome}"
     for subtask in spread.replaced_by:
         stands = replacements.get(subtask, OPEN)
@@ -104,7 +105,8 @@ def need_ended(case: Case, spread: Spread, replacements: Mapping[TaskId, str], n
     before = state(case)
     out.case = come_to_rest(out.case, now)
     if before is State.WAITING and out.case.ready is not None:
-        out.events.append(event(task, "task_ready", reason="what it needed is there"))
+        said = f"the request {spread.id} is {spread.outcome}" if asked else "what it needed is there"
+        out.events.append(event(task, "task_ready", reason=said))
     return out
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event
+from allswell.domain.case import Case, NewRequest, Outcome, come_to_rest, end_task, event
 from allswell.domain.command import NewTask, Submit
 from allswell.domain.decision import Decision
 from allswell.domain.event import Event
@@ -20,7 +20,7 @@ from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.rule import LaneKey, Names, Rule
 from allswell.domain.run import Run
 from allswell.domain.situation import Situation
-from allswell.domain.task import OPEN, PRIORITY_MAX, UNBLOCKS_MAX, Origin, Record, Spec, State, Task, Wait
+from allswell.domain.task import OPEN, PRIORITY_MAX, UNBLOCKS_MAX, Record, Spec, State, Task, Wait
 from allswell.errors import Refused
 
 NAME_MAX = 200
@@ -58,15 +58,16 @@ def check_text(text: str, where: str, most: int = PAYLOAD_MAX) -> None:
         raise Refused("bad_text", f"{where} contains a NUL character", where=where)
 
 
-def check_id(id_: TaskId) -> None:
+def check_id(id_: TaskId, prefix: str = "t_") -> None:
     """Refuse ids that could not be typed or stored."""
-    if not id_.startswith("t_") or not 3 <= len(id_) <= ID_MAX or not id_.isascii() or not id_.isprintable():
-        raise Refused("bad_id", f"a task's id starts with 't_' and has at most {ID_MAX} characters", where="id")
+    if not id_.startswith(prefix) or not 3 <= len(id_) <= ID_MAX or not id_.isascii() or not id_.isprintable():
+        what = "task" if prefix == "t_" else "request"
+        raise Refused("bad_id", f"a {what}'s id starts with {prefix!r} and has at most {ID_MAX} characters", where="id")
 
 
-def check_task(new: NewTask) -> None:
-    """Refuse what is wrong with one new task by itself."""
-    check_id(new.id)
+def check_task(new: NewTask, prefix: str = "t_") -> None:
+    """Refuse what is wrong with one new task by itself; the id of a request has a prefix of its own."""
+    check_id(new.id, prefix)
     check_name(new.name, "name")
     where = new.name
     if new.role:
@@ -164,12 +165,12 @@ def accept(
     needed: Mapping[TaskId, Task],
     fresh: Mapping[TaskId, int],
     now: Millis,
-    origin: Origin | None = None,
+    asked: NewRequest | None = None,
 ) -> Outcome:
     """A new task's case.
 
     `needed` are the existing tasks it needs; `fresh` are those that are new together with it, each with how many of
-    them wait for it; `origin` is whose request it is, if it is one, and `limit_at` then its limit.
+    them wait for it; `asked` says whose request it is, if it is one, and `limit_at` is then its limit, if it has one.
     """
     waits: list[Wait] = []
     broken: Task | None = None
@@ -198,10 +199,12 @@ def accept(
         limit_at,
         digest(new),
         new.flow,
-        origin,
+        None if asked is None else asked.origin,
         unblocks,
+        None if asked is None else asked.spec,
     )
-    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, _NOTHING_YET)
+    record = _NOTHING_YET if asked is None else Record(request=asked.stand)
+    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, record)
     case = Case(task, None, None, None, tuple(waits), None, unblocks > 0)
     out = Outcome(come_to_rest(case, now), task.id, made=new)
     out.events.append(Event("task_submitted", task.id, task.run, None, None, {"name": task.name}))
@@ -212,17 +215,18 @@ def accept(
     return out
 
 
-def accept_among(
-    situation: Situation,
-    new: NewTask,
-    fresh: Mapping[TaskId, int],
-    limit: Millis | None = None,
-    origin: Origin | None = None,
-) -> Outcome:
+def accept_among(situation: Situation, new: NewTask, fresh: Mapping[TaskId, int]) -> Outcome:
     """A new task's case, by what the situation knows of its needs and its lane."""
     cases = situation.cases
     needed = {need: cases[need].task for need in new.needs if need in cases} if new.needs else {}
-    return accept(new, situation.lanes[(new.role, new.services)], limit, needed, fresh, situation.now, origin)
+    return accept(new, situation.lanes[(new.role, new.services)], None, needed, fresh, situation.now)
+
+
+def accept_request(situation: Situation, asked: NewRequest) -> Outcome:
+    """The case of a task that is made for another agent; it needs nothing, and nothing of its making waits for it."""
+    new = asked.new
+    lane = situation.lanes[(new.role, new.services)]
+    return accept(new, lane, asked.limit, {}, {new.id: 0}, situation.now, asked)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

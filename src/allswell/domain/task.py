@@ -23,7 +23,7 @@ class State(StrEnum):
     __hash__ = str.__hash__  # Enum's own is written in Python, and states are looked up at every decision
 
     WAITING = "waiting"
-    """For something with a name: another task or a question."""
+    """For something with a name: another task, a question or a request."""
     DELAYED = "delayed"
     """Until a moment: its not-before, or a retry's pause."""
     READY = "ready"
@@ -74,6 +74,55 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     """The one that asked, so that a repeated one is recognised."""
 
 
+KEPT = 7 * 86_400_000
+"""For how long a late answer to a request is waited for, in milliseconds."""
+
+
+class RequestSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What makes a task a request of the mesh: its kind, whom it is for, and its schedule (request.py)."""
+
+    kind: str
+    to: str
+    """An agent's name, `role:` and a role, or the address of a webhook."""
+    timeout: int
+    """How long each delivery may go without an answer, in milliseconds."""
+    retries: int
+    """How often it is delivered again."""
+    default: int
+    """The timeout of its kind, as it is set: an expiry before that says nothing about the target."""
+    wait: int = 0
+    """The caller waits, and has so long to learn of the end itself before it is blocked without it."""
+    again: int | None = None
+    """Once it has blocked its task: how long until all its deliveries are made anew."""
+    kept: int = KEPT
+    """For how long an answer is waited for after it has blocked its task."""
+    role: str = ""
+    """Who else may answer once the mesh was asked; empty: everybody but the one who asks."""
+
+
+class RequestRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """How far a request of the mesh has got; written when a delivery is made or expires."""
+
+    since: Millis
+    """When the last delivery was made, or had expired."""
+    due: Millis
+    """When it goes on by itself."""
+    attempt: int = 1
+    """How often it was delivered."""
+    last: int = 1
+    """The attempt after which its deliveries are exhausted."""
+    waiting: bool = True
+    """Whether a delivery is under way: its target still has time to answer."""
+    mesh: bool = False
+    """Whether the mesh was asked."""
+    blocked_at: Millis | None = None
+    """When it has blocked its task."""
+    moved_on: bool = False
+    """Whether its caller knows that, and was given something else to do if there was anything."""
+    by: str = ""
+    """Who has answered."""
+
+
 class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What was asked for; never changes after the task was submitted."""
 
@@ -90,11 +139,12 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     flow: bool = False
     """A Python flow: held by the process that runs it, taken up by its id, and never in the pool (flow.py)."""
     origin: Origin | None = None
-    """Set where this is a request of another agent's (O5): tried once, and over at `limit_at`."""
+    """Set where this is a request of another agent's: a delegation (O5), tried once and over at `limit_at`, or one of
+    the mesh."""
     unblocks: int = 0
     """How many tasks of the same submission wait for this one, at one remove or several; at most `UNBLOCKS_MAX`."""
-    retry_of: TaskId | None = None
-    """The ended task that was handed over again as this one."""
+    request: RequestSpec | None = None
+    """Set where this is a request of the mesh: answered once, and delivered as its schedule says (request.py)."""
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -138,8 +188,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The length without progress at which an attempt was ended last."""
     idle_override: Millis | None = None
     """What a human has raised that to."""
-    retried_as: TaskId | None = None
-    """The new task, where it was handed over again after its end."""
+    request: RequestRecord | None = None
+    """Of a request of the mesh: how far it has got."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):
@@ -172,6 +222,12 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         """When it is over wherever it stands, if it is a request; other tasks have the limit of their run, if any."""
         return None if self.spec.origin is None else self.spec.limit_at
 
+    @property
+    def wakes_at(self) -> Millis | None:
+        """When something happens to it wherever it stands, if it is a request: it goes on, or is over."""
+        request = self.record.request
+        return self.expiry if request is None else request.due
+
 
 def raised(idle: int | None, override: int | None) -> int | None:
     """How long an attempt may go without progress once a human has raised that: never less, and no limit stays none."""
@@ -193,7 +249,7 @@ class Wait(msgspec.Struct, frozen=True, gc=False, order=True):
     """One thing a task waits for, by name."""
 
     task: TaskId
-    kind: Literal["need", "question"]
+    kind: Literal["need", "question", "request"]
     target: TaskId | QuestionId
 
 

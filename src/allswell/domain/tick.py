@@ -9,14 +9,26 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Asked, Case, Outcome, ask, come_to_rest, end_attempt, end_task, event, run_of
+from allswell.domain.case import (
+    Asked,
+    Case,
+    Outcome,
+    ask,
+    come_to_rest,
+    due_of,
+    end_attempt,
+    end_task,
+    event,
+    run_of,
+)
 from allswell.domain.checkin import answered, missed
 from allswell.domain.command import Command, EndIdle
 from allswell.domain.decision import Decision
 from allswell.domain.flow import leave
 from allswell.domain.lease import Lease, bounded, due_at, idles_at, judged_at, lapses_at, recovered_at
-from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, TaskId
+from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, TaskId, asker_of, is_request
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, options_about_time, repeated, repeated_idle
+from allswell.domain.redelivery import passes, put_off
 from allswell.domain.request import EXPIRED
 from allswell.domain.rule import Names, Rule, Search
 from allswell.domain.run import Run
@@ -58,8 +70,8 @@ def tick(case: Case, now: Millis, run: Run | None = None) -> Outcome:
     while (lease := out.case.lease) is not None:
         due = due_at(lease)
         if due > now:
-            if due != out.case.due:
-                out.case = replace(out.case, due=due)
+            if (timer := due_of(out.case.task, lease)) != out.case.due:
+                out.case = replace(out.case, due=timer)
             break
         if due == lease.deadline and lease.own is None:
             _reach_limit(out, lease, now)
@@ -109,7 +121,7 @@ def end_idle(out: Outcome, lease: Lease, now: Millis, word: EndIdle | None = Non
 
 def _reach_limit(out: Outcome, lease: Lease, now: Millis) -> None:
     task = out.case.task
-    if task.spec.origin is not None:
+    if task.expiry is not None:
         end_attempt(out, EXPIRED, now)
         _expire(out, lease, now)
         return
@@ -139,7 +151,7 @@ def move_limit(case: Case, run: Run) -> Outcome:
         return out
     moved = bounded(lease, run.limit)
     if moved is not lease:
-        out.case = replace(case, lease=moved, due=due_at(moved))
+        out.case = replace(case, lease=moved, due=due_of(case.task, moved))
     if moved.deadline != lease.deadline:
         out.events.append(event(case.task, "limit_moved", moved, deadline=moved.deadline))
     return out
@@ -173,7 +185,7 @@ def _time_out(
         end_attempt(out, reason, now, command=command, timeouts=timeouts, idles=record.idles + 1, idle_reached=reached)
     _lift_stall(out, lease)
     out.events.append(event(task, "task_returned", lease, reason=reason))
-    if is_asked_about(out.case.task, "timeout", timeouts):
+    if task.spec.request is None and is_asked_about(out.case.task, "timeout", timeouts):
         out.events.append(event(task, "task_repeated_timeout", count=timeouts, action="divine_intervention"))
     _pool_or_ask(out, "timeout", timeouts, now, said)
 
@@ -199,6 +211,9 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis, said: str = "
     task = out.case.task
     if task.spec.flow:
         leave(out, _FLOW_ENDINGS[what], now)
+        return
+    if task.spec.request is not None:
+        put_off(out, now)
         return
     if task.spec.origin is not None:
         reason = f"the expert's attempt ended: {what}"
@@ -256,7 +271,7 @@ def one_more_window(case: Case, now: Millis) -> Case:
         stalled_at=None if lease.stalled_at is None else now,
         checkin_at=lease.checkin_at if lease.idle is None else now,
     )
-    return replace(case, lease=awake, due=due_at(awake))
+    return replace(case, lease=awake, due=due_of(case.task, awake))
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -271,12 +286,28 @@ def let_time_pass(situation: Situation, command: Tick) -> Decision:
     if case is None:
         return Decision(False)
     holder = None if case.lease is None else case.lease.agent
+    if case.task.spec.request is not None:
+        return _let_time_pass_for_request(situation, case, command)
     if holder is None:
         return Decision(True, outcomes=(tick(case, situation.now, situation.run_of(case.task)),))
     if holder != command.agent:
         return Decision(False)
     out = tick(replace(case, agent=situation.agents.get(holder)), situation.now, situation.run_of(case.task))
     return Decision(True, outcomes=(out,), agents=((holder, out.case.agent),))
+
+
+def _let_time_pass_for_request(situation: Situation, case: Case, command: Tick) -> Decision:
+    """As for any task, and for its schedule too; the task that asks it was locked with it, or is in other hands."""
+    asking = situation.cases.get(asker_of(case.task.id))
+    holder = None if case.lease is None else case.lease.agent
+    if asking is None or (holder is not None and holder != command.agent):
+        return Decision(False)
+    outcomes = passes(case, asking, situation.now)
+    after = outcomes[0].case
+    if holder is None or after.lease is None:
+        return Decision(True, outcomes=outcomes)
+    out = tick(replace(after, agent=situation.agents.get(holder)), situation.now)
+    return Decision(True, outcomes=(*outcomes, out), agents=((holder, out.case.agent),))
 
 
 def give_one_more_window(situation: Situation, command: OneMoreWindow) -> Decision:
@@ -293,6 +324,9 @@ def give_one_more_window(situation: Situation, command: OneMoreWindow) -> Decisi
 
 def _names(command: Tick) -> Names:
     task = (command.task,)
+    if is_request(command.task):
+        both = (command.task, asker_of(command.task))
+        return Names(free=both) if command.agent is None else Names(free=both, agents=(command.agent,))
     if command.agent is None:
         return Names(free=task)
     return Names(free=task, agents=(command.agent,), runs_of=task)

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.address import agent_of
 from allswell.domain.case import Case
+from allswell.domain.circle import refuse_circle
 from allswell.domain.command import (
     Ask,
     CheckIn,
@@ -25,15 +27,16 @@ from allswell.domain.command import (
     Keep,
     Recover,
     Release,
+    SendRequest,
     Word,
 )
 from allswell.domain.decision import Decision
 from allswell.domain.hold import check_in, hold
 from allswell.domain.names import NO_COMMAND, TaskId
-from allswell.domain.rule import Names, Reads, Rule
+from allswell.domain.rule import ASKING, Names, Reads, Rule
 from allswell.domain.service import park
 from allswell.domain.situation import Situation
-from allswell.domain.submit import accept_among, lanes_of
+from allswell.domain.submit import accept_request, lanes_of
 from allswell.errors import LeaseLost, Refused, TimeUp
 
 
@@ -59,20 +62,27 @@ def fail(situation: Situation, command: Fail) -> Decision:
     return decision
 
 
-def delegate(situation: Situation, command: Delegate) -> Decision:
-    """A request for an expert, with the task that is made for it; one that was made before is known by its id."""
+def delegate(situation: Situation, command: Delegate | SendRequest) -> Decision:
+    """A request for another agent, with the task that is made for it; one that was made before is known by its id."""
     known = situation.cases.get(command.request.id)
     if known is not None:
         return Decision(_delegated_before(known, command))
     decision = say(situation, command)
     (asked,) = decision.outcomes
     if asked.request is not None:
-        new, limit, origin = asked.request
-        decision.outcomes = (asked, accept_among(situation, new, {new.id: 0}, limit, origin))
+        decision.outcomes = (asked, accept_request(situation, asked.request))
     return decision
 
 
-def _delegated_before(known: Case, command: Delegate) -> TaskId:
+def send_request(situation: Situation, command: SendRequest) -> Decision:
+    """A request of the mesh, with the task that is made for it; one that closes a circle of agents is refused."""
+    to = agent_of(command.request.role)
+    if to is not None and command.request.id not in situation.cases:
+        refuse_circle(command.agent, to, situation.found.get(ASKING, ()), situation.cases)
+    return delegate(situation, command)
+
+
+def _delegated_before(known: Case, command: Delegate | SendRequest) -> TaskId:
     origin = known.task.spec.origin
     if origin is None or origin.command != command.id:
         raise Refused("id_taken", f"task {command.request.id} exists already and is another one", where="id")
@@ -129,7 +139,7 @@ def _names_of_failure(command: Fail) -> Names:
     return Names(held=task, agents=(command.agent,), runs_of=task, services=command.failure.services)
 
 
-def _names_of_request(command: Delegate) -> Names:
+def _names_of_request(command: Delegate | SendRequest) -> Names:
     task = (command.task,)
     return Names(
         held=task,
@@ -138,6 +148,12 @@ def _names_of_request(command: Delegate) -> Names:
         tasks=(command.request.id,),
         lanes=lanes_of((command.request,)),
     )
+
+
+def _names_of_mesh_request(command: SendRequest) -> Names:
+    """As of a delegation; and where it is for one agent, all who wait for one: those who ask at once, ask in turn."""
+    names = _names_of_request(command)
+    return names if agent_of(command.request.role) is None else {**names, "searches": (ASKING,)}
 
 
 def _names_of_renewal(command: CheckIn) -> Names:
@@ -163,6 +179,7 @@ RULES = (
     Rule(Ask, say, _names_of_ask, reads=_past),
     Rule(Fail, fail, _names_of_failure, reads=_past, chance=True),
     Rule(Delegate, delegate, _names_of_request, reads=_past),
+    Rule(SendRequest, send_request, _names_of_mesh_request, reads=_past),
     Rule(CheckInAgain, say_again, _names_with_run, reads=_past),
     Rule(CheckIn, renew, _names_of_renewal),
 )

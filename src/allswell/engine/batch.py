@@ -136,11 +136,11 @@ async def _serve_from(
     given: dict[int, list[Granted]] = {}
     for place, _ in claims:
         answers[place] = given[place] = []
-    if not among:
-        return
     agents = {claim.agent for _, claim in claims}
     alone = claims[0][1].agent if len(agents) == 1 else None
-    left: Sequence[TaskId] = await tx.pick(among, sum(claim.count for _, claim in claims), alone, outside)
+    left: Sequence[TaskId] = []
+    if among:
+        left = await tx.pick(among, sum(claim.count for _, claim in claims), alone, outside)
     await _load(tx, book, left, bars=alone is None)
     for place, claim in claims:
         left = _hand_out(book, HandOut(claim, left, among), given[place])

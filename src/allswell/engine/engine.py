@@ -225,7 +225,7 @@ class Engine:
         while True:
             news = self.ready.listen()
             sent = loop.time()
-            back = await self._held_back()
+            back = await self.held_back()
             granted: list[Granted] = []
             if not back.everything:
                 granted = await self._claim_now(replace(claim, outside=back.runs) if back.runs else claim)
@@ -244,7 +244,7 @@ class Engine:
         if self.sweeper.owes:
             with contextlib.suppress(Unavailable, CommitUnknown, SetBack):  # the sweeper tries again by itself
                 await self.sweeper.work_off()
-        if (await self._held_back()).everything:
+        if (await self.held_back()).everything:
             return [[] for _ in claims], sent
         asked: asyncio.Future[Any] = self._decisions.ask_many(claims)
         return await self._unless_cancelled(asked, self._give_back), sent
@@ -272,7 +272,7 @@ class Engine:
                 give_back(asked.result())  # cancelled in the very moment it was answered
             raise
 
-    async def _held_back(self) -> HeldBack:
+    async def held_back(self) -> HeldBack:
         """What open questions hold back; where they hold back their own tasks alone, nobody has to look."""
         if self.pause_on_question == "task":
             return NOTHING_HELD_BACK

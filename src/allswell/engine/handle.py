@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,13 +16,14 @@ import msgspec
 from allswell.domain.checkin import tells_every
 from allswell.domain.claim import Granted
 from allswell.domain.command import CheckIn, HolderCommand
+from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
 from allswell.domain.names import RunId
-from allswell.domain.policy import Policy
 from allswell.domain.task import Handover
 from allswell.engine.engine import Engine
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids
+from allswell.engine.mesh import Mesh, Requested
 from allswell.errors import AllswellError, Bug, LeaseLost
 
 T = TypeVar("T")
@@ -46,11 +47,9 @@ class Lease(Held):
         "on_end",
     )
 
-    def __init__(
-        self, engine: Engine, ids: Ids, granted: Granted, sent: float, policies: Mapping[str, Policy] = {}
-    ) -> None:
+    def __init__(self, engine: Engine, ids: Ids, granted: Granted, sent: float, mesh: Mesh | None = None) -> None:
         lease = granted.lease
-        super().__init__(engine, ids, lease.task, lease.token, lease.agent, policies)
+        super().__init__(engine, ids, lease.task, lease.token, lease.agent, mesh)
         self.granted = granted
         """What the claim was answered with."""
         self.length = lease.length
@@ -230,6 +229,15 @@ class Lease(Held):
         answer = await self._say(said)
         self.over = True
         return answer
+
+    async def wait_for(
+        self, request: str, *, roles: Sequence[str] | None = None, lease: Duration | None = None
+    ) -> Requested:
+        """Wait for a request that this attempt has asked; what is claimed instead is renewed as this lease is."""
+        return await super().wait_for(request, roles=roles, lease=self.length if lease is None else lease)
+
+    def _blocked(self) -> None:
+        self.over = True
 
     def ended(self, answer: object) -> AllswellError | None:
         """Take note of the answer to a command that ends the attempt."""

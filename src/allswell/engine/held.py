@@ -8,7 +8,8 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import msgspec
 
@@ -30,26 +31,26 @@ from allswell.domain.duration import Duration, parse
 from allswell.domain.hold import Orders
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.plain_data import to_json
-from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import OPEN, Attempt
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
+from allswell.engine.mesh import COMES_WITHIN, Caller, Mesh, Requested, Wishes
 from allswell.errors import Refused
 
 
 class Held:
     """One attempt at one task, held by somebody."""
 
-    __slots__ = ("_engine", "_ids", "_policies", "agent", "task", "token")
+    __slots__ = ("_engine", "_ids", "_mesh", "agent", "task", "token")
 
     def __init__(
-        self, engine: Engine, ids: Ids, task: TaskId, token: Token, agent: AgentId, policies: Mapping[str, Policy] = {}
+        self, engine: Engine, ids: Ids, task: TaskId, token: Token, agent: AgentId, mesh: Mesh | None = None
     ) -> None:
         self._engine = engine
         self._ids = ids
-        self._policies = policies
+        self._mesh = mesh or Mesh(engine, ids)
         self.task = task
         self.token = token
         self.agent = agent
@@ -142,16 +143,59 @@ class Held:
 
         It is tried once, and has `delegation_timeout` if nothing else is said, but at most what this attempt has left.
         """
-        policy = self._policies.get(role) or self._policies.get("", DEFAULT)
+        policy = self._mesh.policy_for(role)
         limit = Millis(policy.delegation_timeout) if timeout is None else parse(timeout, where="timeout")
         said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
         new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
         await self._say(Delegate(self._command(), self.task, self.token, self.agent, new, limit))
         return new.id
 
+    async def request(
+        self,
+        to: str,
+        kind: str,
+        summary: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Requested:
+        """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer.
+
+        Where nobody answers, this attempt is over and its task waits for the request; what to do instead is `next`, a
+        task of `roles` (this task's own role, if nothing is said), claimed with `lease`.
+        """
+        sent = await self.send_request(to, kind, summary, waits=COMES_WITHIN, **wishes)
+        return await self.wait_for(sent, roles=roles, lease=lease)
+
+    async def send_request(
+        self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]
+    ) -> TaskId:
+        """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
+        caller = Caller(self.task, self.token, self.agent)
+        said = self._mesh.sending(caller, to, kind, summary, waits=waits, **wishes)
+        await self._say(said)
+        return said.request.id
+
+    async def wait_for(
+        self, request: str, *, roles: Sequence[str] | None = None, lease: Duration | None = None
+    ) -> Requested:
+        """Wait for a request that this attempt has asked."""
+        length = None if lease is None else parse(lease, where="lease")
+        caller = Caller(self.task, self.token, self.agent)
+        ended = await self._mesh.wait(
+            caller, TaskId(request), roles=roles, length=length, checkin=self.checkin, renew=self.renew
+        )
+        if ended.blocked:
+            self._blocked()
+        return ended
+
+    def _blocked(self) -> None:
+        """A request that nobody answered has ended the attempt."""
+
     # --- what became of it --------------------------------------------------------------------------------------------
 
-    async def request(self, request: TaskId) -> tuple[str, str | None]:
+    async def requested(self, request: TaskId) -> tuple[str, str | None]:
         """How a request of this task's stands: `open` or its end, and its result or the reason, as JSON."""
         row = await self._engine.store.view_task(request)
         if row is None or row.task.spec.origin is None or row.task.spec.origin.task != self.task:

@@ -15,6 +15,8 @@ _TIME_BITS, _CHANCE_BITS = 45, 35
 _LETTERS = (_TIME_BITS + _CHANCE_BITS) // 5
 SPELLED = f"[{_ALPHABET}]{{{_LETTERS}}}"
 """How an id is spelled behind its prefix, as a pattern."""
+_MARK = 8
+"""Letters of a request's own, behind its task's."""
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
@@ -62,6 +64,10 @@ class Ids:
         """A new run's id."""
         return RunId("r_" + self._next())
 
+    def mark(self) -> str:
+        """What tells a new request from the others of its task."""
+        return self._next()[-_MARK:]
+
     def command(self) -> CommandId:
         """A new command's id: chance for this source, and a count."""
         self._commands += 1
@@ -71,6 +77,11 @@ class Ids:
 def task_for_key(key: str) -> TaskId:
     """The task id that belongs to a caller's own key: submitting under the same key twice makes one task."""
     return TaskId("t_" + _of_key(key))
+
+
+def mark_for(key: str) -> str:
+    """What tells the request of a caller's own key from the others of its task."""
+    return _of_key(key)[-_MARK:]
 
 
 def run_for_key(key: str) -> RunId:

@@ -121,7 +121,6 @@ class Plan:
             leases=self._named("held", "free", "leases"),
             awaited=held,
             payloads=self._named("payloads"),
-            bars=self._named("bars"),
             whole=True,
         )
         locks = [
@@ -155,6 +154,8 @@ class Plan:
 
 async def _find(tx: Transaction, search: Search) -> Sequence[str]:
     match search.what:
+        case "asking":
+            return await tx.find_asking()
         case "claimed":
             return await tx.find_claimed(CommandId(search.of))
         case "held":

@@ -30,15 +30,15 @@ from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.resubmission import Resubmit
+from allswell.domain.request import KINDS, RequestKind
 from allswell.engine.engine import Engine
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker
-from allswell.engine.guarding import Guarding
 from allswell.engine.handle import Lease
-from allswell.engine.held import Held
 from allswell.engine.ids import Ids, run_for_key
 from allswell.engine.joining import Joining
+from allswell.engine.mesh import Mesh
+from allswell.engine.meshing import Meshing
 from allswell.engine.needs import with_ids
 from allswell.engine.pace import Pace
 from allswell.engine.renewing import Renewing, say_many
@@ -54,13 +54,19 @@ def to_nobody(*_: object) -> None:
     """For whoever is not asked to hear."""
 
 
-class Watch(Guarding):
+class Watch(Meshing):
     """An open watch: submit work, hold it, answer questions, look."""
 
-    def __init__(self, engine: Engine, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
-        super().__init__(engine, ids)
-        self._policies = policies or {}
-        self._maker = TaskMaker(ids, self._policies)
+    def __init__(
+        self,
+        engine: Engine,
+        ids: Ids,
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        kinds: Mapping[str, RequestKind] = KINDS,
+    ) -> None:
+        super().__init__(engine, ids, Mesh(engine, ids, policies=policies or {}, kinds=kinds, hold=self.hold))
+        self._maker = TaskMaker(ids, policies or {})
         self._renewing = Renewing(engine)
         self._own_loop: OwnLoop | None = None
 
@@ -234,7 +240,7 @@ class Watch(Guarding):
 
     def hold(self, granted: Granted, sent: float) -> Lease:
         """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""
-        held = Lease(self._engine, self._ids, granted, sent, self._policies)
+        held = Lease(self._engine, self._ids, granted, sent, self._mesh)
         if held.length is not None:
             self._renewing.hold(held)
         return held
@@ -258,21 +264,6 @@ class Watch(Guarding):
     async def cancel(self, task: str, reason: str = "cancelled") -> None:
         """Call a task off, whoever holds it."""
         await self._engine.do(Cancel(self._ids.command(), TaskId(task), reason))
-
-    async def retry(
-        self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
-    ) -> dict[TaskId, TaskId]:
-        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones.
-
-        With `dependents`, those that were skipped because of it, too; one that is done only with `again`. The new ones
-        are in the run of the old ones, which must be open, or in `run`.
-        """
-        from allswell.engine.resubmitting import named, renewals
-
-        into = None if run is None else RunId(run)
-        made = await renewals(self.views, TaskId(task), self._ids.task, dependents=dependents, run=into)
-        await self._engine.do(Resubmit(self._ids.command(), made, again, by))
-        return named(made)
 
     async def open_run(
         self,
@@ -316,10 +307,6 @@ class Watch(Guarding):
         await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
 
     # --- for those who speak for others: supervisors, flows, the command line -----------------------------------------
-
-    def held(self, task: str, token: int, agent: str) -> Held:
-        """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
-        return Held(self._engine, self._ids, TaskId(task), Token(token), AgentId(agent), self._policies)
 
     def new_run(self) -> RunId:
         """An id for a run that is to be opened later, by `open_run(…, run=…)`."""

@@ -248,6 +248,14 @@ class Transaction(Telling, RunHints, Protocol):
         """
         ...
 
+    async def find_asking(self) -> Sequence[str]:
+        """Which agents wait for an answer of which (`asking_line` of every open request that tells one).
+
+        Whoever asks next waits for the end of this transaction, so that two requests which would close a circle
+        together see each other. Asked before anything is locked, and before `find_claimed`.
+        """
+        ...
+
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
         ...

@@ -18,7 +18,6 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from allswell.worker.connection import HandlerConnection
-from allswell.worker.failures import sentence
 from allswell.worker.limit import Limit
 from allswell.worker.shift import Pending, Shift, outcome, write_end
 
@@ -71,9 +70,9 @@ class Reader:
                 return
             except PoolTimeout as error:
                 shift.figures.exhausted()
-                log.warning("no connection for a message: %s", sentence(error))
+                log.warning("no connection for a message: %s", error)
             except psycopg.Error as error:
-                log.warning("messages cannot be read: %s", sentence(error))
+                log.warning("messages cannot be read: %s", str(error).strip() or type(error).__name__)
                 pause = TROUBLE_PAUSE
             except Exception:
                 log.exception("messages cannot be read")
@@ -99,7 +98,7 @@ class Reader:
         first, layers = connections[0], shift.plan.layers
         first.limit = Limit(layers, since + layers.visibility_timeout)  # a locked table must not hold up the reader
         try:
-            ended, locked = _write_ends(shift, first, pending)
+            ended = _write_ends(shift, first, pending)
             taken = []
             if free:
                 taken = shift.queue.read(first, hide=layers.visibility_timeout, most=min(free, len(connections)))
@@ -110,7 +109,6 @@ class Reader:
             shift.postpone(pending)
             shift.give_back(connections)
             raise
-        shift.put_off(locked)
         for how in ended:
             if how == "handled":
                 shift.figures.handled()
@@ -125,23 +123,12 @@ class Reader:
         return bool(taken) and not connections
 
 
-def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> tuple[list[str], list[Pending]]:
-    """Write the ends that were left for now; gives how each is counted, and those that must wait for a lock."""
-    quiet = [one for one in pending if one[1] is None]
-    ended: list[str] = []
-    locked: list[Pending] = []
-    if quiet:
-        handled, busy = shift.queue.finish_free(connection, [token for token, _, _ in quiet])
-        ended = ["handled" if token.id in handled else "late" for token, _, _ in quiet if token.id not in busy]
-        locked = [one for one in quiet if one[0].id in busy]
-    for token, how, taken in pending:
-        if how is None or taken is None:
-            continue
-        try:
-            with connection.transaction():
-                ended.append(outcome(how) if write_end(shift.queue, connection, taken, how) else "late")
-        except psycopg.Error as error:
-            if connection.broken:
-                raise
-            log.warning("the end of message %s cannot be written, it shows again: %s", token.id, sentence(error))
-    return ended, locked
+def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> list[str]:
+    """Write the ends that were left for now; gives how each is counted."""
+    quiet = [token for token, how, _ in pending if how is None]
+    held = shift.queue.finish(connection, quiet) if quiet else set()
+    ended = ["handled" if token.id in held else "late" for token in quiet]
+    for _, how, taken in pending:
+        if how is not None and taken is not None:
+            ended.append(outcome(how) if write_end(shift.queue, connection, taken, how) else "late")
+    return ended

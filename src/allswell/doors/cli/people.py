@@ -129,7 +129,7 @@ async def _names(views: Views, rows: list[TaskRow]) -> dict[str, str]:
     from allswell.domain.names import TaskId
 
     names: dict[str, str] = {row.task.id: row.task.name for row in rows}
-    needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind == "need")
+    needed = dict.fromkeys(wait.target for row in rows for wait in row.waits if wait.kind != "question")
     missing = tuple(TaskId(target) for target in needed if target not in names)[:_LOOKED_UP]
     found = await views.view_tasks(TaskFilter(ids=missing)) if missing else []
     return names | {row.task.id: row.task.name for row in found}
@@ -156,7 +156,9 @@ def about(row: TaskRow, state: str, now: int, names: Mapping[str, str] = {}) -> 
     if state == "waiting":
         asked = [wait.target for wait in row.waits if wait.kind == "question"]
         needed = [wait.target for wait in row.waits if wait.kind == "need"]
-        first = [f"for {names.get(target, target)}" for target in needed[:1]]
+        answers = [wait.target for wait in row.waits if wait.kind == "request"]
+        first = [f"for the answer to {names.get(target, target)}" for target in answers]
+        first += [f"for {names.get(target, target)}" for target in needed[:1]]
         more = [f"{len(needed) - 1} more"] if len(needed) > 1 else []
         return ", ".join(["for a human"] * bool(asked) + first + more)
     if state == "delayed" and row.due is not None:
@@ -320,7 +322,7 @@ def answer(
 
     frame = Frame(store, json=json)
     frame.for_humans("answer")
-    who = deciding(by)
+    who = _answering(by)
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
 
@@ -338,7 +340,7 @@ def answer(
     frame.say(DecidedShape(id_, choice), sentence(words))
 
 
-def deciding(by: str | None) -> str:
+def _answering(by: str | None) -> str:
     """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
     from allswell.store.ownership import user_name
 

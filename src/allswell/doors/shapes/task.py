@@ -32,16 +32,20 @@ def stands(row: TaskRow) -> str:
 
 
 class WaitShape(Struct, frozen=True, gc=False):
-    """One thing that a task waits for: another task, or the answer to a question."""
+    """One thing that a task waits for: another task, the answer to a question, or that of another agent."""
 
-    kind: Literal["need", "question"]
+    kind: Literal["need", "question", "request"]
     task_id: str | None
     question_id: str | None
+    request_id: str | None
 
     @classmethod
     def of(cls, wait: Wait) -> WaitShape:
         """What is waited for."""
-        return cls("need", wait.target, None) if wait.kind == "need" else cls("question", None, wait.target)
+        target = wait.target
+        if wait.kind == "need":
+            return cls("need", target, None, None)
+        return cls("question", None, target, None) if wait.kind == "question" else cls("request", None, None, target)
 
 
 class TaskShape(Struct, frozen=True):
@@ -69,10 +73,6 @@ class TaskShape(Struct, frozen=True):
     services: tuple[str, ...]
     critical: bool
     timeout_ms: int
-    retry_of_id: str | None
-    """The ended task that was handed over again as this one."""
-    retried_as_id: str | None
-    """The new task, where this one was handed over again."""
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskShape:
@@ -101,8 +101,6 @@ class TaskShape(Struct, frozen=True):
             services=task.spec.services,
             critical=task.spec.critical,
             timeout_ms=task.timeout,
-            retry_of_id=task.spec.retry_of,
-            retried_as_id=task.record.retried_as,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from allswell.domain.alert import Alert, alert_for, sentence
-from allswell.domain.comms import HEARS as COMM_HEARS
 from allswell.domain.journal import Entry
 from allswell.domain.mesh_words import HEARS as MESH_HEARS
 from allswell.domain.mesh_words import mesh_words
@@ -18,7 +17,7 @@ async def alert_of(entry: Entry, views: Views, *, mesh: bool) -> Alert | None:
     row = None if event.task is None else await views.view_task(event.task)
     name = "" if row is None else row.task.name
     if mesh and event.kind in MESH_HEARS:
-        asked = await asked_of(views, event) if event.kind in COMM_HEARS else None
+        asked = await asked_of(views, event) if "request" in event.data else None
         about = ("", "") if asked is None else (asked.summary, asked.to)
         words = mesh_words(event, name, *about)
         return None if words is None else sentence(words, f"{entry.position.xid}.{entry.position.id}")

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from msgspec.structs import replace
-
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.task import OPEN, State
@@ -54,8 +52,6 @@ def explain(root: TaskRow, facts: Facts) -> Explanation:
         links[-1] = _link(path[-1], leaf, leaf.says, facts)
     links[0] = _asked_in_passing(links[0], facts)
     task = root.task
-    if task.spec.retry_of is not None:
-        links[0] = replace(links[0], says=(*links[0].says, f"It is {task.spec.retry_of}, handed over again."))
     todo = list(leaf.todo)
     if len(path) > 1 and task.state == OPEN:
         todo.append(Todo(f"Call {quoted(task.name, 40)} off", typed("cancel", task.id)))
@@ -166,8 +162,11 @@ def _waits(row: TaskRow, facts: Facts) -> tuple[str, ...]:
     if task.state != OPEN:
         return stand(row, facts).says
     needs = [wait.target for wait in row.waits if wait.kind == "need"]
-    asked = len(row.waits) - len(needs)
+    requests = [wait.target for wait in row.waits if wait.kind == "request"]
+    asked = len(row.waits) - len(needs) - len(requests)
     parts = []
+    if requests:
+        parts.append(listed([_awaited(request, facts) for request in requests]))
     if asked:
         parts.append("an answer" if asked == 1 else many(asked, "answer"))
     if needs:
@@ -180,6 +179,13 @@ def _waits(row: TaskRow, facts: Facts) -> tuple[str, ...]:
     if len(row.waits) > 1:
         says.append(f"{_tally(row, facts)}. What holds it up most:")
     return tuple(says)
+
+
+def _awaited(request: str, facts: Facts) -> str:
+    """A request that has blocked a task, and whom it is for."""
+    row = facts.rows.get(TaskId(request))
+    spec = None if row is None else row.task.spec.request
+    return f"the request {request}" if spec is None else f"{clean(spec.to, 40)} to answer {request}"
 
 
 def _tally(row: TaskRow, facts: Facts) -> str:

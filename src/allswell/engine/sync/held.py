@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
@@ -13,6 +15,7 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import Attempt, Handover
 from allswell.engine.handle import Lease
 from allswell.engine.held import Held
+from allswell.engine.mesh import Requested, Wishes
 from allswell.engine.sync.thread import OwnThread
 
 T = TypeVar("T")
@@ -22,6 +25,7 @@ class SyncHeld:
     """One attempt at one task, held by somebody."""
 
     def __init__(self, watch: OwnThread, held: Held) -> None:
+        self._watch = watch
         self._wait_for = watch.wait_for
         self._held = held
         self.task = held.task
@@ -79,9 +83,35 @@ class SyncHeld:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own."""
         return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout))
 
-    def request(self, request: TaskId) -> tuple[str, str | None]:
+    def request(
+        self,
+        to: str,
+        kind: str,
+        summary: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Requested:
+        """Ask another agent, whoever has a role (`role:NAME`), or an address, and wait for the answer."""
+        asking = self._held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
+        return self._with_next(self._wait_for(asking))
+
+    def send_request(self, to: str, kind: str, summary: str, *, waits: int = 0, **wishes: Unpack[Wishes]) -> TaskId:
+        """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
+        return self._wait_for(self._held.send_request(to, kind, summary, waits=waits, **wishes))
+
+    def wait_for(self, request: str, *, roles: Sequence[str] | None = None, lease: Duration | None = None) -> Requested:
+        """Wait for a request that this attempt has asked."""
+        return self._with_next(self._wait_for(self._held.wait_for(request, roles=roles, lease=lease)))
+
+    def _with_next(self, ended: Requested) -> Requested:
+        following = ended.next
+        return ended if following is None else replace(ended, next=SyncLease(self._watch, following))
+
+    def requested(self, request: TaskId) -> tuple[str, str | None]:
         """How a request of this task's stands: `open` or its end, and its result or the reason, as JSON."""
-        return self._wait_for(self._held.request(request))
+        return self._wait_for(self._held.requested(request))
 
     def question(self, question: QuestionId) -> Question | None:
         """A question as it stands: what became of one that was asked while the task was kept."""

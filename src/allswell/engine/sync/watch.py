@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import NewTask
@@ -15,6 +15,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.retry import ErrorClass
 from allswell.domain.serving import Told
 from allswell.engine.handle import Lease
+from allswell.engine.mesh import InboxItem, Requested, Wishes
 from allswell.engine.sync.held import SyncHeld, SyncLease
 from allswell.engine.sync.looking import SyncLooking
 from allswell.engine.watch import to_nobody
@@ -160,12 +161,6 @@ class SyncWatch(SyncLooking):
         """Call a task off, whoever holds it."""
         self.wait_for(self._open.cancel(task, reason))
 
-    def retry(
-        self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
-    ) -> dict[TaskId, TaskId]:
-        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones."""
-        return self.wait_for(self._open.retry(task, dependents=dependents, again=again, run=run, by=by))
-
     def open_run(
         self,
         name: str,
@@ -200,6 +195,30 @@ class SyncWatch(SyncLooking):
     def held(self, task: str, token: int, agent: str) -> SyncHeld:
         """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
         return SyncHeld(self, self._open.held(task, token, agent))
+
+    def request(
+        self,
+        to: str,
+        kind: str,
+        summary: str,
+        *,
+        held: SyncHeld,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Requested:
+        """Ask another agent for whoever holds an attempt, and wait for the answer: as `SyncLease.request`."""
+        return held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
+
+    def inbox(self, agent: str, *, roles: Sequence[str] = (), wait: Duration = 0) -> list[InboxItem]:
+        """The requests that this agent, which has these roles, can answer; `wait` is as of `claim`."""
+        return self.wait_for(self._open.inbox(agent, roles=roles, wait=wait))
+
+    def respond(
+        self, request: str, answer: object = None, *, agent: str, roles: Sequence[str] = (), command: str | None = None
+    ) -> None:
+        """Answer a request, as this agent; the first answer counts, and a late one too."""
+        self.wait_for(self._open.respond(request, answer, agent=agent, roles=roles, command=command))
 
     def new_run(self) -> RunId:
         """An id for a run that is to be opened later, by `open_run(…, run=…)`."""

@@ -99,7 +99,7 @@ class Holder:
         return Reply(orders=await self._orders(), request=made)
 
     async def _requested(self, request: TaskId) -> Reply:
-        state, result = await self._lease.request(request)
+        state, result = await self._lease.requested(request)
         if state != OPEN and request in self.requests:
             self.requests.remove(request)
         said = msgspec.Raw(b"null" if result is None else result.encode())

@@ -15,7 +15,7 @@ from allswell.errors import Bug
 from allswell.store.port import Kind
 
 Row = tuple[Kind, str]
-Key = Row | tuple[Literal["claim"], str]
+Key = Row | tuple[Literal["claim", "asking"], str]
 """A row, or the name of a claim: there is no row for that."""
 
 

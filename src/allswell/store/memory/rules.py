@@ -52,6 +52,11 @@ class Rules:
             raise Bug(f"find_claimed({command}) after a lock, or out of order: two of them could wait in a circle")
         self._claimed = command
 
+    def check_asking(self) -> None:
+        """Who asks whom is looked up before anything is locked, and before all claims: it is a lock too."""
+        if self._last is not None or self._picked or self._claimed:
+            raise Bug("find_asking after a lock or a claim: two of them could wait in a circle")
+
     def note_now(self) -> None:
         """The clock was read."""
         self._now_was_read = True
@@ -132,7 +137,7 @@ class Rules:
             if not self._is_alone((_RUN, owner)):
                 self._must_be_alone((_TASK, owner))
         for wait in changes.new_waits:
-            kind = _TASK if wait.kind == "need" else _QUESTION
+            kind = _QUESTION if wait.kind == "question" else _TASK
             if (kind, wait.target) not in self._held:
                 raise Bug(f"task {wait.task} would wait for {wait.target}, which is not locked")
 

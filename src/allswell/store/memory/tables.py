@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar, assert_never
 
 from allswell.domain.checkin import Agent
+from allswell.domain.circle import asking_line
 from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, is_request
 from allswell.domain.question import Question
 from allswell.domain.run import Run, Spread
 from allswell.domain.service import ServiceRow
@@ -94,6 +95,11 @@ class Tables:
         self.claimed: dict[CommandId, dict[TaskId, None]] = {}
         self.attempts_of: dict[TaskId, list[Token]] = {}
         self.unaccounted: dict[TaskId, None] = {}
+
+    def asking(self) -> list[str]:
+        """Which agents wait for an answer of which."""
+        lines = [asking_line(self.tasks[id_]) for id_ in self.open_tasks if is_request(id_)]
+        return sorted(filter(None, lines))
 
     def apply(self, draft: Draft) -> None:
         """Make a transaction's writes everybody's."""

@@ -325,6 +325,18 @@ class MemoryTransaction:
             found = list(leases.seen(self._base.tables.claimed.get(command, ())))
             return found + [task for task, lease in leases.made() if lease.command == command]
 
+    async def find_asking(self) -> Sequence[str]:
+        """Which agents wait for an answer of which; others who ask wait."""
+        with self._statement:
+            await self._store.give_way("find_asking")
+            if self._rules is not None:
+                self._rules.check_asking()
+            locks = self._base.locks
+            key: Key = ("asking", "")
+            if not locks.try_acquire(self.owner, key, exclusive=True):
+                await locks.acquire(self.owner, key, exclusive=True)
+            return self._base.tables.asking()
+
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""
         with self._statement:

@@ -298,6 +298,14 @@ SELECT pg_advisory_xact_lock(hashtextextended($1::text, 7020105162343935084))
 -- name: find_claimed
 SELECT task FROM (SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' OFFSET 0) AS l ORDER BY task
 
+-- name: lock_asking
+-- Agents that ask at once ask in turn: one that would close a circle must see the others.
+SELECT pg_advisory_xact_lock(7020105162343935085)
+
+-- name: find_asking
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
+FROM allswell.task WHERE ended_at IS NULL AND id >= 'm_' AND id < 'm`' ORDER BY id
+
 -- name: find_leases
 SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::integer
 

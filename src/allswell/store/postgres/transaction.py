@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from allswell.domain.circle import asking_line
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
@@ -31,7 +32,7 @@ from allswell.store.postgres.read import (
 )
 from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.talk import Answer, Row, Statement
-from allswell.store.postgres.values import integers, lanes_of, services_of, texts
+from allswell.store.postgres.values import integers, lanes_of, services_of, task_of, texts
 from allswell.store.postgres.write import writes
 from allswell.store.taking import take_in_turn
 
@@ -267,6 +268,11 @@ class PostgresTransaction:
         """Tasks whose current lease this claim command made."""
         _, found = self._ask_all((SQL["lock_claim"], (command,)), (SQL["find_claimed"], (command,)))
         return [TaskId(task) for task in _column(found)]
+
+    async def find_asking(self) -> Sequence[str]:
+        """Which agents wait for an answer of which; whoever asks next waits for the end of this."""
+        _, found = self._ask_all((SQL["lock_asking"], ()), (SQL["find_asking"], ()))
+        return [line for row in found.fetchall() if (line := asking_line(task_of(row))) is not None]
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""

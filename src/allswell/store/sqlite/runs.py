@@ -1,10 +1,11 @@
-"""What a transaction looks up about runs, without locks; on SQLite there is nothing left to lock."""
+"""What a transaction looks up about runs and requests, without locks; on SQLite there is nothing left to lock."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
 
+from allswell.domain.circle import asking_line
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.run import Run
 from allswell.store.sqlite import rows
@@ -12,7 +13,7 @@ from allswell.store.sqlite.schema import SQL
 
 
 class RunLooks:
-    """The part of a transaction that is about runs."""
+    """The part of a transaction that is about runs, and about who waits for whom."""
 
     _connection: sqlite3.Connection
 
@@ -29,3 +30,8 @@ class RunLooks:
         """Tasks of a run that somebody holds, by id."""
         found = self._connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
         return [TaskId(row[0]) for row in found]
+
+    async def find_asking(self) -> Sequence[str]:
+        """Which agents wait for an answer of which; nobody else can ask before this is over."""
+        found = self._connection.execute(SQL["find_asking"]).fetchall()
+        return [line for row in found if (line := asking_line(rows.task(row))) is not None]

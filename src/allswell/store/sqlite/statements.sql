@@ -173,6 +173,11 @@ WHERE task.run = ? AND task.ended_at IS NULL AND task.id > ? ORDER BY task.id LI
 -- Open questions about a task.
 SELECT id FROM question WHERE task = ? AND closed_at IS NULL ORDER BY id;
 
+-- name: find_asking
+-- The open requests between agents.
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
+FROM task INDEXED BY task_open WHERE ended_at IS NULL AND id >= 'm_' AND id < 'm`' ORDER BY id;
+
 -- name: find_claimed
 -- What a claim command holds; the second condition is what lets the partial index serve.
 SELECT task FROM lease WHERE command = ? AND command <> '' ORDER BY task;

@@ -11,6 +11,7 @@ reason. The cases keep to the protocol themselves, so they pass on the strict me
 
 from allswell.testing.conformance import (
     accounting,
+    asking,
     calling,
     delivering,
     finding,
@@ -36,6 +37,7 @@ CASES: tuple[Case, ...] = (
     *delivering.CASES,
     *living.CASES,
     *calling.CASES,
+    *asking.CASES,
     *shortening.CASES,
     *standing.CASES,
 )

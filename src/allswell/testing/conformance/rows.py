@@ -14,7 +14,21 @@ from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.run import Run, Spread
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt, Handover, Ready, Record, Spec, State, Task, Wait, rank
+from allswell.domain.task import (
+    OPEN,
+    Attempt,
+    Handover,
+    Origin,
+    Ready,
+    Record,
+    RequestRecord,
+    RequestSpec,
+    Spec,
+    State,
+    Task,
+    Wait,
+    rank,
+)
 from allswell.store.port import Changes
 from allswell.testing.conformance.place import AT
 
@@ -44,7 +58,6 @@ def full_task(id_: str, lane: int = 1) -> Task:
     """A task with every field set to something odd."""
     policy = Policy(timeout=BIG, idle=7, retry=RetryPolicy(backoff=11, jitter=0.1 + 0.2))
     spec = Spec(("svc-β", "a b"), (TaskId("t_x"),), True, "run", policy, Millis(AT + 1), Millis(2**42), "d" * 16)
-    spec = replace(spec, retry_of=TaskId("t_before"))
     handover = Handover("agent_timeout", AgentId("ågent"), TEXT, TEXT, 1e-300)
     record = Record(
         Token(BIG),
@@ -60,7 +73,6 @@ def full_task(id_: str, lane: int = 1) -> Task:
         TEXT,
         (TaskId("t_y"), TaskId("t_z")),
         CommandId("c-2"),
-        retried_as=TaskId("t_after"),
     )
     return Task(
         TaskId(id_),
@@ -75,6 +87,15 @@ def full_task(id_: str, lane: int = 1) -> Task:
         spec,
         record,
     )
+
+
+def request(id_: str, asker: str, to: str) -> Task:
+    """A request of the mesh, just delivered."""
+    origin = Origin(TaskId("t_1"), Token(1), AgentId(asker), CommandId("c-1"))
+    spec = Spec(origin=origin, request=RequestSpec("handoff", to, 300, 2, 300, 5, BIG, BIG, TEXT))
+    record = Record(request=RequestRecord(Millis(AT), Millis(AT + 300), last=3))
+    plain = task(id_)
+    return replace(plain, role=f"@{to}", spec=spec, record=record)
 
 
 def ready(id_: str, *, lane: int = 1, priority: int = 0, age: int = 0) -> Ready:

@@ -32,6 +32,7 @@ from allswell.domain.command import (
     Recover,
     Release,
     Report,
+    SendRequest,
     ServiceCommand,
     Submit,
     TakeUp,
@@ -126,7 +127,7 @@ class Desk:
                 return attempt is not None and attempt.command == command.id
             case Ask():
                 return any(question.task == command.task for question in tables.questions.values())
-            case Delegate():
+            case Delegate() | SendRequest():
                 return command.request.id in tables.tasks
             case Cancel():
                 return tables.tasks[command.task].record.ended_by == command.id

@@ -1,0 +1,70 @@
+"""Requests between agents: who waits for whom is found, and those who ask at once ask in turn."""
+
+# ruff: noqa: S101 - asserting is what a suite does; it is not run with -O.
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from allswell.domain.names import Millis
+from allswell.domain.task import State
+from allswell.store.port import Changes, Kind, Transaction
+from allswell.testing.conformance import rows
+from allswell.testing.conformance.place import AT, Case, Place, linger, look, take, until, write
+
+
+async def who_waits_for_whose_answer_is_found(place: Place) -> None:
+    """Of open requests to agents whose delivery is under way; the record is read, and written again."""
+    asked = [rows.request(f"m_1.{mark}", "ågent", to) for mark, to in (("a", "oracle"), ("b", "zed"), ("c", "late"))]
+    late = asked[2].record.request
+    assert late is not None
+    moved_on = replace(late, waiting=False, blocked_at=Millis(AT), moved_on=True, by="zed", mesh=True, attempt=3)
+    async with place.store() as store:
+        await write(store, rows.new_tasks(rows.task("t_1"), *asked))
+        assert list(await look(store, lambda tx: tx.find_asking())) == [
+            "m_1.a\tågent\toracle",
+            "m_1.b\tågent\tzed",
+            "m_1.c\tågent\tlate",
+        ]
+        after = replace(asked[2], record=replace(asked[2].record, request=moved_on))
+        over = replace(asked[1], state=State.DONE.value, ended_at=Millis(AT))
+        await write(store, Changes(tasks=[(over, "1"), (after, None)]), {Kind.TASK: ["m_1.b", "m_1.c"]})
+        assert list(await look(store, lambda tx: tx.find_asking())) == ["m_1.a\tågent\toracle"]
+        row = await store.view_task(after.id)
+    assert row is not None
+    assert row.task == after
+
+
+async def of_two_who_ask_at_once_the_second_sees_the_first(place: Place) -> None:
+    """Two requests that would close a circle together must not both be made (docs/adr/0052)."""
+    place.needs_concurrency()
+    held, asking = asyncio.Event(), asyncio.Event()
+
+    async def holder(tx: Transaction) -> None:
+        assert not await tx.find_asking()
+        held.set()
+        await linger(tx, asking.is_set)
+        for _ in range(50):  # time enough for the other to find nothing, if it did not wait
+            await tx.lanes()
+        await take(tx, {Kind.TASK: ["t_1"]})
+        await tx.write(Changes(new_tasks=[(rows.request("m_1.a", "ann", "bob"), "null")], at=await tx.now()))
+
+    async def other(tx: Transaction) -> list[str]:
+        asking.set()
+        return list(await tx.find_asking())
+
+    async with place.two_stores() as (first, second):
+        await write(first, rows.new_tasks(rows.task("t_1")))
+        holding = asyncio.ensure_future(first.transact(holder))
+        await until(second, held.is_set, holding)
+        found = await second.transact(other)
+        await holding
+    assert found == ["m_1.a\tann\tbob"]
+
+
+CASES: tuple[Case, ...] = (
+    who_waits_for_whose_answer_is_found,
+    of_two_who_ask_at_once_the_second_sees_the_first,
+)
