@@ -36,6 +36,7 @@ class BuildScene:
         self.coordinating: asyncio.Task[Standing] | None = None
         self.lives = 0
         self.lease = 0
+        self.name = COORDINATOR
 
     @property
     def watch(self) -> Watch:
@@ -47,7 +48,7 @@ class BuildScene:
         self.coordinating = asyncio.ensure_future(self._coordinate(self.stage.another(seed=self.lives)))
 
     async def _coordinate(self, watch: Watch) -> Standing:
-        channel = self.room.join(COORDINATOR)
+        channel = self.room.join(self.name)
         try:
             async with watch:
                 place = await BuildPlace.find(watch, self.spec.name, lease=self.lease)

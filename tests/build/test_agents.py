@@ -60,6 +60,52 @@ def test_a_builder_never_claims_again_what_it_has_failed() -> None:
     assert ClaimNow("a") not in acts
 
 
+@pytest.mark.row("C3", "C6")
+def test_an_ack_that_is_repeated_begins_nothing_anew_and_one_for_somebody_else_ends_the_work() -> None:
+    holding, _ = heard(ME, "TASKS x a b", "ACK a @me")
+    assert heard(holding, "ACK a @me") == (holding, [])
+    _, acts = heard(holding, "ACK a @other")
+    assert acts == [CeaseWork("a", "@other has it now"), ClaimNow("b")]
+
+
+def test_an_auditor_looks_at_one_after_the_other_and_only_at_what_is_still_to_be_judged() -> None:
+    async def scene(build: BuildScene) -> None:
+        seen: list[AuditTask] = []
+        at_once = most = 0
+
+        async def look(task: AuditTask) -> tuple[bool, str]:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            seen.append(task)
+            try:
+                await asyncio.sleep(100)
+            finally:
+                at_once -= 1
+            return True, ""
+
+        await build.build("@a", "db", "@somebody")
+        await build.claim("@a", "api")
+        await build.claim("@b", "web")
+        agent = AuditAgent(build.room.join("@auditor"), look, coordinator=COORDINATOR)
+        running = asyncio.ensure_future(agent.run())
+        await build.say("@mallory", "READY api https://x/evil")  # she does not have it
+        await build.say("@a", "READY api https://x/1")
+        await asyncio.sleep(50)
+        await build.say("@b", "READY web https://x/2")
+        await build.say("@a", "READY api https://x/3")  # instead of the first
+        await build.told("MERGED api")
+        await build.told("MERGED web")
+        await asyncio.sleep(1_000)
+        assert (seen[0].url, seen[0].builder) == ("https://x/1", "@a")
+        assert {(task.url, task.builder) for task in seen[1:]} == {("https://x/2", "@b"), ("https://x/3", "@a")}
+        assert most == 1
+        running.cancel()
+        await asyncio.wait({running})
+
+    play_build(scene)
+
+
 def test_three_builders_and_an_auditor_finish_a_build() -> None:
     async def scene(build: BuildScene) -> None:
         built: Counter[str] = Counter()

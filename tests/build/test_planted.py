@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from allswell.build import rows
-from allswell.build.coordinator import Coordinator
+from allswell.build import coordinator, rows
 from allswell.domain.build import claims, due, hearing
 from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.standing import ComponentStanding
@@ -94,9 +93,9 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_past_its_limit_one_question_is_asked_and_nothing_new_is_begun("stop"),
     ),
     "C8: what was perhaps said is said again": (
-        Coordinator,
-        "_said_before",
-        lambda *_: False,
+        coordinator,
+        "still_owed",
+        lambda owed, _: owed,
         lambda: kills.test_killed_again_and_again_the_build_goes_on_and_says_everything_once(0),
     ),
 }

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from allswell.domain.health import HEALTH
 from allswell.domain.layers import Layers, drawing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "worker.md").read_text(encoding="utf-8")
@@ -10,7 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "worker.md").read_text(encoding="ut
 
 def test_the_page_draws_the_layers_from_the_settings() -> None:
     (drawn,) = re.findall(r"^```text\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE)
-    assert drawn == drawing(Layers())
+    assert drawn == drawing(Layers(), HEALTH)
 
 
 def test_the_page_names_every_figure_of_health() -> None:

@@ -1,9 +1,12 @@
 """The layers around a message: which limits are refused, and how long the next statement may take."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allswell.domain.health import HealthRules
 from allswell.domain.layers import Layers, checked_layers, drawing, layer_rules, statement_cap
 
 
@@ -28,13 +31,19 @@ def test_a_statement_that_outlasts_the_visibility_is_refused_with_both_numbers()
         {"visibility_timeout": 0},
         {"visibility_timeout": -30},
         {"visibility_timeout": 2.5},
+        {"visibility_timeout": "30"},
         {"pool_timeout": 0},
         {"concurrency": 0},
         {"concurrency": -4},
         {"stuck_grace": -1},
+        {"statement_timeout": 2**31, "visibility_timeout": 30_000_000},
+        {"visibility_timeout": 10**12},
+        {"pool_timeout": float("inf")},
+        {"pool_timeout": float("nan")},
+        {"stuck_grace": float("inf")},
     ],
 )
-def test_figures_that_cannot_work_are_refused_by_name(wrong: dict[str, int]) -> None:
+def test_figures_that_cannot_work_are_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         checked_layers(Layers(**wrong))
 
@@ -62,7 +71,7 @@ def test_a_statement_ends_before_its_message_shows_again(layers: Layers, left: f
 
 
 def test_the_drawing_shows_the_limits_in_force() -> None:
-    drawn = drawing(Layers(statement_timeout=1_000, visibility_timeout=2))
+    drawn = drawing(Layers(statement_timeout=1_000, visibility_timeout=2), HealthRules(critical_stuck=7, window=60_000))
     assert len({len(line) for line in drawn.splitlines()}) == 1
-    for limit in ("1,000 ms", "2 s", "7 s"):
+    for limit in ("1,000 ms", "2 s", "7 s", "7 stuck or 5 waits in vain in 60 s"):
         assert limit in drawn

@@ -45,6 +45,7 @@ from allswell.domain.listing import TaskFilter
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
+from allswell.domain.resubmission import Renewal, Resubmit
 from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
 from allswell.domain.task import Attempt
 from allswell.engine.engine import Engine
@@ -112,6 +113,7 @@ class Author:
         self._timed = timed
         self._number = 0
         self._tasks: list[TaskId] = []
+        self._submitted: dict[TaskId, NewTask] = {}
         self._runs: list[RunId] = []
         self._questions: list[Question] = []
         self._leases: list[tuple[TaskId, Token, AgentId]] = []
@@ -138,6 +140,9 @@ class Author:
             for command, answer in zip(line.batch, answers, strict=True):
                 if isinstance(command, Submit) and not isinstance(answer, AllswellError):
                     self._tasks += [new.id for new in command.tasks]
+                    self._submitted |= {new.id: new for new in command.tasks}
+                elif isinstance(command, Resubmit) and not isinstance(answer, AllswellError):
+                    self._tasks += [one.id for one in command.renewals]
                 elif isinstance(command, TakeUp) and isinstance(answer, Granted):
                     held = (answer.lease.task, answer.lease.token, answer.lease.agent)
                     self._leases.append(held)
@@ -206,6 +211,7 @@ class Author:
         if draw.random() < 0.15:
             return self._about_service(id_)
         verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel", "take_up", "take_up"]
+        verbs += ["retry", "retry"] if self._submitted else []
         if self._leases:
             verbs += [
                 "complete",
@@ -225,7 +231,7 @@ class Author:
         if self._questions:
             verbs += ["answer"] * 8
         verb = draw.choice(verbs)
-        if verb in ("submit", "claim", "run", "end_run", "cancel", "take_up", "answer"):
+        if verb in ("submit", "claim", "run", "end_run", "cancel", "retry", "take_up", "answer"):
             return self._outside(verb, id_)
         task, token, agent = draw.choice(self._leases[-8:])
         who = agent if draw.random() < 0.9 else AgentId("eve\0")
@@ -266,6 +272,25 @@ class Author:
         permit = Permit(name, draw.choice([0, 0, 0, 1, 2, 3]), draw.random() < 0.3)
         return Report(id_, permit, draw.choice([*Outcome, Outcome.FAILED, Outcome.FAILED]), policy)
 
+    def _retry(self, id_: CommandId) -> Resubmit:
+        """One that was submitted, perhaps with one that needs it."""
+        draw = self._draw
+        first = draw.choice([*self._submitted.values()][-12:])
+        with_it = [new for new in self._submitted.values() if first.id in new.needs and draw.random() < 0.7]
+        together = {new.id: TaskId(f"t_{id_}.r{number}") for number, new in enumerate((first, *with_it))}
+        made = [
+            Renewal(
+                new.id,
+                together[new.id],
+                tuple((need, together[need]) if need in together else (need,) for need in new.needs),
+                new.run,
+                new.role if draw.random() < 0.95 else "another",
+                new.services,
+            )
+            for new in (first, *with_it)
+        ]
+        return Resubmit(id_, tuple(made), draw.random() < 0.5, draw.choice(["eve"] * 9 + ["a\0b"]))
+
     def _outside(self, verb: str, id_: CommandId) -> Any:  # noqa: ANN401 - a command of any kind
         draw = self._draw
         match verb:
@@ -292,6 +317,8 @@ class Author:
                 new = NewTask(TaskId(f"t_{run}"), title, run, "flow", policy=PATIENT, flow=True)
                 dead = draw.choice([None, None, Token(1), Token(2)])
                 return TakeUp(id_, new, draw.choice(AGENTS), 3_600_000, dead)
+            case "retry":
+                return self._retry(id_)
             case "cancel":
                 return Cancel(id_, self._some(self._tasks, "t_"), "called off")
             case _:

@@ -24,7 +24,7 @@ def test_the_talk_builds_the_project_on_standard_input_and_output(tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "")
     said = [line.removeprefix("coordinator: ") for line in done.stdout.splitlines()]
     assert [line for line in said if line.startswith("MERGED")] == [
-        f"MERGED {name}" for name in ("api", "mail", "store", "web")
+        f"MERGED {name}" for name in ("store", "api", "mail", "web")
     ]
     assert 'REJECT store bob "already claimed"' in said
     assert 'REJECT api bob "nobody audits their own build"' in said

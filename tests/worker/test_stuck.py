@@ -176,3 +176,95 @@ def test_a_stop_gives_back_what_has_not_ended_at_once_and_without_blame(stage: S
     assert stage.execute("SELECT recorded FROM allswell_worker.trouble WHERE queue = %s", stage.queue) == [(1,)]
     wake.set()
     until(lambda: stage.written() == [], "nothing of it stays")
+
+
+def test_a_stop_does_not_wait_for_a_lock_on_the_queue(stage: Stage) -> None:
+    worker = stage.worker(visibility_timeout=600)
+    wake, began = threading.Event(), threading.Event()
+
+    @worker.handler("work")
+    def work(_message: Message, _connection: Connection) -> None:
+        began.set()
+        wake.wait(60)
+
+    stage.send()
+    worker.start()
+    assert began.wait(60)
+    with psycopg.connect(stage.url) as other:
+        other.execute(f"LOCK TABLE pgmq.q_{stage.queue} IN ACCESS EXCLUSIVE MODE".encode())
+        stopping = time.monotonic()
+        stopper = threading.Thread(target=worker.stop, kwargs={"timeout": 0}, daemon=True)
+        stopper.start()
+        stopper.join(20)
+        assert time.monotonic() - stopping < 15
+    wake.set()
+    stopper.join(60)
+
+
+@pytest.mark.row("W5")
+def test_a_handler_that_ends_after_its_visibility_keeps_what_it_did_if_nobody_else_has_the_message(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = stage.worker(concurrency=1, visibility_timeout=1, statement_timeout=900, stuck_grace=30)
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        stage.write(connection, message.id, f"reading {message.read_count}")
+        time.sleep(1.3)
+
+    with worker:
+        id_ = stage.send()
+        until(lambda: worker.counts()["handled"] == 1, "it is handled")
+    assert stage.written() == [(id_, "reading 1")]
+    assert "could not be written" not in caplog.text
+
+
+def test_a_restarted_worker_that_is_stopped_lets_go_of_its_old_shift_too(stage: Stage) -> None:
+    worker = stage.worker(concurrency=2, visibility_timeout=600)
+    wake = threading.Event()
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        stage.write(connection, message.id)
+        wake.wait(60)
+
+    ids = [stage.send(), stage.send()]
+    worker.start()
+    until(lambda: len(worker.running()) == 2, "both run")
+    worker.restart("for a test")
+    until(lambda: worker.running() == [], "they run in the old shift")
+    worker.stop(timeout=0)
+    assert [stage.shows_in(id_) <= 0 for id_ in ids] == [True, True], "both were given back"
+    wake.set()
+    until(lambda: not [t for t in threading.enumerate() if t.name == "allswell-retiring"], "the old one has gone")
+    assert stage.written() == []
+
+
+@pytest.mark.row("W4")
+def test_a_lock_on_one_message_holds_up_neither_the_reader_nor_the_keeper(stage: Stage) -> None:
+    worker = stage.worker(concurrency=2, visibility_timeout=3, statement_timeout=2_500)
+    wake, began = threading.Event(), threading.Event()
+
+    @worker.handler("quiet")
+    def quiet(message: Message, _connection: Connection) -> None:
+        if message.payload:
+            began.set()
+            wake.wait(60)
+
+    @worker.handler("long", long=True)
+    def long(message: Message, connection: Connection) -> None:
+        time.sleep(4)
+        stage.write(connection, message.id, f"reading {message.read_count}")
+
+    with worker:
+        locked = stage.send("quiet", "wait")
+        assert began.wait(60)
+        with psycopg.connect(stage.url) as other:
+            other.execute(f"SELECT FROM pgmq.q_{stage.queue} WHERE msg_id = %s FOR UPDATE".encode(), (locked,))
+            other.execute("LOCK TABLE allswell_worker.presence IN ACCESS EXCLUSIVE MODE")
+            wake.set()
+            id_ = stage.send("long")
+            stage.send("quiet")
+            until(lambda: worker.counts()["handled"] == 2, "the others are handled")
+            assert stage.written() == [(id_, "reading 1")]
+        until(lambda: not stage.messages(), "it ends when the lock is gone")

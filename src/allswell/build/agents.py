@@ -31,14 +31,18 @@ from allswell.domain.build.builder import (
 from allswell.domain.build.heard import Heard
 from allswell.domain.build.line import (
     AbortLine,
+    AckLine,
     AuditLine,
     ClaimLine,
     CompleteLine,
     Line,
+    MergedLine,
     Misread,
     ProgressLine,
     ReadyLine,
+    RetryLine,
     TasksLine,
+    TimeoutLine,
 )
 from allswell.domain.build.wording import read, write
 from allswell.timing.nursery import Nursery
@@ -220,37 +224,62 @@ class BuildAgent(Member):
 
 
 class AuditAgent(Member):
-    """An auditor; it looks at one READY after the other."""
+    """An auditor; it looks at one READY after the other, and stops looking at what is not to be judged any more.
+
+    READY counts from whoever was given the component, as far as that was heard, and from the coordinator, who says it
+    again for what nobody has judged.
+    """
 
     def __init__(self, channel: Channel, work: AuditWork, *, coordinator: str = "") -> None:
         super().__init__(channel, coordinator)
         self._work = work
-        self._looking: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._builders: dict[tuple[str, str], str] = {}
+        self._looking: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """At which address of a component."""
+        self._builders: dict[str, str] = {}
+        self._one_at_a_time = asyncio.Lock()
 
     def _hear(self, line: Line, heard: Heard) -> None:
-        if not isinstance(line, ReadyLine):
+        official = heard.who == self._coordinator
+        match line:
+            case ReadyLine(component, url) if official or self._builders.get(component, heard.who) == heard.who:
+                self._look_at(AuditTask(component, url, self._builders.get(component, "" if official else heard.who)))
+            case AckLine(component, agent) if official:
+                self._look_away(component)
+                self._builders[component] = agent
+            case TimeoutLine(component) | RetryLine(component) | MergedLine(component) if official:
+                self._look_away(component)
+                self._builders.pop(component, None)
+            case AuditLine(component, passed=False) if official:
+                self._look_away(component)
+            case _:
+                pass
+
+    def _look_at(self, task: AuditTask) -> None:
+        url, doing = self._looking.get(task.component, ("", None))
+        if doing is not None and url == task.url and not doing.done():
             return
-        what = (line.component, line.url)
-        if heard.who != self._coordinator:
-            self._builders[what] = heard.who
-        doing = self._looking.get(what)
-        if doing is None or (doing.done() and heard.who != self._channel.who):
-            task = AuditTask(line.component, line.url, self._builders.get(what, ""))
-            self._looking[what] = asyncio.ensure_future(self._audit(task))
+        self._look_away(task.component)
+        self._looking[task.component] = (task.url, asyncio.ensure_future(self._audit(task)))
+
+    def _look_away(self, component: str) -> None:
+        """What was handed in there is judged, or replaced by something newer."""
+        _, doing = self._looking.get(component, ("", None))
+        if doing is not None:
+            doing.cancel()
 
     async def _audit(self, task: AuditTask) -> None:
-        try:
-            passed, details = await self._work(task)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 - no verdict: READY is announced again, perhaps to somebody else
-            _log.warning("the audit of %s came to nothing: %s", task.component, error)
-            return
+        async with self._one_at_a_time:
+            try:
+                passed, details = await self._work(task)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - no verdict: READY is announced again, perhaps to somebody else
+                _log.warning("the audit of %s came to nothing: %s", task.component, error)
+                return
         self._say(AuditLine(task.component, passed, details))
 
     async def _leave(self) -> None:
-        open_ones = [task for task in self._looking.values() if not task.done()]
+        open_ones = [task for _, task in self._looking.values() if not task.done()]
         for task in open_ones:
             task.cancel()
         if open_ones:

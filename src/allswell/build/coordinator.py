@@ -1,10 +1,10 @@
 """A build's coordinator: hears what is said, lets the rules decide, does it on the watch, and says what is new.
 
 Three things go round beside each other. The **ear** takes in messages. The **turn** works them off, closes windows of
-claims, and does what is due; everything it decides is committed before the next line is looked at. The **mouth** says
-the difference between how the build stands and what the channel was told last, and keeps what was told when it has
-arrived. So a coordinator that is killed at any moment goes on from the store: what was decided is there, what was not
-said is still news, and of what was perhaps said the replay tells whether it was.
+claims, and does what is due; everything it decides is committed before the next message is looked at, together with the
+lines that have to be said because of it. The **mouth** says those lines, and takes them off when they have arrived. So
+a coordinator that is killed at any moment goes on from the store: what was decided is there, what was not said is still
+owed, and of what was perhaps said the replay tells whether it was.
 
 Of a build there is one coordinator: it holds the task that stands for the build.
 """
@@ -14,27 +14,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from allswell.build.channel import Channel, ChannelClosed
 from allswell.build.deeds import Deeds
-from allswell.build.memory import mark_of
+from allswell.build.memory import BuildMemory
 from allswell.build.merging import Merge
 from allswell.build.place import BuildPlace
 from allswell.build.rows import BuildRows
 from allswell.domain.build.claims import ClaimWindows
 from allswell.domain.build.component import BuildSpec
 from allswell.domain.build.due import due_steps
-from allswell.domain.build.heard import Heard
-from allswell.domain.build.hearing import ALREADY_CLAIMED, Rights, Speaker, cannot_claim, follow_line
+from allswell.domain.build.heard import Heard, KnownMessages
+from allswell.domain.build.hearing import (
+    ALREADY_CLAIMED,
+    NO_SUCH_COMPONENT,
+    Rights,
+    Speaker,
+    cannot_claim,
+    follow_line,
+)
 from allswell.domain.build.limits import BuildLimits
-from allswell.domain.build.line import CompleteLine, Line, Misread, RejectLine, TasksLine
+from allswell.domain.build.line import CompleteLine, ErrorLine, Line, Misread, RejectLine, TasksLine
 from allswell.domain.build.news import news
+from allswell.domain.build.owed import few_refusals, owe, still_owed
 from allswell.domain.build.standing import CYCLE_OPTIONS, Standing
 from allswell.domain.build.step import AnswerQuestion, BuildStep, CollectClaim, GrantClaim
-from allswell.domain.build.wording import read, write
+from allswell.domain.build.wording import read
 from allswell.domain.names import Millis
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
@@ -48,6 +57,7 @@ _SPEC_EVERY = 2_000
 """Milliseconds between two looks at the spec: it may have been corrected."""
 _MOST_ROUNDS = 20
 """So often what is due is done at once; a build that is never at rest would be a mistake of ours."""
+STOPPED = "the build was stopped by a human"
 _CATCHING_UP = 0.2
 """Seconds without a message after which the replay has been taken in."""
 
@@ -77,14 +87,18 @@ class Coordinator:
         self._limits = (limits or BuildLimits()).checked()
         self._rows = BuildRows(watch.views, place.run)
         self._windows = ClaimWindows(self._limits.claim_window)
+        self._known = KnownMessages()
         self._inbox: deque[Heard] = deque()
         self._replies: list[Line] = []
-        self._keyless: set[str] = set()
+        """What has to be said because of what is being done."""
+        self._pending: dict[str, set[str]] = {}
+        """Messages with claims that are not decided yet, and for which components."""
+        self._keyless: dict[str, Millis] = {}
+        """Who does not keep its name, and when it was heard last."""
         self._perhaps_said: Counter[str] = Counter()
         """Our own lines in the replay that came after the last one of which we know that it arrived."""
-        self._standing: Standing | None = None
-        self._pending: dict[str, list[str]] = {}
-        """Messages with claims that are not decided yet, by component."""
+        self._under_way = 0
+        """So many of the lines owed are being said."""
         self._news = asyncio.Event()
         self._heard = asyncio.Event()
         self._saying = asyncio.Lock()
@@ -100,17 +114,26 @@ class Coordinator:
     async def run(self) -> Standing:
         """Coordinate to the end, or until the channel ends; how the build stands then."""
         build = await self._place.take(self._watch, agent=self._channel.who)
-        deeds = Deeds(self._watch, self._place.run, build, self._limits, self._merge)
         await self._place.keep_spec(self._watch, self._spec)
         await self._catch_up()
         async with Nursery() as nursery:
             nursery.start(self._listen())
             nursery.start(self._speak())
-            while not await self._turn(deeds, build):
+            deeds = Deeds(self._watch, self._place.run, build, self._limits, self._merge)
+            while not await self._turn(deeds):
+                if build.lost is not None and not await self._is_stopped(build):
+                    # We were away for too long, asleep or without the store. Unless somebody else came, we go on.
+                    build = await self._place.take(self._watch, agent=self._channel.who)
+                    deeds = Deeds(self._watch, self._place.run, build, self._limits, self._merge)
+                    continue
+                if await self._is_stopped(build):
+                    self._replies.append(ErrorLine(STOPPED))
+                    await self._go_on(deeds)
+                    break
                 await self._wait()
             await self._say()
             nursery.cancel()
-        standing = await self._look()
+        standing = msgspec.structs.replace(await self._look(), stopped=await self._is_stopped(build))
         await self._place.finish(self._watch, build, standing)
         return standing
 
@@ -118,18 +141,25 @@ class Coordinator:
 
     async def _catch_up(self) -> None:
         """Take in what was replayed before anything is said. What is older than the build is not about it."""
+        for mark in self._place.memory.heard:
+            self._known.is_new(mark)
+        self._keyless = dict.fromkeys(self._place.memory.keyless, self._now())
+        old: list[str] = []
         try:
             while True:
                 async with asyncio.timeout(_CATCHING_UP):
                     heard = await self._channel.receive()
                 if heard.replay and self._place.is_new:
-                    await self._remember([mark_of(heard)])
+                    old.append(heard.mark)
+                    self._known.is_new(heard.mark)
                 else:
                     self._hear(heard)
         except TimeoutError:
-            return
+            pass
         except ChannelClosed:
             self._closed = True
+        said, self._perhaps_said = self._perhaps_said, Counter()
+        await self._place.keep(self._watch, lambda memory: _caught_up(memory, self._channel.who, old, said))
 
     async def _listen(self) -> None:
         try:
@@ -141,36 +171,55 @@ class Coordinator:
         self._heard.set()
 
     def _hear(self, heard: Heard) -> None:
-        if heard.who == self._channel.who:
+        if heard.who == self._channel.who or heard.who in self._place.memory.names:
             if heard.at > self._place.memory.said_until:
                 self._perhaps_said.update(heard.text.split("\n"))
             return
         if not heard.keyed:
-            self._keyless.add(heard.who)
-        if not heard.replay or mark_of(heard) not in self._place.memory.heard:
+            self._keyless[heard.who] = self._now()
+        if self._known.is_new(heard.mark):
             self._inbox.append(heard)
             self._heard.set()
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
-    async def _turn(self, deeds: Deeds, build: Lease) -> bool:
-        """Work off what was heard and what is due; whether the build is over."""
-        await self._do_what_is_due(deeds)
+    async def _turn(self, deeds: Deeds) -> bool:
+        """Work off what was heard and what is due; whether there is nothing left to do."""
+        standing = await self._go_on(deeds)
         while self._inbox:
-            await self._follow(self._inbox.popleft(), deeds)
-            await self._close_windows(deeds)
-            await self._do_what_is_due(deeds)
-        await self._close_windows(deeds)
-        standing = await self._do_what_is_due(deeds)
+            done = await self._follow(self._inbox.popleft(), deeds)
+            standing = await self._go_on(deeds, [*done, *await self._close_windows(deeds)])
+        if done := await self._close_windows(deeds):
+            standing = await self._go_on(deeds, done)
         await self._read_again(standing, deeds)
-        self._standing = standing
-        self._news.set()
-        if build.lost is not None or await self._is_stopped(build):
-            return True
         return standing.is_over or (self._closed and not self._inbox and self._windows.closes_at() is None)
 
+    async def _go_on(self, deeds: Deeds, acted_on: Sequence[str] = ()) -> Standing:
+        """Do what follows from how the build stands, until nothing more does; keep what has to be said of it all."""
+        standing = await self._do_what_is_due(deeds)
+        now = await self._watch.now()
+        replies, self._replies = self._replies, []
+        url = self._spec.url or self._spec.name
+
+        def change(memory: BuildMemory) -> BuildMemory:
+            lines, told = news(memory.told, standing, self._limits, url, now)
+            offers = [line for line in lines if isinstance(line, TasksLine | CompleteLine)]
+            first = [line for line in lines if not isinstance(line, TasksLine | CompleteLine)]
+            names, who = memory.names, self._channel.who
+            builders = [one for one in standing.builders if one in self._keyless and one not in memory.keyless]
+            return msgspec.structs.replace(
+                memory.having_heard(acted_on),
+                told=told,
+                owed=owe(memory.owed, [*first, *replies, *offers], self._under_way),
+                names=names if who in names else (*names, who),
+                keyless=(*memory.keyless, *builders),
+            )
+
+        await self._place.keep(self._watch, change)
+        self._news.set()
+        return standing
+
     async def _do_what_is_due(self, deeds: Deeds) -> Standing:
-        """Do what follows from how the build stands, until nothing more does; how it stands then."""
         for _ in range(_MOST_ROUNDS):
             standing = await self._look()
             steps = due_steps(standing, self._rights, self._limits, await self._watch.now())
@@ -180,10 +229,10 @@ class Coordinator:
                 self._replies += await deeds.carry_out(step)
         return await self._look()
 
-    async def _follow(self, heard: Heard, deeds: Deeds) -> None:
-        """Do what somebody's lines come to, one after the other."""
+    async def _follow(self, heard: Heard, deeds: Deeds) -> list[str]:
+        """Do what somebody's lines come to, one after the other; the messages that were acted on to the end."""
         speaker = Speaker(heard.who, heard.at, heard.id, heard.keyed)
-        mark, pending = mark_of(heard), False
+        answers: list[Line] = []
         for line in read(heard.text):
             if isinstance(line, Misread):
                 _log.info("%s said something that is no line: %s (%s)", heard.who, line.text, line.why)
@@ -191,27 +240,35 @@ class Coordinator:
             for step in follow_line(await self._look(), line, speaker, self._rights, self._limits):
                 if isinstance(step, CollectClaim):
                     self._windows.add(step, self._now())
-                    self._pending.setdefault(step.component, []).append(mark)
-                    pending = True
+                    self._pending.setdefault(heard.mark, set()).add(step.component)
                 else:
-                    self._replies += await deeds.carry_out(step)
-        if not pending:
-            await self._remember([mark])
+                    answers += await deeds.carry_out(step)
+        answers, left_out = few_refusals(answers)
+        if left_out:
+            _log.warning("%s said much that does not count; %d refusals are not told", heard.who, left_out)
+        self._replies += answers
+        return [] if heard.mark in self._pending else [heard.mark]
 
-    async def _remember(self, marks: list[str]) -> None:
-        """These messages were acted on. It is kept after each, so that after a kill at most one is acted on again."""
-        await self._place.keep(self._watch, lambda memory: memory.having_heard(marks))
-
-    async def _close_windows(self, deeds: Deeds) -> None:
+    async def _close_windows(self, deeds: Deeds) -> list[str]:
+        """Decide the claims whose time is up; the messages that were acted on to the end by that."""
+        done: list[str] = []
         for claims in self._windows.closed(self._now()):
             await self._settle(claims, await self._look(), deeds)
-            await self._remember(self._pending.pop(claims[0].component, []))
+            for mark, left in list(self._pending.items()):
+                left.discard(claims[0].component)
+                if not left:
+                    del self._pending[mark]
+                    done.append(mark)
+        return done
 
     async def _settle(self, claims: list[CollectClaim], standing: Standing, deeds: Deeds) -> None:
         """Decide a window of claims: the first of them that may have it gets it."""
         name = claims[0].component
+        component = standing.components.get(name)
         for place, claim in enumerate(claims):
-            component = standing.components[name]
+            if component is None:  # the spec was changed meanwhile
+                self._replies.append(RejectLine(name, claim.agent, NO_SUCH_COMPONENT))
+                continue
             keyed = claim.agent not in self._keyless
             speaker = Speaker(claim.agent, claim.mark.at, claim.mark.id, keyed)
             why = cannot_claim(standing, component, speaker, self._rights, self._limits)
@@ -246,11 +303,12 @@ class Coordinator:
     async def _is_stopped(self, build: Lease) -> bool:
         """Whether a human has stopped the build."""
         row = await self._watch.task(build.task)
-        return row is None or row.lease is None or row.lease.token != build.token
+        return row is None or row.task.ended_at is not None
 
     async def _look(self) -> Standing:
-        holders = set() if self._standing is None else {one.holder for one in self._standing.components.values()}
-        gone = self._keyless - holders
+        """How the build stands. Of a builder without a key that was not heard for long it is not expected to be."""
+        until = self._now() - self._limits.silence
+        gone = {name for name, at in self._keyless.items() if at <= until}
         return await self._rows.look(self._spec, self._place.started_at, gone)
 
     def _now(self) -> Millis:
@@ -279,31 +337,34 @@ class Coordinator:
             await self._say()
 
     async def _say(self) -> None:
-        """Say what is new, and keep what was told when it has arrived."""
+        """Say what is owed, and take it off when it has arrived."""
         async with self._saying:
-            if self._standing is None:
-                return
-            memory = self._place.memory
-            replies, self._replies = self._replies, []
-            moment = await self._watch.now()
-            url = self._spec.url or self._spec.name
-            lines, told = news(memory.told, self._standing, self._limits, url, moment)
-            last = [line for line in lines if isinstance(line, TasksLine | CompleteLine)]
-            first = [line for line in lines if not isinstance(line, TasksLine | CompleteLine)]
-            texts = [text for line in (*first, *replies, *last) if not self._said_before(text := write(line))]
-            self._perhaps_said.clear()
-            try:
-                at = await self._channel.send(texts) if texts else memory.said_until
-            except ChannelClosed:
-                self._closed = True
-                return
-            await self._place.keep(self._watch, lambda now: msgspec.structs.replace(now, told=told, said_until=at))
+            while True:
+                await self._place.keep(self._watch, self._begin_saying)
+                if not self._under_way:
+                    return
+                try:
+                    at = await self._channel.send(self._place.memory.owed[: self._under_way])
+                except ChannelClosed:
+                    self._closed = True
+                    self._heard.set()
+                    return
+                await self._place.keep(self._watch, partial(self._have_said, at))
 
-    def _said_before(self, text: str) -> bool:
-        if self._perhaps_said[text] <= 0:
-            return False
-        self._perhaps_said[text] -= 1
-        return True
+    def _begin_saying(self, memory: BuildMemory) -> BuildMemory:
+        """From now on the lines that are owed stay as they are, and others come after them."""
+        self._under_way = len(memory.owed)
+        return memory
+
+    def _have_said(self, at: Millis, memory: BuildMemory) -> BuildMemory:
+        count, self._under_way = self._under_way, 0
+        return memory.having_said(count, at)
+
+
+def _caught_up(memory: BuildMemory, who: str, old: Sequence[str], said: Counter[str]) -> BuildMemory:
+    """What is to be remembered after the replay: what is in it of ours was said, whether or not we knew."""
+    names = memory.names if who in memory.names else (*memory.names, who)
+    return msgspec.structs.replace(memory.having_heard(old), owed=still_owed(memory.owed, said), names=names)
 
 
 def _is_rechecked(standing: Standing) -> bool:

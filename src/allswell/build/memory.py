@@ -1,4 +1,4 @@
-"""What a coordinator must not forget: what the channel was told, and which messages it has acted on.
+"""What a coordinator must not forget: what the channel was told and is still owed, and which messages it has acted on.
 
 A server replays the last messages of a channel to whoever joins, up to a few hundred. Those that are remembered here
 were acted on before, in this life of the coordinator or in an earlier one.
@@ -11,14 +11,11 @@ from typing import Self
 
 import msgspec
 
-from allswell.domain.build.heard import Heard
 from allswell.domain.build.news import Told
 from allswell.domain.names import Millis
 
 _MOST = 400
 """More messages than any server replays."""
-_RECALLED = 120
-"""So much of a message without an id is enough to know it again."""
 
 
 class BuildMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,13 +26,17 @@ class BuildMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """When our last line arrived, by the channel's clock."""
     heard: tuple[str, ...] = ()
     """The messages acted on, the last ones."""
+    owed: tuple[str, ...] = ()
+    """The lines that were decided and are not known to have arrived (`domain/build/owed.py`)."""
+    names: tuple[str, ...] = ()
+    """As whom we have talked here: without a key, a coordinator has another name each time."""
+    keyless: tuple[str, ...] = ()
+    """Builders who had a component, and do not keep their names."""
 
     def having_heard(self, marks: Iterable[str]) -> Self:
         """As it is once these messages were acted on."""
         return msgspec.structs.replace(self, heard=(*self.heard, *marks)[-_MOST:])
 
-
-def mark_of(heard: Heard) -> str:
-    """By what a message is known again."""
-    who, at, what = heard.mark
-    return f"{at} {who} {what[:_RECALLED]}"
+    def having_said(self, count: int, at: Millis) -> Self:
+        """As it is once the first so many lines have arrived."""
+        return msgspec.structs.replace(self, owed=self.owed[count:], said_until=at)

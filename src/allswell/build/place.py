@@ -1,13 +1,14 @@
 """The place of a build in the store: its run, the task that stands for it, and what is kept beside its tasks.
 
 A build is found again by its name: whoever coordinates it once more goes on with it, until it is complete. Its
-coordinator holds its task by a lease that is renewed every few seconds, so of two there is one, and the work of one
-that was killed is taken up some seconds later.
+coordinator holds its task by a lease that is renewed every few seconds, so of two there is one. The work of one that
+was killed is taken up some seconds later; at once, if its process was on this machine and is certainly gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -21,6 +22,7 @@ from allswell.domain.names import Millis, RunId
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import LeaseLost, Refused
+from allswell.runtime.durable.process import is_dead
 from allswell.store.views import Views
 
 LEASE = 8_000
@@ -32,10 +34,11 @@ _LONGER = 1.5
 class BuildPlace:
     """Where a build lives. `memory` is as it was last kept."""
 
-    def __init__(self, run: RunId, started_at: Millis, lease: int = LEASE) -> None:
+    def __init__(self, run: RunId, started_at: Millis, lease: int = LEASE, process: str = "") -> None:
         self.run = run
         self.started_at = started_at
         self._lease = lease
+        self._process = process
         self.memory = BuildMemory()
         self.is_new = False
         """Whether nobody has coordinated this build before."""
@@ -43,14 +46,17 @@ class BuildPlace:
         self._keeping = asyncio.Lock()
 
     @classmethod
-    async def find(cls, watch: Watch, name: str, *, lease: int = LEASE) -> BuildPlace:
-        """The build of this name that is not over yet; a new one if there is none."""
+    async def find(cls, watch: Watch, name: str, *, lease: int = LEASE, process: str = "") -> BuildPlace:
+        """The build of this name that is not over yet; a new one if there is none.
+
+        `process` names the process that coordinates it, so that others can see when it has died.
+        """
         number = 1
         while True:
             id_ = await watch.open_run(name, key=f"build.{name}.{number}")
             run = await watch.run(id_)
             if run is not None and run.ended_at is None:
-                return cls(id_, run.created_at, lease)
+                return cls(id_, run.created_at, lease, process)
             number += 1
 
     @property
@@ -61,7 +67,12 @@ class BuildPlace:
         """Hold the build; `Refused` while somebody else does."""
         name = f"build {self.run}"
         task = await watch.submit(name, run=self.run, role=BUILD_ROLE, policy=PLAIN_POLICY, key=f"{self.run}.build")
-        lease = await watch.claim(agent=agent, task=task, lease=self._lease, wait=round(self._lease * _LONGER))
+        holder = self._process or agent
+        row = await watch.task(task)
+        if row is not None and row.lease is not None and is_dead(row.lease.agent):
+            with contextlib.suppress(LeaseLost):  # somebody else was quicker
+                await watch.held(task, row.lease.token, row.lease.agent).release("its coordinator has died")
+        lease = await watch.claim(agent=holder, task=task, lease=self._lease, wait=round(self._lease * _LONGER))
         if lease is None:
             row = await watch.task(task)
             holder = "somebody" if row is None or row.lease is None else row.lease.agent

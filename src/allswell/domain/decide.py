@@ -18,6 +18,7 @@ from allswell.domain import (
     notice,
     quarantine,
     responding,
+    resubmission,
     serving,
     spreading,
     step,
@@ -48,6 +49,7 @@ _WITH_RULES = (
     serving,
     notice,
     quarantine,
+    resubmission,
     tick,
     spreading,
 )

@@ -52,6 +52,7 @@ KINDS: Mapping[str, Kind] = {
     "task_returned": Kind("The task is back in the pool without a verdict on it.", ("reason",)),
     "task_cancelled": Kind("The task was called off.", ("reason",)),
     "task_skipped": Kind("The task will not be done.", ("reason",)),
+    "task_resubmitted": Kind("An ended task was handed over again, as a new one; it stays ended.", ("new_task", "by")),
     "task_split": Kind("Smaller tasks replace the task.", ("subtasks",)),
     "checkpoint_timeout": Kind("An asked-for check-in did not come in time.", ("checkpoint_count",)),
     "agent_stalled": Kind("An agent missed too many check-ins in a row.", ("action",)),

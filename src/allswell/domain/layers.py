@@ -11,6 +11,11 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.duration import LONGEST
+from allswell.domain.health import HealthRules
+
+LONGEST_SECONDS = LONGEST // 1_000
+MOST_MILLISECONDS = 2**31 - 1
 STUCK_GRACE = 5
 """So many seconds after its message became visible to others a handler counts as stuck."""
 
@@ -37,14 +42,26 @@ class Layers(msgspec.Struct, frozen=True):
 def layer_rules(layers: Layers) -> list[tuple[bool, str]]:
     """Every rule that these limits must keep, with whether they do."""
     statement, visibility = layers.statement_timeout, layers.visibility_timeout
-    return [
+    kinds = [
         (whole(statement), f"statement_timeout ({statement!r}) must be a whole number of milliseconds"),
         (
             whole(visibility),
             f"visibility_timeout ({visibility!r}) must be a whole number of seconds: PGMQ takes no other",
         ),
+    ]
+    if not all(holds for holds, _ in kinds):
+        return kinds  # what is no number cannot be compared
+    return [
+        *kinds,
         (statement > 0, f"statement_timeout ({statement}ms) must be more than 0, which PostgreSQL takes for no limit"),
-        (visibility > 0, f"visibility_timeout ({visibility}s) must be more than 0"),
+        (
+            0 < visibility <= LONGEST_SECONDS,
+            f"visibility_timeout ({visibility}s) must be more than 0 and at most 366 days",
+        ),
+        (
+            statement <= MOST_MILLISECONDS,
+            f"statement_timeout ({statement}ms) must be at most {MOST_MILLISECONDS}ms: PostgreSQL knows no longer one",
+        ),
         (
             statement < visibility * 1_000,
             (
@@ -52,8 +69,14 @@ def layer_rules(layers: Layers) -> list[tuple[bool, str]]:
                 f" visibility_timeout ({visibility}s = {visibility * 1_000}ms)"
             ),
         ),
-        (layers.pool_timeout > 0, f"pool_timeout ({layers.pool_timeout}s) must be more than 0"),
-        (layers.stuck_grace >= 0, f"stuck_grace ({layers.stuck_grace}s) must not be negative"),
+        (
+            0 < layers.pool_timeout <= LONGEST_SECONDS,
+            f"pool_timeout ({layers.pool_timeout}s) must be more than 0 and at most 366 days",
+        ),
+        (
+            0 <= layers.stuck_grace <= LONGEST_SECONDS,
+            f"stuck_grace ({layers.stuck_grace}s) must be at least 0 and at most 366 days",
+        ),
         (
             whole(layers.concurrency) and layers.concurrency >= 1,
             f"concurrency ({layers.concurrency!r}) must be a whole number of at least 1",
@@ -74,8 +97,11 @@ def statement_cap(layers: Layers, left: float) -> int:
     return max(min(layers.statement_timeout, int(left * 1_000)), 0)
 
 
-def drawing(layers: Layers) -> str:
+def drawing(layers: Layers, health: HealthRules) -> str:
     """The five layers as one drawing, with the limits in force."""
+    critical = (
+        f"{health.critical_stuck} stuck or {health.critical_exhausted} waits in vain in {health.window // 1_000} s"
+    )
     visibility, stuck = f"{layers.visibility_timeout} s", f"{layers.stuck_after:g} s"
     rows = [
         (
@@ -90,7 +116,7 @@ def drawing(layers: Layers) -> str:
         ),
         ("3 visibility", visibility, "the message shows again; who had it can commit nothing any more"),
         ("4 handler", stuck, "stuck: stack logged, connection cut, a new thread takes its place"),
-        ("5 worker", "3 stuck or 5 waits in vain in 5 min", "restarted in its process; then the process itself"),
+        ("5 worker", critical, "restarted in its process; then the process itself"),
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     edge = "─" * (sum(widths) + 8)

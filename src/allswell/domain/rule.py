@@ -66,6 +66,8 @@ class Names(TypedDict, total=False):
     free: Collection[TaskId]
     """As `held`, but passed over where somebody else has them: that one sees to them, or they are found again."""
     payloads: Collection[TaskId]
+    bars: Collection[TaskId]
+    """Tasks of which is wanted who may not hold them."""
     searches: Collection[Search]
     lanes: Collection[LaneKey]
     """The lanes of the tasks that it makes: a store interns them before anything is decided."""

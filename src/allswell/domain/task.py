@@ -145,6 +145,8 @@ class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """How many tasks of the same submission wait for this one, at one remove or several; at most `UNBLOCKS_MAX`."""
     request: RequestSpec | None = None
     """Set where this is a request of the mesh: answered once, and delivered as its schedule says (request.py)."""
+    retry_of: TaskId | None = None
+    """The ended task that was handed over again as this one."""
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -190,6 +192,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a human has raised that to."""
     request: RequestRecord | None = None
     """Of a request of the mesh: how far it has got."""
+    retried_as: TaskId | None = None
+    """The new task, where it was handed over again after its end."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):

@@ -121,6 +121,7 @@ class Plan:
             leases=self._named("held", "free", "leases"),
             awaited=held,
             payloads=self._named("payloads"),
+            bars=self._named("bars"),
             whole=True,
         )
         locks = [

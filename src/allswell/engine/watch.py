@@ -31,6 +31,7 @@ from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.request import KINDS, RequestKind
+from allswell.domain.resubmission import Resubmit
 from allswell.engine.engine import Engine
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker
@@ -264,6 +265,21 @@ class Watch(Meshing):
     async def cancel(self, task: str, reason: str = "cancelled") -> None:
         """Call a task off, whoever holds it."""
         await self._engine.do(Cancel(self._ids.command(), TaskId(task), reason))
+
+    async def retry(
+        self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
+    ) -> dict[TaskId, TaskId]:
+        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones.
+
+        With `dependents`, those that were skipped because of it, too; one that is done only with `again`. The new ones
+        are in the run of the old ones, which must be open, or in `run`.
+        """
+        from allswell.engine.resubmitting import named, renewals
+
+        into = None if run is None else RunId(run)
+        made = await renewals(self.views, TaskId(task), self._ids.task, dependents=dependents, run=into)
+        await self._engine.do(Resubmit(self._ids.command(), made, again, by))
+        return named(made)
 
     async def open_run(
         self,

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from psycopg.abc import QueryNoTemplate
 
 
-def async_view(held: HandlerConnection, limit: Limit) -> AsyncHandlerConnection:
-    """The view of a connection, which lives as long as that does, limited anew for each message."""
-    if not isinstance(held.view, AsyncHandlerConnection):
-        held.view = AsyncHandlerConnection(held, limit)
-    held.view.limit = limit
-    return held.view
-
-
 class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
     """What an async handler speaks to the database with."""
 
     def __init__(self, held: HandlerConnection, limit: Limit) -> None:
         super().__init__(held.pgconn)
-        self.limit = limit
+        self.limit: Limit | None = limit
+        """None once its handler has ended: then the connection is somebody else's."""
         self.prepare_threshold = held.prepare_threshold
         self.cursor_factory = AsyncLimitedCursor
+        self.server_cursor_factory = AsyncLimitedServerCursor
 
     def __del__(self, *_: object) -> None:
         """Complain of nothing: the connection behind this view is closed by whoever holds it."""
+
+    def next_cap(self) -> int | None:
+        """What the next statement's limit must be set to; None: what is set still holds."""
+        if self.limit is None:
+            raise psycopg.InterfaceError(TOO_LATE)
+        return self.limit.next_cap()
 
     async def set_cap(self, cap: int) -> None:
         """Set the limit, for this transaction."""
@@ -49,7 +49,7 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
 
     async def limit_next(self) -> None:
         """Set the limit by a statement of its own, if it must be."""
-        cap = self.limit.next_cap()
+        cap = self.next_cap()
         if cap is not None:
             await self.set_cap(cap)
 
@@ -77,6 +77,9 @@ class AsyncHandlerConnection(psycopg.AsyncConnection[Any]):
         raise psycopg.ProgrammingError(NOT_YOURS.format("autocommit"))
 
 
+TOO_LATE = "the handler has ended, and its connection with it: a handler waits for the tasks that it starts"
+
+
 class AsyncLimitedCursor(psycopg.AsyncCursor[Any]):
     """A cursor whose statements end before the message shows again."""
 
@@ -85,7 +88,7 @@ class AsyncLimitedCursor(psycopg.AsyncCursor[Any]):
     ) -> Self:
         """Run a statement within its limit."""
         connection = cast("AsyncHandlerConnection", self.connection)
-        cap = connection.limit.next_cap()
+        cap = connection.next_cap()
         if cap is None:
             return await super().execute(cast("QueryNoTemplate", query), params, prepare=prepare, binary=binary)
         if not alone(query, params) or connection.pgconn.pipeline_status != PipelineStatus.OFF:
@@ -117,3 +120,43 @@ class AsyncLimitedCursor(psycopg.AsyncCursor[Any]):
         await cast("AsyncHandlerConnection", self.connection).limit_next()
         async with super().copy(statement, params, writer=writer) as copy:
             yield copy
+
+
+class AsyncLimitedServerCursor(psycopg.AsyncServerCursor[Any]):
+    """A cursor on the server: each portion that is fetched is a statement with its limit."""
+
+    async def execute(
+        self, query: Query, params: Params | None = None, *, binary: bool | None = None, **_: object
+    ) -> Self:
+        """Declare it."""
+        await self._limit_next()
+        return await super().execute(query, params, binary=binary)
+
+    async def fetchone(self) -> Any:  # noqa: ANN401 - whatever the row factory makes
+        """One row."""
+        await self._limit_next()
+        return await super().fetchone()
+
+    async def fetchmany(self, size: int = 0) -> list[Any]:
+        """Some rows."""
+        await self._limit_next()
+        return await super().fetchmany(size)
+
+    async def fetchall(self) -> list[Any]:
+        """The rest of the rows."""
+        await self._limit_next()
+        return await super().fetchall()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:  # type: ignore[override]
+        """All rows, a portion at a time."""
+        while rows := await self.fetchmany(self.itersize):
+            for row in rows:
+                yield row
+
+    async def scroll(self, value: int, mode: str = "relative") -> None:
+        """Move on without rows."""
+        await self._limit_next()
+        await super().scroll(value, mode)
+
+    async def _limit_next(self) -> None:
+        await cast("AsyncHandlerConnection", self.connection).limit_next()

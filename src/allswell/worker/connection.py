@@ -50,8 +50,6 @@ class HandlerConnection(psycopg.Connection[Any]):
         self.cursor_factory = LimitedCursor
         self.server_cursor_factory = LimitedServerCursor
         self.limit: Limit | None = None
-        self.view: object = None
-        """The view that async handlers have of it (`async_connection`)."""
         self.used = time.monotonic()
         """When it last was known to live."""
         self.taken = self.used
@@ -219,6 +217,16 @@ class LimitedServerCursor(psycopg.ServerCursor[Any]):
         """The rest of the rows."""
         _of(self).limit_next()
         return super().fetchall()
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        """All rows, a portion at a time."""
+        while rows := self.fetchmany(self.itersize):
+            yield from rows
+
+    def scroll(self, value: int, mode: str = "relative") -> None:
+        """Move on without rows."""
+        _of(self).limit_next()
+        super().scroll(value, mode)
 
 
 def alone(query: Query, params: Params | None) -> bool:

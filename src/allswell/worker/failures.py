@@ -10,10 +10,12 @@ nobody knows is transient.
 
 from __future__ import annotations
 
+import msgspec
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from allswell.domain.classify import failure_of
+from allswell.domain.classify import failure_of, shortened
+from allswell.domain.duration import LONGEST
 from allswell.domain.handling import BROKEN, CANCELLED, EXHAUSTED, LOCK, TIMEOUT, MessageFailure
 from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass
@@ -70,10 +72,18 @@ class OutOfTime(Transient):
 
 
 def told(error: BaseException) -> MessageFailure:
-    """What was raised, as the rules have it; for a cancelled statement there is `cancelled_by`."""
+    """What was raised, as the rules have it; for a cancelled statement there is `cancelled_by`.
+
+    Whatever a handler put into it (a number for a code, half a character, megabytes), it can be written down.
+    """
+    failure = _judged(error)
+    return msgspec.structs.replace(failure, code=shortened(str(failure.code)), message=shortened(str(failure.message)))
+
+
+def _judged(error: BaseException) -> MessageFailure:
     match error:
         case Transient():
-            after = None if error.retry_after is None else Millis(max(round(error.retry_after * 1_000), 0))
+            after = _asked_pause(error.retry_after)
             kind = ErrorClass.TRANSIENT if after is None else ErrorClass.RATE_LIMIT
             return MessageFailure(kind, error.code, error.message, after)
         case BusinessFailure():
@@ -83,15 +93,22 @@ def told(error: BaseException) -> MessageFailure:
         case PoolTimeout():
             return MessageFailure(ErrorClass.TRANSIENT, EXHAUSTED, str(error))
         case psycopg.errors.LockNotAvailable():
-            return MessageFailure(ErrorClass.TRANSIENT, LOCK, _sentence(error))
+            return MessageFailure(ErrorClass.TRANSIENT, LOCK, sentence(error))
         case psycopg.OperationalError() | psycopg.InterfaceError() if error.sqlstate is None:
-            return MessageFailure(ErrorClass.NETWORK, BROKEN, _sentence(error))
+            return MessageFailure(ErrorClass.NETWORK, BROKEN, sentence(error))
         case psycopg.Error() if error.sqlstate is not None:
             kind = ErrorClass.BUG if error.sqlstate[:2] in _BUGS else ErrorClass.TRANSIENT
-            return MessageFailure(kind, error.sqlstate, _sentence(error))
+            return MessageFailure(kind, error.sqlstate, sentence(error))
         case _:
             failure = failure_of(error)
             return MessageFailure(failure.error, type(error).__name__, failure.message, failure.retry_after)
+
+
+def _asked_pause(seconds: object) -> Millis | None:
+    """The pause that a handler asked for; None where it is no pause at all."""
+    if not isinstance(seconds, int | float) or seconds != seconds:  # noqa: PLR0124 - only "not a number" is not itself
+        return None
+    return Millis(round(min(max(seconds, 0.0), LONGEST / 1_000) * 1_000))
 
 
 _BUGS = frozenset({"22", "42", "0A"})
@@ -102,9 +119,10 @@ def cancelled_by(error: psycopg.errors.QueryCanceled, *, by_timeout: bool) -> Me
     """A statement that was cancelled: by the limit on it, or by somebody."""
     if by_timeout:
         return MessageFailure(ErrorClass.TRANSIENT, TIMEOUT, TIMED_OUT)
-    return MessageFailure(ErrorClass.TRANSIENT, CANCELLED, f"Statement cancelled by somebody: {_sentence(error)}")
+    return MessageFailure(ErrorClass.TRANSIENT, CANCELLED, f"Statement cancelled by somebody: {sentence(error)}")
 
 
-def _sentence(error: psycopg.Error) -> str:
+def sentence(error: psycopg.Error) -> str:
+    """What an error says first, on one line."""
     text = error.diag.message_primary or str(error) or type(error).__name__
     return text.splitlines()[0]

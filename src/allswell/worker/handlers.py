@@ -41,8 +41,8 @@ class Handlers:
             raise Refused("handler_twice", f"type {type_!r} has a handler already: one for each type", where="type")
 
         def register(function: Function) -> Function:
-            _refuse_wrong_arguments(function, type_)
-            self._by_type[type_] = Handler(type_, function, inspect.iscoroutinefunction(function), long)
+            _refuse_wrong_function(function, type_)
+            self._by_type[type_] = Handler(type_, function, _is_async(function), long)
             return function
 
         return register
@@ -60,9 +60,16 @@ class Handlers:
         return any(handler.is_async for handler in self._by_type.values())
 
 
-def _refuse_wrong_arguments(function: object, type_: str) -> None:
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _refuse_wrong_function(function: object, type_: str) -> None:
     if not callable(function):
         raise Refused("bad_handler", f"the handler of {type_!r} is no function", where="handler")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        text = f"the handler of {type_!r} yields, and nobody would take what it yields: it would never run"
+        raise Refused("bad_handler", text, where="handler")
     try:
         inspect.signature(function).bind(None, None)
     except TypeError as error:

@@ -14,20 +14,24 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any
 
 import psycopg
 
 from allswell.worker.attempt import MessageAttempt
+from allswell.worker.connection import SET_CAP
+from allswell.worker.failures import sentence
 from allswell.worker.presence import be_gone, be_present
 from allswell.worker.shift import Shift
 from allswell.worker.status import WorkerStatus
 
 TELL_SECONDS = 5.0
 """How often the worker says how it is."""
+TELL_LIMIT = 1.0
+"""How long that may take, in seconds: long handlers wait meanwhile for their messages to be hidden."""
 log = logging.getLogger("allswell.worker")
 
 
@@ -66,24 +70,35 @@ class Keeper:
                     self._hide(due)
                 if now - self._told >= TELL_SECONDS:
                     self._told = now
-                    be_present(self._connected(), self._name, self._tell())
+                    with self._said_within(TELL_LIMIT) as connection:
+                        be_present(connection, self._name, self._tell())
             except psycopg.Error as error:
-                log.warning("what must be kept up cannot be said to the database: %s", str(error).strip())
+                log.warning("what must be kept up cannot be said to the database: %s", sentence(error))
                 self._disconnect()
-        with suppress(psycopg.Error):
-            be_gone(self._connected(), self._name)
+        with suppress(psycopg.Error), self._said_within(TELL_LIMIT) as connection:
+            be_gone(connection, self._name)
         self._disconnect()
 
     def _hide(self, due: list[MessageAttempt]) -> None:
         visibility = self._shift.plan.layers.visibility_timeout
         since = time.monotonic()
-        held = self._shift.queue.hide(self._connected(), [attempt.taken.token for attempt in due], visibility)
+        tokens = [attempt.taken.token for attempt in due]
+        with self._said_within(visibility / 3) as connection:
+            hidden, locked = self._shift.queue.hide(connection, tokens, visibility)
         for attempt in due:
-            if attempt.taken.token.id in held:
+            if attempt.taken.token.id in hidden:
                 attempt.hidden_again(since, visibility)
-            elif self._shift.give_up(attempt):
+            elif attempt.taken.token.id not in locked and self._shift.give_up(attempt):
                 log.warning("message %s is somebody else's now: its handler is given up", attempt.taken.token.id)
                 self._shift.figures.ended("late")
+
+    @contextmanager
+    def _said_within(self, seconds: float) -> Iterator[psycopg.Connection[Any]]:
+        """A transaction whose statements each end within so long: a lock must not let all others go."""
+        connection = self._connected()
+        with connection.transaction():
+            connection.execute(SET_CAP, (str(max(round(seconds * 1_000), 1)),))
+            yield connection
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:

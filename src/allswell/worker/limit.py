@@ -20,6 +20,12 @@ class Limit:
         self.asked = 0.0
         """When the last statement was begun."""
 
+    def begin_anew(self) -> None:
+        """A whole visibility more, for the worker's own last statement: there the token is the fence, not the clock."""
+        self.ends = time.monotonic() + self._layers.visibility_timeout
+        if self.in_force is not None and self.in_force < self._layers.statement_timeout:
+            self.in_force = None
+
     def next_cap(self) -> int | None:
         """What `statement_timeout` must be set to before the next statement; None: what is set still holds."""
         now = time.monotonic()

@@ -1,6 +1,7 @@
 """Listening for new messages: PGMQ notifies `pgmq.q_NAME.INSERT`, and the reader then looks at once.
 
-Only a hint. Behind a pooler in transaction mode nothing ever comes, and nothing is lost: the reader polls anyway.
+Only a hint: the reader polls anyway. Behind a pooler nothing is listened for. Nothing would come, and the session that
+said LISTEN would be somebody else's afterwards, who then hears of our messages.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from allswell.worker.failures import sentence
 from allswell.worker.plan import WorkerPlan
 from allswell.worker.queue import Queue
 
@@ -43,6 +46,9 @@ class Listener:
         while not self._over.is_set():
             try:
                 with psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting()) as connection:
+                    if not _same_session(connection):
+                        log.info("a pooler stands before the database: messages are polled for, not listened for")
+                        return
                     channel = sql.Identifier(Queue(self._plan.queue).channel)
                     connection.execute(sql.SQL("LISTEN {}").format(channel))
                     self._tell()  # of what came before
@@ -51,6 +57,12 @@ class Listener:
                         for _ in connection.notifies(timeout=TURN, stop_after=1):
                             self._tell()
             except psycopg.Error as error:
-                log.info("cannot listen for messages, polling goes on: %s", str(error).strip())
+                log.info("cannot listen for messages, polling goes on: %s", sentence(error))
                 self._over.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _same_session(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the session that answers is the one that was greeted: a pooler greets with a number of its own."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] == connection.info.backend_pid

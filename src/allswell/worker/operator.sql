@@ -38,7 +38,10 @@ RETURNING msg_id;
 WITH counted AS (
     UPDATE allswell_worker.batch AS batch SET open = open - 1
     FROM {archive} AS ended
-    WHERE ended.msg_id = $1::bigint AND batch.id = (ended.headers ->> 'allswell_batch')::bigint
+    WHERE ended.msg_id = $1::bigint
+      AND batch.id = CASE jsonb_typeof(ended.headers -> 'allswell_batch')
+                         WHEN 'number' THEN (ended.headers ->> 'allswell_batch')::numeric
+                     END
     RETURNING batch.open, batch.queue, batch.message
 )
 SELECT queue, message::text FROM counted WHERE open = 0;

@@ -37,6 +37,7 @@ from allswell.store.port import Transaction
 from allswell.store.postgres import PostgresStore
 from allswell.store.postgres.transaction import PostgresTransaction
 from allswell.store.sql import load
+from allswell.worker.failures import sentence
 from allswell.worker.figures import Figures
 from allswell.worker.plan import WorkerPlan
 from allswell.worker.queue import Taken, statement
@@ -74,6 +75,8 @@ class OperatorDesk:
         texts = load("allswell.worker", "operator.sql")
         self._sql = {name: sql.SQL(text).format(**tables).as_string() for name, text in texts.items()}
         self._handed: deque[HandedOver] = deque()
+        self._odd: set[str] = set()
+        """Questions whose answer cannot be carried out, which is told once."""
         self._looking: psycopg.Connection[Any] | None = None
         self._wake = threading.Event()
         self._over = False
@@ -107,8 +110,10 @@ class OperatorDesk:
                     self._work_off(runner)
                     if not over:
                         self._carry_out_answers(runner)
-                except (AllswellError, psycopg.Error) as error:
+                except AllswellError as error:
                     log.warning("the operator's questions cannot be seen to: %s", error)
+                except psycopg.Error as error:
+                    log.warning("the operator's questions cannot be seen to: %s", sentence(error))
                 except Exception:
                     log.exception("the operator's questions cannot be seen to")
                 if over:
@@ -132,7 +137,7 @@ class OperatorDesk:
                 self._figures.ended("late")
             except Unavailable:
                 raise  # it stays here, and is tried again
-            except AllswellError:
+            except Exception:  # it shows again by itself: nothing that stands behind it waits for it
                 log.exception("message %s cannot be quarantined", id_)
             else:
                 log.error("message %s is quarantined (%s): %s", id_, how.code, how.reason)
@@ -153,8 +158,7 @@ class OperatorDesk:
         await beside.beside(self._sql["take_out"], queue, token.id)
         history = handed.taken.history
         noted = (queue, token.id, token.read_count, history.recorded + 1, history.retries)
-        reason = handed.how.reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
-        await beside.beside(self._sql["note"], *noted, handed.how.code, reason, str(question))
+        await beside.beside(self._sql["note"], *noted, handed.how.code, handed.how.reason, str(question))
         return done
 
     # --- carrying out answers -----------------------------------------------------------------------------------------
@@ -166,6 +170,13 @@ class OperatorDesk:
                 runner.run(self._commit(lambda tx, command=command: self._settle(tx, command)))
             except NotOurs:
                 continue  # another worker was faster
+            except Unavailable:
+                raise
+            except Exception:
+                if question not in self._odd:
+                    log.exception("message %s: the answer to %s cannot be carried out", id_, question)
+                self._odd.add(question)
+                continue
             log.info("message %s: the answer to %s was carried out", id_, question)
 
     def _answered(self) -> list[tuple[int, int, str]]:

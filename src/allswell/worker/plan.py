@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from allswell.domain.handling import MESSAGES, MessagePolicy, checked_messages
 from allswell.domain.health import HEALTH, HealthRules, checked_health
-from allswell.domain.layers import Layers, checked_layers
+from allswell.domain.layers import LONGEST_SECONDS, Layers, checked_layers
+from allswell.errors import Refused
 
 TELLING: dict[str, Any] = {
     "application_name": "allswell-worker",
@@ -59,12 +61,23 @@ class WorkerPlan(msgspec.Struct, frozen=True):
 
 def checked_plan(plan: WorkerPlan) -> WorkerPlan:
     """This plan, or a `ValueError` that says what is wrong with it."""
+    refuse_unreadable(plan.conninfo)
     checked_layers(plan.layers)
     checked_messages(plan.messages)
     checked_health(plan.health)
     for name in ("poll_interval", "max_lifetime", "max_idle", "reconnect_timeout"):
-        if not getattr(plan, name) > 0:
-            raise ValueError(f"{name} ({getattr(plan, name)}s) must be more than 0")
-    if not plan.stop_timeout >= 0:
-        raise ValueError(f"stop_timeout ({plan.stop_timeout}s) must not be negative")
+        if not 0 < getattr(plan, name) <= LONGEST_SECONDS:
+            raise ValueError(f"{name} ({getattr(plan, name)}s) must be more than 0 and at most 366 days")
+    if not 0 <= plan.stop_timeout <= LONGEST_SECONDS:
+        raise ValueError(f"stop_timeout ({plan.stop_timeout}s) must be at least 0 and at most 366 days")
     return plan
+
+
+def refuse_unreadable(conninfo: str) -> None:
+    """Refuse what is no connection string, without showing it: there may be a password in it."""
+    try:
+        conninfo_to_dict(conninfo)
+    except psycopg.Error:
+        text = "the connection string cannot be read: it is a postgresql:// URL, or pairs such as `host=… dbname=…`"
+        hint = "special characters in a URL's user and password must be percent-encoded (@ is %40, / is %2F, % is %25)"
+        raise Refused("bad_conninfo", text, where="conninfo", hint=hint) from None

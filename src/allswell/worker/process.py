@@ -1,9 +1,10 @@
 """One process of a worker, as its supervising process starts it: `python -m allswell.worker.process`.
 
 It reads what to do as one line of JSON on standard input (a connection string belongs on no command line), and says
-once a second on the descriptor that it was given how it is. No word for some seconds means that its interpreter is held
-or its work stands still; then it is aborted, and `faulthandler` writes where its threads stand. The end of standard
-input means that the supervising process is gone: then this one stops too.
+once a second on the descriptor that it was given how it is. No word for some seconds means that its interpreter is
+held; then it is aborted, and `faulthandler` writes where its threads stand. A worker that no longer does its work
+writes the same and stops in good order, so that its messages are given back and nothing is held against them. The end
+of standard input means that the supervising process is gone: then this one stops too.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from allswell.worker.status import WorkerStatus
 from allswell.worker.worker import Worker
 
 BEAT_SECONDS = 1.0
-WRONG, UNREACHABLE = 2, 75
-"""What it ends with where trying again will not help, and where it may."""
+HELD_SECONDS = 30.0
+"""An interpreter that is held for so long is ended by itself, for the supervising process may be gone."""
+WRONG, SPENT, UNREACHABLE = 2, 70, 75
+"""What it ends with: trying again will not help; it no longer does its work; the database cannot be reached."""
 
 
 class ProcessOrder(msgspec.Struct, frozen=True):
@@ -93,11 +96,17 @@ def main() -> int:
     except Exception:  # of the user's own module, which is told where
         logging.exception("%s cannot be loaded", order.handlers)  # noqa: LOG015 - nobody else logs yet
         return WRONG
-    while not stop.wait(BEAT_SECONDS):
-        _say(order.told_on, worker.status())
+    alive = True
+    while alive and not stop.wait(BEAT_SECONDS):
+        faulthandler.dump_traceback_later(HELD_SECONDS, exit=True)
+        status = worker.status()
+        _say(order.told_on, status)
+        alive = status.alive
+    if not alive:
+        faulthandler.dump_traceback()
+    faulthandler.dump_traceback_later(HELD_SECONDS + order.plan.stop_timeout, exit=True)
     worker.stop()
-    _say(order.told_on, worker.status())
-    return 0
+    return 0 if alive else SPENT
 
 
 def _say(descriptor: int, status: WorkerStatus) -> None:

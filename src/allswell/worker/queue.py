@@ -61,7 +61,7 @@ class Queue:
         table = sql.Identifier("pgmq", self.table)
         self._sql = {
             key: sql.SQL(STATEMENTS[key]).format(queue=table).as_string().encode()
-            for key in ("hold", "finish", "hide", "depth")
+            for key in ("hold", "finish", "finish_free", "current", "hide", "depth")
         }
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Queue:
         again = [id_ for id_, read_count, _, _ in rows if read_count > 1]
         known = self.histories(connection, again) if again else {}
         return [
-            Taken(Token(id_, read_count), body, headers or {}, known.get(id_, MessageHistory()))
+            Taken(Token(id_, read_count), body, _object(headers), known.get(id_, MessageHistory()))
             for id_, read_count, body, headers in rows
         ]
 
@@ -82,15 +82,28 @@ class Queue:
         rows = connection.execute(statement("histories"), (self.name, list(ids))).fetchall()
         return {id_: MessageHistory(recorded, retries) for id_, recorded, retries in rows}
 
-    def finish(self, connection: Connection[Any], tokens: Sequence[Token]) -> set[int]:
-        """End messages that were handled; gives the ids of those whose token still held."""
-        parameters = {**_unzipped(tokens), "name": self.name}
-        return {id_ for (id_,) in connection.execute(self._sql["finish"], parameters)}
+    def finish(self, connection: Connection[Any], token: Token) -> bool:
+        """End a message that was handled, if its token still holds; whether it does. Waits for a lock on it."""
+        return bool(connection.execute(self._sql["finish"], self._named([token])).fetchall())
 
-    def hide(self, connection: Connection[Any], tokens: Sequence[Token], seconds: float) -> set[int]:
-        """Hide messages for so long from now; gives the ids of those whose token still held."""
-        parameters = {**_unzipped(tokens), "seconds": seconds}
-        return {id_ for (id_,) in connection.execute(self._sql["hide"], parameters)}
+    def finish_free(self, connection: Connection[Any], tokens: Sequence[Token]) -> tuple[set[int], set[int]]:
+        """End messages that were handled, without waiting: the ids of those that ended, and of those that are locked.
+
+        Neither: the token did not hold any more.
+        """
+        ended = {id_ for (id_,) in connection.execute(self._sql["finish_free"], self._named(tokens))}
+        rest = [token for token in tokens if token.id not in ended]
+        return ended, self._current(connection, rest) if rest else set()
+
+    def hide(self, connection: Connection[Any], tokens: Sequence[Token], seconds: float) -> tuple[set[int], set[int]]:
+        """Hide messages for so long from now, without waiting: the ids of those hidden, and of those that are locked.
+
+        Neither: the token did not hold any more.
+        """
+        parameters = {**self._named(tokens), "seconds": seconds}
+        hidden = {id_ for (id_,) in connection.execute(self._sql["hide"], parameters)}
+        rest = [token for token in tokens if token.id not in hidden]
+        return hidden, self._current(connection, rest) if rest else set()
 
     def record(
         self, connection: Connection[Any], token: Token, how: Retried | FailedForGood, was: MessageHistory
@@ -120,9 +133,17 @@ class Queue:
             "recorded": history.recorded,
             "retries": history.retries,
             "code": code,
-            "reason": reason.replace("\0", "\N{REPLACEMENT CHARACTER}"),
+            "reason": reason,
         }
         connection.execute(statement("note"), parameters)
+
+    def _current(self, connection: Connection[Any], tokens: Sequence[Token]) -> set[int]:
+        """Of these, the ids of those whose token is the current one."""
+        return {id_ for (id_,) in connection.execute(self._sql["current"], self._named(tokens))}
+
+    def _named(self, tokens: Sequence[Token]) -> dict[str, object]:
+        ids, counts = [token.id for token in tokens], [token.read_count for token in tokens]
+        return {"ids": ids, "counts": counts, "name": self.name}
 
     def depth(self, connection: Connection[Any]) -> tuple[int, int, float]:
         """Messages in the queue, those that may be read now, and the age of the oldest of these in seconds."""
@@ -135,5 +156,6 @@ class Queue:
         return dict(connection.execute(statement("troubles"), (self.name,)).fetchall())
 
 
-def _unzipped(tokens: Sequence[Token]) -> dict[str, object]:
-    return {"ids": [token.id for token in tokens], "counts": [token.read_count for token in tokens]}
+def _object(headers: object) -> Mapping[str, Any]:
+    """Headers as they should be: what another program put there may be no object at all."""
+    return headers if isinstance(headers, Mapping) else {}

@@ -18,6 +18,7 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from allswell.worker.connection import HandlerConnection
+from allswell.worker.failures import sentence
 from allswell.worker.limit import Limit
 from allswell.worker.shift import Pending, Shift, outcome, write_end
 
@@ -70,9 +71,9 @@ class Reader:
                 return
             except PoolTimeout as error:
                 shift.figures.exhausted()
-                log.warning("no connection for a message: %s", error)
+                log.warning("no connection for a message: %s", sentence(error))
             except psycopg.Error as error:
-                log.warning("messages cannot be read: %s", str(error).strip() or type(error).__name__)
+                log.warning("messages cannot be read: %s", sentence(error))
                 pause = TROUBLE_PAUSE
             except Exception:
                 log.exception("messages cannot be read")
@@ -98,7 +99,7 @@ class Reader:
         first, layers = connections[0], shift.plan.layers
         first.limit = Limit(layers, since + layers.visibility_timeout)  # a locked table must not hold up the reader
         try:
-            ended = _write_ends(shift, first, pending)
+            ended, locked = _write_ends(shift, first, pending)
             taken = []
             if free:
                 taken = shift.queue.read(first, hide=layers.visibility_timeout, most=min(free, len(connections)))
@@ -109,6 +110,7 @@ class Reader:
             shift.postpone(pending)
             shift.give_back(connections)
             raise
+        shift.put_off(locked)
         for how in ended:
             if how == "handled":
                 shift.figures.handled()
@@ -123,12 +125,23 @@ class Reader:
         return bool(taken) and not connections
 
 
-def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> list[str]:
-    """Write the ends that were left for now; gives how each is counted."""
-    quiet = [token for token, how, _ in pending if how is None]
-    held = shift.queue.finish(connection, quiet) if quiet else set()
-    ended = ["handled" if token.id in held else "late" for token in quiet]
-    for _, how, taken in pending:
-        if how is not None and taken is not None:
-            ended.append(outcome(how) if write_end(shift.queue, connection, taken, how) else "late")
-    return ended
+def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> tuple[list[str], list[Pending]]:
+    """Write the ends that were left for now; gives how each is counted, and those that must wait for a lock."""
+    quiet = [one for one in pending if one[1] is None]
+    ended: list[str] = []
+    locked: list[Pending] = []
+    if quiet:
+        handled, busy = shift.queue.finish_free(connection, [token for token, _, _ in quiet])
+        ended = ["handled" if token.id in handled else "late" for token, _, _ in quiet if token.id not in busy]
+        locked = [one for one in quiet if one[0].id in busy]
+    for token, how, taken in pending:
+        if how is None or taken is None:
+            continue
+        try:
+            with connection.transaction():
+                ended.append(outcome(how) if write_end(shift.queue, connection, taken, how) else "late")
+        except psycopg.Error as error:
+            if connection.broken:
+                raise
+            log.warning("the end of message %s cannot be written, it shows again: %s", token.id, sentence(error))
+    return ended, locked

@@ -18,7 +18,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from allswell.errors import Refused, Unavailable
+from allswell.worker.failures import sentence
 from allswell.worker.operator_desk import make_store
+from allswell.worker.plan import WorkerPlan, refuse_unreadable
 from allswell.worker.queue import STATEMENTS, Queue, statement
 
 OLDEST = (1, 5)
@@ -41,6 +43,7 @@ class PgmqFound(msgspec.Struct, frozen=True):
 def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _line: None, notify: bool = True) -> None:
     """Make what a worker of this queue needs, as far as it is not there; without `notify`, PGMQ tells of no message."""
     named = Queue(queue)
+    refuse_unreadable(conninfo)
     try:
         connection = psycopg.connect(conninfo, connect_timeout=10, prepare_threshold=None)
     except psycopg.Error as error:
@@ -52,7 +55,7 @@ def setup(conninfo: str, queue: str, *, say: Callable[[str], None] = lambda _lin
             say("the store is there" if before else "made the store (allswell), for the questions about messages")
             _make(connection, named, say, notify=notify)
         except psycopg.errors.InsufficientPrivilege as error:
-            text = f"this role may not set up PGMQ: {_first_line(error)}; ask whoever owns the database to do it once"
+            text = f"this role may not set up PGMQ: {sentence(error)}; ask whoever owns the database to do it once"
             raise Refused("not_allowed", text, where="store") from error
 
 
@@ -63,8 +66,16 @@ def look(connection: psycopg.Connection[Any]) -> PgmqFound:
     return msgspec.convert(row, PgmqFound)
 
 
-def refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> None:
+def refuse_unless_ready(plan: WorkerPlan) -> None:
     """What a worker says at its start where something is missing."""
+    try:
+        with psycopg.connect(plan.conninfo, autocommit=True, **plan.connecting()) as connection:
+            _refuse_unless_ready(connection, Queue(plan.queue))
+    except psycopg.OperationalError as error:
+        raise _unreachable(error) from error
+
+
+def _refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> None:
     found = look(connection)
     remedy = f"run `allswell worker setup {queue.name}` first"
     if not found.has_functions:
@@ -137,9 +148,5 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
-def _first_line(error: psycopg.Error) -> str:
-    return (error.diag.message_primary or str(error)).splitlines()[0]
-
-
 def _unreachable(error: psycopg.Error) -> Unavailable:
-    return Unavailable(f"the queue's database cannot be reached: {str(error).splitlines()[0]}")
+    return Unavailable(f"the queue's database cannot be reached: {sentence(error)}")

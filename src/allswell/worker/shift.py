@@ -10,6 +10,7 @@ lost one comes back.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -34,12 +35,12 @@ from allswell.domain.handling import (
 from allswell.domain.message import BATCH, Message, Unreadable, read_body
 from allswell.domain.retry import ErrorClass
 from allswell.runtime.threads import Threads
-from allswell.worker.async_connection import async_view
+from allswell.worker.async_connection import AsyncHandlerConnection
 from allswell.worker.attempt import MessageAttempt
 from allswell.worker.batches import end_of_batch
 from allswell.worker.cancelled import Cancellations
-from allswell.worker.connection import HandlerConnection, check
-from allswell.worker.failures import cancelled_by, told
+from allswell.worker.connection import SET_CAP, HandlerConnection, check
+from allswell.worker.failures import cancelled_by, sentence, told
 from allswell.worker.figures import Figures
 from allswell.worker.handler_loop import HandlerLoop
 from allswell.worker.handlers import Handlers
@@ -53,6 +54,8 @@ IN_HAND_SECONDS = 30.0
 """A connection that goes from handler to handler goes through the pool at least so often: it may be too old."""
 MORE_SECONDS = 0.05
 """How long is waited for a second connection and further ones: one is enough to go on."""
+GIVE_BACK_SECONDS = 2
+"""How long each step of giving messages back may take at a stop: they show again by themselves, only later."""
 Pending = tuple[Token, Retried | FailedForGood | None, Taken | None]
 
 
@@ -133,10 +136,14 @@ class Shift:
         return taken
 
     def postpone(self, pending: list[Pending]) -> None:
-        """Have ends written with the next reading."""
+        """Have ends written with the next reading, at once."""
+        self.put_off(pending)
+        self.wake.set()
+
+    def put_off(self, pending: list[Pending]) -> None:
+        """Have ends written with the next reading, whenever that is."""
         with self._lock:
             self._pending = pending + self._pending
-        self.wake.set()
 
     def handle(self, taken: Taken, connection: HandlerConnection, since: float) -> None:
         """Start the handler of a message that was read."""
@@ -145,7 +152,11 @@ class Shift:
         attempt = MessageAttempt(taken, connection, handler, self.plan.layers, since)
         with self._lock:
             self._attempts[attempt] = None
-        attempt.call = self._threads.call(lambda: self._attend(attempt))
+        try:
+            attempt.call = self._threads.call(lambda: self._attend(attempt))
+        except RuntimeError as error:  # the system has no thread left for us
+            log.warning("message %s cannot be handled now, and shows again: %s", taken.token.id, error)
+            self._release(attempt)
 
     # --- the life of an attempt, in its own thread --------------------------------------------------------------------
 
@@ -178,7 +189,7 @@ class Shift:
             if attempt.handler.is_async:
                 self._perform_async(attempt, message)
             else:
-                attempt.handler.function(message, attempt.connection)
+                _refuse_coroutine(attempt.handler.function(message, attempt.connection))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the message's, not the thread's
             return self._judge(attempt, error)
         return None
@@ -186,14 +197,17 @@ class Shift:
     def _perform_async(self, attempt: MessageAttempt, message: Message) -> None:
         assert attempt.handler is not None  # noqa: S101 - looked at by the caller
         function = attempt.handler.function
-        view = async_view(attempt.connection, attempt.limit)
+        view = AsyncHandlerConnection(attempt.connection, attempt.limit)
         attempt.async_call = self._loop.begin(lambda: function(message, view))
-        attempt.async_call.wait()
+        try:
+            attempt.async_call.wait()
+        finally:
+            view.limit = None  # a task that it left behind would write into the next handler's transaction
 
     def _judge(self, attempt: MessageAttempt, error: BaseException) -> MessageFailure:
         if attempt.given_up or not isinstance(error, psycopg.errors.QueryCanceled):
             if isinstance(error, psycopg.errors.OperationalError):
-                log.warning("message %s: %s", attempt.taken.token.id, error)
+                log.warning("message %s: %s", attempt.taken.token.id, sentence(error))
             return told(error)
         by_timeout = False
         with suppress(psycopg.Error):
@@ -231,10 +245,11 @@ class Shift:
 
     def _finish(self, attempt: MessageAttempt) -> None:
         connection, token = attempt.connection, attempt.taken.token
-        if attempt.limit.in_force is None and BATCH not in attempt.taken.headers:
+        if connection.idle and BATCH not in attempt.taken.headers:
             self.postpone([(token, None, None)])
             return
-        held = bool(self.queue.finish(connection, [token]))
+        attempt.limit.begin_anew()
+        held = self.queue.finish(connection, token)
         if held:
             end_of_batch(connection, attempt.taken.headers)
         connection.limit = None
@@ -304,11 +319,13 @@ class Shift:
         """Let others have the messages of attempts that were given up at a stop, at once and without blame."""
         if not attempts:
             return
-        with psycopg.connect(self.plan.conninfo, **self.plan.connecting()) as connection:
+        connecting = {**self.plan.connecting(), "connect_timeout": GIVE_BACK_SECONDS}
+        with psycopg.connect(self.plan.conninfo, **connecting) as connection:
+            connection.execute(SET_CAP, (str(GIVE_BACK_SECONDS * 1_000),))
             for attempt in attempts:
                 taken = attempt.taken
-                self.queue.record(connection, taken.token, after_giving_back(taken.history), taken.history)
-                self.figures.ended("given_back")
+                if self.queue.record(connection, taken.token, after_giving_back(taken.history), taken.history):
+                    self.figures.ended("given_back")
 
     def close(self) -> None:
         """Let go of everything; what still runs is not waited for."""
@@ -333,6 +350,13 @@ def outcome(how: Retried | FailedForGood) -> str:
 def _type_of(taken: Taken) -> str:
     body = read_body(taken.body)
     return "" if isinstance(body, Unreadable) else body[0]
+
+
+def _refuse_coroutine(returned: object) -> None:
+    """A handler that is async behind a wrapper that is not: nothing of it has run."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("the handler returned a coroutine, which is never awaited: make what wraps it `async def` too")
 
 
 def _spoilt(attempt: MessageAttempt) -> MessageFailure | None:

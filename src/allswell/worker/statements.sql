@@ -82,11 +82,42 @@ WITH ended AS (
 )
 SELECT msg_id FROM ended;
 
+-- name: finish_free
+-- As `finish`, of those that nobody has locked: one that somebody holds on to must not keep all others waiting.
+WITH free AS (
+    SELECT held.msg_id, held.read_ct
+    FROM {queue} AS held
+    JOIN unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
+        ON held.msg_id = token.msg_id AND held.read_ct = token.read_ct
+    FOR UPDATE OF held SKIP LOCKED
+), ended AS (
+    DELETE FROM {queue} AS held USING free WHERE held.msg_id = free.msg_id RETURNING held.msg_id, held.read_ct
+), mended AS (
+    DELETE FROM allswell_worker.trouble AS known
+    USING ended
+    WHERE ended.read_ct > 1 AND known.queue = %(name)s AND known.msg_id = ended.msg_id
+)
+SELECT msg_id FROM ended;
+
+-- name: current
+-- Which of these tokens are still the current ones.
+SELECT held.msg_id
+FROM {queue} AS held
+JOIN unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
+    ON held.msg_id = token.msg_id AND held.read_ct = token.read_ct;
+
 -- name: hide
--- Hide messages for so many seconds from now, each only if its token is still the current one.
+-- Hide messages for so many seconds from now, each only if its token is still the current one and nobody has it locked.
+WITH free AS (
+    SELECT held.msg_id
+    FROM {queue} AS held
+    JOIN unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
+        ON held.msg_id = token.msg_id AND held.read_ct = token.read_ct
+    FOR UPDATE OF held SKIP LOCKED
+)
 UPDATE {queue} AS held SET vt = clock_timestamp() + make_interval(secs => %(seconds)s)
-FROM unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
-WHERE held.msg_id = token.msg_id AND held.read_ct = token.read_ct
+FROM free
+WHERE held.msg_id = free.msg_id
 RETURNING held.msg_id;
 
 -- name: set_vt
@@ -112,7 +143,7 @@ INSERT INTO allswell_worker.batch (queue, open, message) VALUES (%s, %s, %s::jso
 -- name: end_of_batch
 -- One message of a batch has ended; gives what is to be sent if it was the last.
 WITH counted AS (
-    UPDATE allswell_worker.batch SET open = open - 1 WHERE id = %s RETURNING id, open, queue, message
+    UPDATE allswell_worker.batch SET open = open - 1 WHERE id = %s RETURNING open, queue, message
 )
 SELECT queue, message FROM counted WHERE open = 0;
 

@@ -1,8 +1,9 @@
 """The process above a worker's processes: it starts them, hears how they are, and puts new ones in place of dead ones.
 
 It is another process, so it sees what a thread cannot: an interpreter that is held (by C code, or by a computation that
-never lets go). A process that says nothing for `SILENCE` seconds, or says that it no longer does its work, is aborted,
-which makes it write where its threads stand, and killed. A new one comes after a pause that grows while they die young.
+never lets go). A process that says nothing for `SILENCE` seconds is aborted, which makes it write where its threads
+stand, and killed. One that no longer does its work says so and stops by itself; it is ended if it does not. A new one
+comes after a pause that grows while they die young.
 One that ends because it was told something wrong is not started again: all are stopped, with its exit code.
 """
 
@@ -20,7 +21,7 @@ from contextlib import suppress
 import msgspec
 
 from allswell.worker.health_port import HealthPort
-from allswell.worker.process import WRONG, ProcessOrder
+from allswell.worker.process import SPENT, WRONG, ProcessOrder
 from allswell.worker.service_notice import ServiceNotice
 from allswell.worker.status import WorkerStatus
 
@@ -45,6 +46,7 @@ class ChildProcess:
         self.heard = heard
         self._rest = b""
         self.status: WorkerStatus | None = None
+        self._stopping_takes = order.plan.stop_timeout
         self.began = self.last_word = time.monotonic()
         command = [sys.executable, "-m", "allswell.worker.process"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(told,))
@@ -68,12 +70,10 @@ class ChildProcess:
     def hangs(self) -> str:
         """Why it must go; empty if it need not."""
         patience = START_SECONDS if self.status is None else SILENCE
-        silent = time.monotonic() - self.last_word
-        if silent > patience:
-            return f"has said nothing for {silent:.0f} s"
         if self.status is not None and not self.status.alive:
-            return "no longer does its work"
-        return ""
+            patience += self._stopping_takes  # it stops in good order now
+        silent = time.monotonic() - self.last_word
+        return f"has said nothing for {silent:.0f} s" if silent > patience else ""
 
     def abort(self) -> None:
         """Have it write where its threads stand, and end it."""
@@ -193,7 +193,8 @@ class WorkerProcesses:
         self._pauses[place] = min(pause * 2, LONGEST_PAUSE)
         self._due[place] = time.monotonic() + pause
         if code != WRONG:
-            self._tell_user(f"process {child.process.pid} ended with code {code}; the next comes in {pause:g} s")
+            how = "no longer did its work, and has stopped" if code == SPENT else f"ended with code {code}"
+            self._tell_user(f"process {child.process.pid} {how}; the next comes in {pause:g} s")
 
     def _tell(self) -> None:
         """Say to systemd how it goes. It hears of life only while this loop turns and no process hangs."""

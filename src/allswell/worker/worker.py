@@ -24,9 +24,10 @@ from psycopg_pool import ConnectionPool
 
 from allswell.domain.handling import MessagePolicy
 from allswell.domain.health import WorkerCondition, spent
-from allswell.domain.layers import STUCK_GRACE, Layers
-from allswell.errors import Refused, Unavailable
+from allswell.domain.layers import LONGEST_SECONDS, STUCK_GRACE, Layers
+from allswell.errors import Refused
 from allswell.worker.connection import HandlerConnection
+from allswell.worker.failures import sentence
 from allswell.worker.figures import Figures
 from allswell.worker.handlers import Function, Handlers
 from allswell.worker.keeping import Keeper
@@ -66,7 +67,7 @@ class Worker:
         handlers: Handlers | None = None,
     ) -> None:
         layers = Layers(statement_timeout, visibility_timeout, pool_timeout, stuck_grace, concurrency)
-        pauses = tuple(round(pause * 1_000) for pause in retry_pauses)
+        pauses = tuple(_milliseconds(pause) for pause in retry_pauses)
         plan = WorkerPlan(
             conninfo,
             queue,
@@ -84,6 +85,8 @@ class Worker:
         """When it was restarted in its process, because it was critical."""
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
+        self._retiring: list[_Parts] = []
+        """Shifts that were restarted, and whose handlers may still end."""
         self._stopped = threading.Event()
         self._since = time.time()
 
@@ -106,7 +109,7 @@ class Worker:
             raise Refused(
                 "no_handlers", "the worker has no handlers: it would quarantine every message", where="handlers"
             )
-        self._refuse_unless_ready()
+        refuse_unless_ready(self.plan)
         with self._lock:
             if self._parts is not None:
                 raise Refused("running", "this worker runs already", where="worker")
@@ -115,10 +118,15 @@ class Worker:
 
     def stop(self, timeout: float | None = None) -> None:
         """Read no more, let running handlers end within `timeout` seconds (`stop_timeout`), and let go of the rest."""
+        give_up_at = time.monotonic() + (self.plan.stop_timeout if timeout is None else timeout)
         with self._lock:
             parts, self._parts = self._parts, None
+            retiring = list(self._retiring)
         if parts is not None:
-            parts.end(self.plan.stop_timeout if timeout is None else timeout)
+            parts.shift.stopping = True
+            for old in retiring:
+                old.let_go(give_up_at - time.monotonic())
+            parts.end(give_up_at - time.monotonic())
         self._stopped.set()
 
     def run(self) -> None:
@@ -186,23 +194,27 @@ class Worker:
             if old is None or old.shift.stopping:
                 return
             log.critical("the worker is critical (%s), and is restarted", why)
-            old.shift.stopping = True
             self._restarts = (*self._restarts, _now())
             self.figures.restarted()
-            self._parts = _Parts(self)
-        threading.Thread(target=old.end, args=(RETIRING_SECONDS,), name="allswell-retiring", daemon=True).start()
+            self._parts = _Parts(self)  # first: where none can be made, the old one goes on
+            old.shift.stopping = True
+            self._retiring.append(old)
+        threading.Thread(target=self._retire, args=(old,), name="allswell-retiring", daemon=True).start()
 
-    def _refuse_unless_ready(self) -> None:
-        plan = self.plan
-        try:
-            with psycopg.connect(plan.conninfo, autocommit=True, **plan.connecting()) as connection:
-                refuse_unless_ready(connection, Queue(plan.queue))
-        except psycopg.OperationalError as error:
-            raise Unavailable(f"the queue's database cannot be reached: {str(error).splitlines()[0]}") from error
+    def _retire(self, old: _Parts) -> None:
+        old.end(RETIRING_SECONDS)
+        with self._lock:
+            self._retiring.remove(old)
 
 
 def _now() -> int:
     return int(time.monotonic() * 1_000)
+
+
+def _milliseconds(pause: float) -> int:
+    if not 0 < pause <= LONGEST_SECONDS:
+        raise ValueError(f"retry_pauses ({pause:g}s) must each be more than 0 and at most 366 days")
+    return round(pause * 1_000)
 
 
 class _Parts:
@@ -224,16 +236,20 @@ class _Parts:
         for part in (self.reader, *others):
             part.start()
 
-    def end(self, seconds: float) -> None:
-        """Drain for so long, then let go."""
+    def let_go(self, seconds: float) -> None:
+        """Read no more, wait so long for what runs, and give the rest back."""
         self.shift.stopping = True
         self.shift.wake.set()
         left_over = self.shift.drain(seconds)
-        self.reader.stop(2.0)
-        for part in self._others:
-            part.stop()
         try:
             self.shift.give_back_messages(left_over)
         except psycopg.Error as error:
-            log.warning("messages could not be given back, and show again by themselves: %s", str(error).strip())
+            log.warning("messages could not be given back, and show again by themselves: %s", sentence(error))
+
+    def end(self, seconds: float) -> None:
+        """Let go, and stop all of it."""
+        self.let_go(seconds)
+        self.reader.stop(2.0)
+        for part in self._others:
+            part.stop()
         self.shift.close()

@@ -187,12 +187,12 @@ def test_whatever_happens_all_arrives_in_order_for_each_receiver(
 
 def test_a_replayed_message_is_known_again() -> None:
     known = KnownMessages(most=3)
-    first = Heard("@a", "CLAIM x", Millis(5), "m1")
+    first = Heard("@a", "CLAIM x", Millis(5), "m1").mark
     assert known.is_new(first)
-    assert not known.is_new(Heard("@a", "CLAIM x", Millis(5), "m1", replay=True))
-    nameless = Heard("@a", "CLAIM x", Millis(6))
+    assert not known.is_new(Heard("@a", "CLAIM x", Millis(5), "m1", replay=True).mark)
+    nameless = Heard("@a", "CLAIM x", Millis(6)).mark
     assert known.is_new(nameless)
     assert not known.is_new(nameless)
-    assert known.is_new(Heard("@b", "CLAIM x", Millis(6)))
-    assert known.is_new(Heard("@a", "CLAIM x", Millis(7)))  # said again
+    assert known.is_new(Heard("@b", "CLAIM x", Millis(6)).mark)
+    assert known.is_new(Heard("@a", "CLAIM x", Millis(7)).mark)  # said again
     assert known.is_new(first)  # so long ago that it was forgotten

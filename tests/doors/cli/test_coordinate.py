@@ -60,12 +60,13 @@ def test_a_build_on_standard_input_and_output_goes_on_where_it_was_left(folder: 
     (told,) = [allswell(folder, "show", "shop", "--json").stdout]
     assert check("show", told) == "ShownRun"
     assert [one["in_audit"] for one in json.loads(told)["build"]["components"]] == [False, True]
-    assert ran.stdout.splitlines() == [
+    answers = [line for line in ran.stdout.splitlines() if "TASKS" not in line]  # an older list may be left out
+    assert answers == [
         "coordinator: ACK db a",
-        "coordinator: MERGED db",
-        "coordinator: ACK api b",
         'coordinator: REJECT db b "already claimed"',
         'coordinator: REJECT db a "nobody audits their own build"',
+        "coordinator: MERGED db",
+        "coordinator: ACK api b",
     ]
     ran = allswell(folder, "coordinate", "spec.yaml", "--stdio", given="a: AUDIT api PASS\n")
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -121,6 +121,8 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     allswell("done", '"a result"', "--task", second, "--token", "1")
     allswell("cancel", LONG, "not needed any more, " * 12)
     allswell("cancel", LONG, code=2)
+    assert "is handed over again, as t_" in allswell("retry", LONG, "--with-dependents").out.replace("\n", " ")
+    allswell("retry", first, code=2)
     assert "the run the long night" in allswell("cancel", run[1]).out
     for command in (
         ("show", first),
@@ -209,7 +211,7 @@ def _id(said: Ran) -> str:
 
 SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
-    "fail cancel config check doctor completion drill",
+    "fail cancel retry config check doctor completion drill",
     _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,"
     "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",

@@ -318,3 +318,16 @@ def test_a_page_at_a_terminal_fits_and_has_colour_where_it_is_wanted(tmp_path: P
     assert "\x1b[1mOptions:\x1b[0m\n" in page
     assert re.sub(r"\x1b\[[0-9;]*m", "", page) == without
     assert 70 < max(map(width_of, without.splitlines())) <= min(columns, 100)
+
+
+def test_other_names_are_taken_and_unknown_ones_get_the_nearest(cli: Console) -> None:
+    assert cli("status").out == cli().out
+    assert cli("status", "--json").json["there"] is False
+    cli.submit("paint")
+    assert cli("ps").out == cli("agents").out
+    assert cli("help", "tasks").out == cli("tasks", "--help").out
+    assert "`ps` is `allswell agents`" in " ".join(cli("help").out.split())
+    for typed, meant in (("ls", "'tasks'"), ("kill", "'cancel'"), ("statsu", "'status'"), ("taks", "'tasks'")):
+        said = cli(typed)
+        assert said.code == 2
+        assert said.err.startswith(f"allswell: no such command: '{typed}'; did you mean {meant}"), said.err

@@ -67,10 +67,7 @@ def builder_hears(state: BuilderState, line: Line) -> tuple[BuilderState, list[B
         case TasksLine(_, free):
             state = replace(state, free=tuple(dict.fromkeys((*state.free, *free))))
         case AckLine(component, agent):
-            state = _taken(state, component)
-            if agent == state.me:
-                state = replace(state, holds=component, wants="")
-                acts.append(BeginWork(component))
+            state, acts = _given(_taken(state, component), component, agent)
         case RejectLine(component, agent, reason) if agent == state.me and component in {state.wants, state.holds}:
             state, acts = _rejected(state, component, reason)
         case AuditLine(component, passed, details) if component == state.holds and not passed:
@@ -101,6 +98,17 @@ def builder_gives_up(state: BuilderState, component: str) -> tuple[BuilderState,
         return state, []
     state = replace(_taken(state, component), holds="", wants="")
     return _next(state, [])
+
+
+def _given(state: BuilderState, component: str, agent: str) -> tuple[BuilderState, list[BuilderAct]]:
+    """Somebody has it now: we, or another one in our place."""
+    if agent == state.me and component == state.holds:
+        return state, []  # said again: it goes on with its work
+    if agent == state.me:
+        return replace(state, holds=component, wants=""), [BeginWork(component)]
+    if component == state.holds:
+        return replace(state, holds=""), [CeaseWork(component, f"{agent} has it now")]
+    return state, []
 
 
 def _rejected(state: BuilderState, component: str, reason: str) -> tuple[BuilderState, list[BuilderAct]]:

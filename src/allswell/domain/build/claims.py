@@ -40,7 +40,3 @@ class ClaimWindows:
         """The claims whose windows have closed, for each component in order; they are not held here any more."""
         done = [name for name, (opened, _) in self._open.items() if now >= opened + self._length]
         return [in_order(self._open.pop(name)[1]) for name in done]
-
-    def earliest(self) -> Millis | None:
-        """The server's moment of the oldest claim that is not decided yet."""
-        return min((claim.mark.at for _, claims in self._open.values() for claim in claims), default=None)

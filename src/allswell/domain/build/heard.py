@@ -13,6 +13,9 @@ import msgspec
 
 from allswell.domain.names import Millis
 
+_RECALLED = 120
+"""So much of a message without an id is enough to know it again."""
+
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message."""
@@ -29,9 +32,9 @@ class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether this speaker keeps its name when it comes back: one without a key is somebody else then."""
 
     @property
-    def mark(self) -> tuple[str, int, str]:
+    def mark(self) -> str:
         """By what this message is known again. Without an id it is who said what when."""
-        return (self.who, self.at, self.id or self.text)
+        return f"{self.at} {self.who} {(self.id or self.text)[:_RECALLED]}"
 
 
 class KnownMessages:
@@ -39,13 +42,13 @@ class KnownMessages:
 
     def __init__(self, most: int = 5_000) -> None:
         self._most = most
-        self._marks: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+        self._marks: OrderedDict[str, None] = OrderedDict()
 
-    def is_new(self, heard: Heard) -> bool:
+    def is_new(self, mark: str) -> bool:
         """Whether this is heard for the first time; from now on it is known."""
-        if heard.mark in self._marks:
+        if mark in self._marks:
             return False
-        self._marks[heard.mark] = None
+        self._marks[mark] = None
         if len(self._marks) > self._most:
             self._marks.popitem(last=False)
         return True

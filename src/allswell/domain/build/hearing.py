@@ -9,6 +9,9 @@ reason where its speaker can do something about it, and is otherwise ignored; th
     AUDIT      the first verdict counts of somebody who did not build it, and who may audit                   C2
     ABORT      gives the component back, neither timeout nor failure; the third time a human is asked         C5
     ANSWER     counts from a human                                                                            C7
+
+Lines can be late. What somebody said before it claimed the component that it has now is about an earlier lease, and a
+verdict from before READY is about an earlier READY: neither counts. Both moments are the channel's.
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ ABOUT_COMPONENT = (RETRY, CLARIFY, SKIP)
 _KEEP = Option("keep", "Whoever has it keeps it", Act.RETRY)
 _GIVE = Option("give", "The earlier claim gets it", Act.RETRY)
 ALREADY_CLAIMED = "already claimed"
+NO_SUCH_COMPONENT = "there is no such component"
 
 
 class Rights(msgspec.Struct, frozen=True):
@@ -101,7 +105,7 @@ def follow_line(
         return [IgnoreLine(who, "only the coordinator says that")]
     component = standing.named(line.component)
     if component is None:
-        return [_reject(line.component, who, "there is no such component")]
+        return [_reject(line.component, who, NO_SUCH_COMPONENT)]
     match line:
         case ClaimLine():
             return _claim(standing, component, speaker, rights, limits)
@@ -110,11 +114,11 @@ def follow_line(
         case BlockedLine(_, dependency):
             return _progress(component, who, f"blocked: it needs {dependency}", None)
         case ReadyLine(_, url):
-            return _ready(component, who, url)
+            return _ready(component, speaker, url)
         case AuditLine(_, passed, details):
-            return _audit(component, who, rights, passed=passed, details=details)
+            return _audit(component, speaker, rights, passed=passed, details=details)
         case AbortLine(_, reason):
-            return _abort(component, who, reason, limits)
+            return _abort(component, speaker, reason, limits)
         case MergedLine():
             return _merged(component, who, rights)
 
@@ -134,7 +138,9 @@ def _claim(
         if component.claimed == speaker.mark:
             return [IgnoreLine(who, f"this very claim was granted {name} before")]
         return [SayLine(AckLine(name, who))]  # it has not heard the first one
-    if component.state == "held" and component.claimed is not None and speaker.mark < component.claimed:
+    barred = may_never_claim(component, speaker, rights, limits)
+    late = component.state == "held" and component.claimed is not None and speaker.mark < component.claimed
+    if late and not barred:
         return [_dispute(standing, component, who)]
     why = cannot_claim(standing, component, speaker, rights, limits)
     if why:
@@ -150,14 +156,21 @@ def _dispute(standing: Standing, component: ComponentStanding, who: str) -> Buil
     return AskAboutBuild(dispute.in_words(), (_KEEP, _GIVE))
 
 
-def cannot_claim(
-    standing: Standing, component: ComponentStanding, speaker: Speaker, rights: Rights, limits: BuildLimits
-) -> str:
-    """Why somebody cannot have a component now; empty if they can."""
+def may_never_claim(component: ComponentStanding, speaker: Speaker, rights: Rights, limits: BuildLimits) -> str:
+    """Why somebody could not have a component even if it were free; empty if they could."""
     if rights.require_keys and not speaker.keyed:
         return "claims need a key here"
     if component.failures(speaker.who) >= limits.audit_failures:
         return f"your work on it has failed {limits.audit_failures} audits; leave it to another builder"
+    return ""
+
+
+def cannot_claim(
+    standing: Standing, component: ComponentStanding, speaker: Speaker, rights: Rights, limits: BuildLimits
+) -> str:
+    """Why somebody cannot have a component now; empty if they can."""
+    if why := may_never_claim(component, speaker, rights, limits):
+        return why
     if component.state in {"merged", "skipped"}:
         return f"it is {component.state}"
     if standing.cycle:
@@ -200,23 +213,35 @@ def _progress(component: ComponentStanding, who: str, note: str, share: float | 
     return [HoldComponent(_task(component), component.token, who, note, share)]
 
 
-def _ready(component: ComponentStanding, who: str, url: str) -> list[BuildStep]:
+def _is_about_an_earlier_lease(component: ComponentStanding, speaker: Speaker) -> bool:
+    return component.claimed is not None and speaker.at < component.claimed.at
+
+
+def _ready(component: ComponentStanding, speaker: Speaker, url: str) -> list[BuildStep]:
+    who = speaker.who
     if component.holder != who:
         return [_reject(component.name, who, why_not_held(component, who))]
+    if _is_about_an_earlier_lease(component, speaker):
+        return [IgnoreLine(who, f"this READY is older than its claim on {component.name}")]
     last = component.current
     if last is not None and last.passed:
         return [IgnoreLine(who, f"{component.name} has passed already")]
     if last is not None and last.passed is None and last.url == url:
         return [IgnoreLine(who, f"{component.name} is in audit already")]
     number = component.audits[-1].number + 1 if component.audits else 1
-    audit = BuildAudit(number, TaskId(""), url, who, component.token)
+    audit = BuildAudit(number, TaskId(""), url, who, component.token, said_at=speaker.at)
     replaced = last.task if last is not None and last.passed is None else None
     return [HandIn(component.name, audit, replaced), HoldComponent(_task(component), component.token, who)]
 
 
-def _abort(component: ComponentStanding, who: str, reason: str, limits: BuildLimits) -> list[BuildStep]:
+def _abort(component: ComponentStanding, speaker: Speaker, reason: str, limits: BuildLimits) -> list[BuildStep]:
+    who = speaker.who
     if component.holder != who:
+        if any(one.agent == who for one in component.past):  # it does not want it, and does not have it
+            return [IgnoreLine(who, f"{component.name} is not its any more")]
         return [_reject(component.name, who, why_not_held(component, who))]
+    if _is_about_an_earlier_lease(component, speaker):
+        return [IgnoreLine(who, f"this ABORT is older than its claim on {component.name}")]
     task, token = _task(component), component.token
     if component.aborts + 1 < limits.aborts:
         return [GiveBackComponent(task, token, who, ABORTED + reason)]
@@ -227,14 +252,20 @@ def _abort(component: ComponentStanding, who: str, reason: str, limits: BuildLim
 # --- audits -----------------------------------------------------------------------------------------------------------
 
 
-def _audit(component: ComponentStanding, who: str, rights: Rights, *, passed: bool, details: str) -> list[BuildStep]:
-    audit = component.in_audit
+def _audit(
+    component: ComponentStanding, speaker: Speaker, rights: Rights, *, passed: bool, details: str
+) -> list[BuildStep]:
+    audit, who = component.in_audit, speaker.who
     if audit is None:
         return [IgnoreLine(who, f"{component.name} waits for no audit")]
+    if speaker.at < audit.said_at:
+        return [IgnoreLine(who, f"this verdict is older than the READY of {component.name}")]
     if audit.builder == who:
         return [_reject(component.name, who, "nobody audits their own build")]
     if rights.auditors and who not in rights.auditors:
         return [_reject(component.name, who, "you are not among the auditors of this build")]
+    if rights.require_keys and not speaker.keyed and who not in rights.auditors:
+        return [_reject(component.name, who, "verdicts need a key here")]
     return [GiveVerdict(component.name, audit, who, passed, details)]
 
 

@@ -1,7 +1,8 @@
 """What the channel has to be told: the difference between what it was told last and how the build stands now.
 
-What was told is kept in the store. A coordinator that was killed goes on from there, so that a line is said again only
-if nobody knows whether it arrived, and then word for word.
+What was told is kept in the store, together with the lines that are still to be said (`owed.py`). A coordinator that
+was killed goes on from there, so that a line is said again only if nobody knows whether it arrived, and then word for
+word.
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ from allswell.domain.build.line import (
     Line,
     MergedLine,
     ReadyLine,
+    RejectLine,
     RetryLine,
     TimeoutLine,
 )
-from allswell.domain.build.standing import AUDIT_FAILED, SILENT, ComponentStanding, PastAttempt, Standing
+from allswell.domain.build.standing import (
+    ASKED,
+    AUDIT_FAILED,
+    GIVEN_TO,
+    SILENT,
+    ComponentStanding,
+    PastAttempt,
+    Standing,
+)
 from allswell.domain.build.wording import tasks_lines
 from allswell.domain.names import Millis, QuestionId
 
@@ -58,7 +68,7 @@ _UNTOLD = ToldComponent()
 
 
 def news(told: Told, standing: Standing, limits: BuildLimits, url: str, now: Millis) -> tuple[list[Line], Told]:
-    """The lines to say, and what the channel knows once they have arrived."""
+    """The lines to say, those about what can be claimed last, and what the channel knows once they have arrived."""
     lines: list[Line] = []
     components = dict(told.components)
     returned = False
@@ -102,7 +112,7 @@ def _about(
         lines += [AuditLine(name, passed=False, details=one.details) for one in failed if one.token == lease.token]
         if lease.outcome and (lease.token > before.token or (lease.token == before.token and before.holder)):
             freed = component.state == "free"
-            lines += _ending(name, lease)
+            lines += _ending(component, lease)
         token = max(token, lease.token)
     merged = component.state == "merged"
     if merged and not before.merged:
@@ -124,8 +134,15 @@ def _leases(component: ComponentStanding) -> list[PastAttempt]:
     return [*component.past, *held]
 
 
-def _ending(name: str, lease: PastAttempt) -> list[Line]:
-    """What is said of a lease that is over; an abort was said by its builder."""
+def _ending(component: ComponentStanding, lease: PastAttempt) -> list[Line]:
+    """What is said of a lease that is over, so that its builder stops; an abort was said by itself."""
+    name = component.name
     if lease.outcome == SILENT:
         return [TimeoutLine(name)]
-    return [RetryLine(name)] if lease.detail.startswith(AUDIT_FAILED) else []
+    if lease.detail.startswith(AUDIT_FAILED):
+        return [RetryLine(name)]
+    if lease.detail.startswith(GIVEN_TO):
+        return [RejectLine(name, lease.agent, f"a human has given it to {lease.detail.removeprefix(GIVEN_TO)}")]
+    if lease.outcome == ASKED and any(one.token == lease.token and one.passed is False for one in component.audits):
+        return [RejectLine(name, lease.agent, "your work on it has failed, and a human decides about it")]
+    return []

@@ -25,6 +25,9 @@ GIVEN_TO = "given to "
 SILENT = "agent_idle"
 """How the attempt of a builder ends that was silent for too long."""
 
+ASKED = "asked"
+"""How an attempt ends after which a human decides."""
+
 LIMIT_OPTIONS = ("extend", "stop")
 CYCLE_OPTIONS = ("recheck", "stop")
 DISPUTE_OPTIONS = ("keep", "give")
@@ -51,6 +54,8 @@ class BuildAudit(msgspec.Struct, frozen=True, omit_defaults=True):
     token: Token
     """Of the lease under which it was built."""
     at: Millis = Millis(0)
+    said_at: Millis = Millis(0)
+    """When READY was said, by the channel's clock: no verdict before that is about it."""
     passed: bool | None = None
     by: str = ""
     details: str = ""
@@ -83,7 +88,7 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def _since(self) -> int:
         """The last attempt after which a human decided: what was before does not count any more."""
-        return max((one.token for one in self.past if one.outcome == "asked"), default=0)
+        return max((one.token for one in self.past if one.outcome == ASKED), default=0)
 
     @property
     def current(self) -> BuildAudit | None:
@@ -152,6 +157,8 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     questions: tuple[BuildQuestion, ...] = ()
     builders: tuple[str, ...] = ()
     """Everybody who is known to build here."""
+    stopped: bool = False
+    """Whether a human has stopped the build before its end."""
 
     def named(self, name: str) -> ComponentStanding | None:
         """A component, in small letters or large ones."""

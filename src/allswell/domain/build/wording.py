@@ -56,7 +56,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PERCENT = re.compile(r"(\d{1,3})(?:\.\d+)?\s*%(?:\s+(.*))?|(\d{1,3})(?:\.\d+)?", re.ASCII | re.DOTALL)
 _ESCALATED = re.compile(rf"({_QUOTED.pattern})(?:\s+ANSWER\s+(\S+)\s+(\S+))?", re.DOTALL | re.IGNORECASE)
-_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, line breaks that not everybody takes for some, what turns text around, and lone surrogates."""
 
 

@@ -194,7 +194,7 @@ class AgentChat:
     async def hear(self, frame: Frame) -> None:
         """Somebody said something; our own words come back as echo."""
         heard = heard_in(frame)
-        if heard is None or frame.to not in {self.place.channel, self._who} or not self._known.is_new(heard):
+        if heard is None or frame.to not in {self.place.channel, self._who} or not self._known.is_new(heard.mark):
             return
         async with self._changed:
             if heard.who in self._names:

@@ -140,7 +140,7 @@ def _told_claim(granted: Granted) -> str:
 
 def _handed(left: Handover) -> str:
     """What the last attempt leaves to this one, as sentences."""
-    from allswell.engine.explaining.standing import outcome
+    from allswell.engine.explaining.ended import outcome
     from allswell.engine.explaining.words import clean, quoted
 
     share = "" if left.progress is None else f" ({left.progress:.0%})"

@@ -31,6 +31,7 @@ from allswell.doors.shapes.question import DecidedShape, QuestionShape, Question
 from allswell.doors.shapes.ran import RanShape
 from allswell.doors.shapes.receipt import ReceiptsShape
 from allswell.doors.shapes.request import RequestedShape
+from allswell.doors.shapes.retried import RetriedShape
 from allswell.doors.shapes.run import RunsShape
 from allswell.doors.shapes.said import SaidShape
 from allswell.doors.shapes.setting import SettingsShape
@@ -98,6 +99,7 @@ ANSWERS: Mapping[str, Answer] = {
     "release": Answer((LastWordShape,)),
     "request": Answer((RequestedShape,)),
     "resume": Answer((FlowRanShape, OfferShape)),
+    "retry": Answer((RetriedShape,)),
     "run": Answer((RanShape, FlowRanShape)),
     "runs": Answer((RunsShape,)),
     "show": Answer((ShownTaskShape, ShownRunShape, ShownQuestionShape, ShownReceiptShape)),

@@ -16,6 +16,7 @@ from allswell.doors.cli.advice import use_store
 from allswell.doors.cli.commands import Command, Commands
 from allswell.doors.cli.frame import Exit, Left, encoded, flush, hush, told, write
 from allswell.doors.cli.options import Json, Option, Store
+from allswell.doors.cli.other_names import by_our_name
 from allswell.doors.cli.parameter import parameters
 from allswell.doors.cli.reading import read, tokens
 from allswell.errors import AllswellError, Refused
@@ -48,6 +49,7 @@ _MODULES = {
     "worker status": "messages",
     "questions": "people",
     "answer": "people",
+    "retry": "retrying",
     "cancel": "people",
     "recover": "receipts",
     "deliveries retry": "deliveries",
@@ -147,6 +149,8 @@ def _run(given: list[str]) -> int:
 
         completing.run(every, BARE, given[1:])
         return int(Exit.FINE)
+    if given and every.find(given)[0] is None:
+        given = by_our_name(given)
     command, words = every.find(given)
     if command is None:
         command = BARE

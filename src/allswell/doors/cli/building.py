@@ -107,6 +107,9 @@ def _leave(frame: Frame, standing: Standing, name: str) -> None:
         skipped = states.count("skipped")
         frame.hint(f"The build {name} is complete: {states.count('merged')} merged, {skipped} skipped.")
         return
+    if standing.stopped:
+        text = f"a human has stopped the build {name}: {states.count('merged')} of {len(states)} components are merged"
+        frame.leave(Exit.FAILED, f"{text}; the same command begins it anew")
     asked = sum(question.choice is None for question in standing.questions)
     left = f"{states.count('merged')} of {len(states)} components are merged"
     if asked:
@@ -168,9 +171,10 @@ class _Job:
         from allswell.build.merging import GitMerge
         from allswell.build.place import BuildPlace
         from allswell.doors.shapes.build import BuildShape
+        from allswell.runtime.durable.process import this_process
 
         merge = None if self._merge_into is None else await GitMerge(self._merge_into).checked()
-        place = await BuildPlace.find(watch, self._spec.name)
+        place = await BuildPlace.find(watch, self._spec.name, process=this_process())
         async with talk.open() as channel:
             heard = channel if talk.url is None else Overheard(channel, self._frame)
             coordinator = Coordinator(

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from allswell.domain.meant import alike
+from allswell.doors.cli.other_names import OTHER_NAMES, meant_by
 from allswell.doors.cli.width import cut
 from allswell.errors import Refused
 
@@ -104,7 +105,10 @@ class Commands:
         typed = " ".join(words[: size + 1])
         if typed in self._order:
             return Refused("usage", f"{typed!r} are several words: leave out the quotes", where="command")
-        near = " or ".join(map(repr, alike(typed, self.below(words[:size]), most=3)))
+        known = self.below(words[:size])
+        meant_by_others = meant_by(typed, known) if not size else []
+        alike_ones = alike(typed, [*known, *(() if size else OTHER_NAMES)], most=3)
+        near = " or ".join(map(repr, dict.fromkeys([*meant_by_others, *alike_ones])))
         meant = f"; did you mean {near}?" if near else ""
         text = f"no such command: {cut(typed, LONGEST)!r}{meant}"
         page = " ".join([NAME, *words[:size], "--help"])

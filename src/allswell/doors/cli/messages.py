@@ -71,12 +71,13 @@ def worker(
     from allswell.worker.health_port import HealthPort
     from allswell.worker.process import ProcessOrder, is_handlers_name
     from allswell.worker.service_notice import ServiceNotice
+    from allswell.worker.setup import refuse_unless_ready
     from allswell.worker.supervising import WorkerProcesses
 
     frame = Frame(store, json=json)
     is_handlers_name(handlers)
     plan = _plan(frame.settings, _postgres(frame), queue, concurrency)
-    _refuse_unless_ready(plan)
+    refuse_unless_ready(plan)
 
     def tell(line: str) -> None:
         _tell(frame, line)
@@ -136,14 +137,17 @@ def queues(frame: Frame) -> list[QueueSeen]:
     try:
         import psycopg
 
+        from allswell.worker.failures import sentence
+        from allswell.worker.plan import refuse_unreadable
         from allswell.worker.presence import queues_seen
     except ImportError:
         return []
+    refuse_unreadable(frame.url)
     try:
         with psycopg.connect(frame.url, connect_timeout=10, prepare_threshold=None, autocommit=True) as connection:
             return queues_seen(connection)
     except psycopg.OperationalError as error:
-        raise Unavailable(f"the store cannot be reached: {str(error).splitlines()[0]}") from error
+        raise Unavailable(f"the store cannot be reached: {sentence(error)}") from error
 
 
 def queue_lines(seen: list[QueueSeen]) -> list[str]:
@@ -235,19 +239,6 @@ def _whole(seconds: float) -> int:
     if not seconds.is_integer():
         raise ValueError(f"visibility_timeout ({seconds:g}s) must be a whole number of seconds: PGMQ takes no other")
     return int(seconds)
-
-
-def _refuse_unless_ready(plan: WorkerPlan) -> None:
-    import psycopg
-
-    from allswell.worker.queue import Queue
-    from allswell.worker.setup import refuse_unless_ready
-
-    try:
-        with psycopg.connect(plan.conninfo, autocommit=True, **plan.connecting()) as connection:
-            refuse_unless_ready(connection, Queue(plan.queue))
-    except psycopg.OperationalError as error:
-        raise Unavailable(f"the store cannot be reached: {str(error).splitlines()[0]}") from error
 
 
 def _tell(frame: Frame, line: str) -> None:

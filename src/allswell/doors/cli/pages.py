@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from allswell.doors.cli.commands import GROUPS, NAME, Command, Commands
 from allswell.doors.cli.ink import page_width
+from allswell.doors.cli.other_names import OTHER_NAMES
 from allswell.doors.cli.parameter import Parameter, parameters
 from allswell.doors.cli.reading import usage
 from allswell.doors.cli.render import paint
@@ -32,7 +33,9 @@ def of_all(every: Commands, bare: Command) -> str:
     parts = [_used(f"{NAME} [OPTIONS] COMMAND …"), *_prose(bare.paragraphs)]
     parts.append(_listed("Options", _options(parameters(bare.function))))
     parts += _grouped(every.named.values())
-    parts += [_examples(bare), *_prose([f"`{NAME} COMMAND --help` tells all about a command.", _EXIT_CODES])]
+    others = [f"`{name}` is `{f'{NAME} {ours}'.rstrip()}`" for name, ours in OTHER_NAMES.items()]
+    more = [f"`{NAME} COMMAND --help` tells all about a command. Other names: {', '.join(others)}.", _EXIT_CODES]
+    parts += [_examples(bare), *_prose(more)]
     return _page(parts)
 
 

@@ -322,7 +322,7 @@ def answer(
 
     frame = Frame(store, json=json)
     frame.for_humans("answer")
-    who = _answering(by)
+    who = deciding(by)
     source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
     parts = tasks_in(source, "--subtasks") if source else []
 
@@ -340,7 +340,7 @@ def answer(
     frame.say(DecidedShape(id_, choice), sentence(words))
 
 
-def _answering(by: str | None) -> str:
+def deciding(by: str | None) -> str:
     """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
     from allswell.store.ownership import user_name
 

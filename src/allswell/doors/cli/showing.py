@@ -160,6 +160,8 @@ def _facts(row: TaskRow, now: int) -> str:
                 "limit",
                 f"{length(task.timeout)} for each attempt" + (" (raised)" if task.record.timeout_override else ""),
             ),
+            ("retry of", spec.retry_of or ""),
+            ("retried as", task.record.retried_as or ""),
             ("submitted", when(task.created_at, now)),
             ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
             ("notes", "\n".join(map(harmless, task.record.notes))),

@@ -16,7 +16,7 @@ import msgspec
 from allswell.domain.journal import Entry
 from allswell.domain.question import Question
 from allswell.domain.task import Attempt, Task
-from allswell.engine.explaining.standing import outcome
+from allswell.engine.explaining.ended import outcome
 from allswell.engine.explaining.telling import tell
 from allswell.engine.explaining.words import clean, length
 

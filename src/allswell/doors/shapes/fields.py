@@ -14,6 +14,7 @@ _NAMES = {
     "question": "question_id",
     "request": "request_id",
     "receipt": "receipt_id",
+    "new_task": "new_task_id",
     "oldest": "question_id",
     "until": "until_at",
     "since": "since_at",

@@ -73,6 +73,10 @@ class TaskShape(Struct, frozen=True):
     services: tuple[str, ...]
     critical: bool
     timeout_ms: int
+    retry_of_id: str | None
+    """The ended task that was handed over again as this one."""
+    retried_as_id: str | None
+    """The new task, where this one was handed over again."""
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskShape:
@@ -101,6 +105,8 @@ class TaskShape(Struct, frozen=True):
             services=task.spec.services,
             critical=task.spec.critical,
             timeout_ms=task.timeout,
+            retry_of_id=task.spec.retry_of,
+            retried_as_id=task.record.retried_as,
         )
 
 

@@ -7,9 +7,10 @@ import msgspec
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, TaskId
 from allswell.domain.task import State
+from allswell.engine.explaining.ended import outcome
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.overview import Overview, look
-from allswell.engine.explaining.standing import ASKING, outcome, stand
+from allswell.engine.explaining.standing import ASKING, stand
 from allswell.engine.explaining.words import clean, quoted
 from allswell.store.views import Views
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.task import OPEN, State
@@ -52,6 +54,8 @@ def explain(root: TaskRow, facts: Facts) -> Explanation:
         links[-1] = _link(path[-1], leaf, leaf.says, facts)
     links[0] = _asked_in_passing(links[0], facts)
     task = root.task
+    if task.spec.retry_of is not None:
+        links[0] = replace(links[0], says=(*links[0].says, f"It is {task.spec.retry_of}, handed over again."))
     todo = list(leaf.todo)
     if len(path) > 1 and task.state == OPEN:
         todo.append(Todo(f"Call {quoted(task.name, 40)} off", typed("cancel", task.id)))

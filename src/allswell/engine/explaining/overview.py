@@ -18,7 +18,8 @@ from allswell.domain.names import Millis, RunId
 from allswell.domain.question import Question
 from allswell.domain.run import went_on_in
 from allswell.domain.task import State
-from allswell.engine.explaining.standing import LATE, outcome, resume_command, resume_flow
+from allswell.engine.explaining.ended import outcome
+from allswell.engine.explaining.standing import LATE, resume_command, resume_flow
 from allswell.engine.explaining.words import ago, clean, many, quoted, time_stands, typed
 from allswell.store.views import Agenda, Views
 
@@ -80,7 +81,8 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
     after = ""
     for _ in range(FAILED_MOST // PAGE):
         page = await store.view_tasks(TaskFilter(states=(State.FAILED.value,), after=after, limit=PAGE))
-        found += [row for row in page if (row.task.ended_at or 0) > now - RECENT]
+        lately = [row for row in page if (row.task.ended_at or 0) > now - RECENT]
+        found += [row for row in lately if row.task.record.retried_as is None]  # else somebody has seen to it
         if len(page) < PAGE:
             break
         after = page[-1].task.id

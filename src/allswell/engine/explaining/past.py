@@ -12,9 +12,9 @@ from typing import Literal
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.task import OPEN, Attempt
+from allswell.engine.explaining.ended import outcome
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.shapes import Span
-from allswell.engine.explaining.standing import outcome
 from allswell.engine.explaining.words import clean, quoted
 
 Kind = Literal["waiting", "asked", "paused", "ready"]

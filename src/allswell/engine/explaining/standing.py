@@ -23,6 +23,7 @@ from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Act, Option, Question
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
 from allswell.domain.tick import is_asked_about
+from allswell.engine.explaining.ended import FINE, outcome, stand_ended
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.services import held_up
 from allswell.engine.explaining.shapes import Next, Standing, Todo
@@ -35,7 +36,7 @@ NOWHERE = "nowhere"
 """The state of a task that nothing will ever move again: there must be none, so it is shown where there is one."""
 NO_SWEEPER = "No sweeper seems to be running"
 
-FINE, BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 0, 20, 30, 40, 50, 60, 70, 80, 90, 100
+BUSY, IDLE, PAUSED, PARKED, OWING, STALLED, OVERDUE, ASKING, STUCK = 20, 30, 40, 50, 60, 70, 80, 90, 100
 
 
 def state_of(row: TaskRow) -> State | None:
@@ -70,7 +71,7 @@ def stand(row: TaskRow, facts: Facts) -> Standing:
         case None:
             return _nowhere(row.task)
         case _:
-            return _ended(row.task, facts)
+            return stand_ended(row.task, facts)
 
 
 # --- held ---------------------------------------------------------------------------------------------------------
@@ -284,72 +285,6 @@ def _nowhere(task: Task) -> Standing:
     )
     todo = (Todo("Check the whole watch", "allswell doctor"), Todo("Call it off", typed("cancel", task.id)))
     return Standing(NOWHERE, says, STUCK, task.created_at, (), todo)
-
-
-# --- ended --------------------------------------------------------------------------------------------------------
-
-
-def _ended(task: Task, facts: Facts) -> Standing:
-    name, record, now = quoted(task.name), task.record, facts.now
-    ended = task.ended_at or task.created_at
-    when, took = ago(ended, now), length(ended - task.created_at)
-    last = facts.attempts[-1] if facts.attempts and facts.root == task.id else None
-    match STATES[task.state]:
-        case State.DONE:
-            who = f": {clean(last.agent)} finished it {when}" if last else f" since {when}"
-            nth = f", in attempt {last.token}" if last and last.token > 1 else ""
-            says = [f"{name} is done{who}{nth}, {took} after it was submitted."]
-        case State.FAILED:
-            says = [f"{name} failed {when}: {_failed(record.reason)}."]
-            if last and last.detail and last.detail != record.reason:
-                says.append(f"The last thing {clean(last.agent)} said: {quoted(last.detail)}.")
-        case State.CANCELLED:
-            says = [f"{name} was called off {when}: {clean(record.reason)}."]
-        case State.SPLIT:
-            says = [f"{name} was replaced {when} by smaller tasks ({clean(record.reason)})."]
-        case _:
-            says = [f"{name} was skipped {when}: {clean(_named(record.reason, facts))}."]
-    return Standing(task.state, tuple(says), FINE, task.ended_at)
-
-
-def _named(reason: str, facts: Facts) -> str:
-    """A reason that speaks of a task by its id, with its name instead."""
-    id_, was, how = reason.partition(" was ")
-    need = facts.rows.get(TaskId(id_))
-    return reason if need is None or not was else f"{quoted(need.task.name)}, which it needed, was {how}"
-
-
-def _failed(reason: str) -> str:
-    return "its run's deadline passed" if reason == "run_timeout" else clean(reason)
-
-
-_OUTCOMES = {
-    "done": "finished it",
-    "agent_timeout": "reached its hard limit",
-    "agent_idle": "gave no sign of progress for too long",
-    "lease_lapsed": "stopped renewing its lease: it died, or was cut off",
-    "agent_died": "died",
-    "agent_stalled": "missed too many check-ins in a row",
-    "run_timeout": "was cut off by its run's deadline",
-    "parked": "met a limit and was asked to wait",
-    "released": "gave it back",
-    "asked": "asked a human",
-    "cancelled": "was called off",
-    "skipped": "was ended: the task was skipped",
-    "split": "was ended: the task was split",
-    "failed": "was ended: the task failed",
-}
-
-
-def outcome(reason: str, detail: str = "") -> str:
-    """How an attempt ended, as the second half of a sentence about its holder."""
-    kind, _, error = reason.partition(":")
-    words = (
-        f"failed ({error.replace('_', ' ')})" if error and kind == "failed" else _OUTCOMES.get(reason, clean(reason))
-    )
-    return (
-        f"{words}: {quoted(detail)}" if detail and detail != reason and reason not in ("done", "run_timeout") else words
-    )
 
 
 # --- questions ----------------------------------------------------------------------------------------------------

@@ -161,6 +161,12 @@ class SyncWatch(SyncLooking):
         """Call a task off, whoever holds it."""
         self.wait_for(self._open.cancel(task, reason))
 
+    def retry(
+        self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
+    ) -> dict[TaskId, TaskId]:
+        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones."""
+        return self.wait_for(self._open.retry(task, dependents=dependents, again=again, run=run, by=by))
+
     def open_run(
         self,
         name: str,

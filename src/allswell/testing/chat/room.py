@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from allswell.build.channel import ChannelClosed
 from allswell.domain.build.heard import Heard
 from allswell.domain.names import Millis
@@ -23,6 +25,8 @@ class Room:
         self._clock = clock
         self.echo = echo
         """Seconds until a speaker knows that its words have arrived."""
+        self._open = asyncio.Event()
+        self._open.set()
         self._replayed = replayed
         self._members: list[RoomChannel] = []
         self._count = 0
@@ -35,7 +39,7 @@ class Room:
         """A place in the room; it begins with the replay."""
         member = RoomChannel(self, name)
         for heard in self.said[-self._replayed :]:
-            member.put(Heard(heard.who, heard.text, heard.at, heard.id, replay=True))
+            member.put(msgspec.structs.replace(heard, replay=True))
         self._members.append(member)
         return member
 
@@ -44,14 +48,16 @@ class Room:
         if member in self._members:
             self._members.remove(member)
 
-    async def say(self, who: str, text: str, *, at: int | None = None, id_: str | None = None) -> Heard:
+    async def say(
+        self, who: str, text: str, *, at: int | None = None, id_: str | None = None, keyed: bool = True
+    ) -> Heard:
         """Somebody says something; `at` and `id_` are the room's own unless given."""
         self._count += 1
         if at is None:  # nobody says two things in the same moment: servers take one message a second
             at = max(self._clock.wall(), self._last.get(who, 0) + 1)
             self._last[who] = at
         moment = Millis(at)
-        heard = Heard(who, text, moment, f"{self._count:08}" if id_ is None else id_)
+        heard = Heard(who, text, moment, f"{self._count:08}" if id_ is None else id_, keyed=keyed)
         async with self._changed:
             self.said.append(heard)
             for member in self._members:
@@ -59,6 +65,18 @@ class Room:
                     member.put(heard)
             self._changed.notify_all()
         return heard
+
+    def mute(self) -> None:
+        """Let nobody's words through: whoever speaks by its channel waits until `unmute`."""
+        self._open.clear()
+
+    def unmute(self) -> None:
+        """Let words through again."""
+        self._open.set()
+
+    async def opened(self) -> None:
+        """Wait while the room is muted."""
+        await self._open.wait()
 
     def lines(self, who: str) -> list[str]:
         """Every line that somebody has said."""
@@ -117,6 +135,7 @@ class RoomChannel:
 
     async def send(self, lines: Sequence[str]) -> Millis:
         """Say these lines in one message."""
+        await self._room.opened()
         said = await self._room.say(self._name, "\n".join(lines))
         await asyncio.sleep(self._room.echo)
         return said.at

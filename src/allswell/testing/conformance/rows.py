@@ -58,6 +58,7 @@ def full_task(id_: str, lane: int = 1) -> Task:
     """A task with every field set to something odd."""
     policy = Policy(timeout=BIG, idle=7, retry=RetryPolicy(backoff=11, jitter=0.1 + 0.2))
     spec = Spec(("svc-β", "a b"), (TaskId("t_x"),), True, "run", policy, Millis(AT + 1), Millis(2**42), "d" * 16)
+    spec = replace(spec, retry_of=TaskId("t_before"))
     handover = Handover("agent_timeout", AgentId("ågent"), TEXT, TEXT, 1e-300)
     record = Record(
         Token(BIG),
@@ -73,6 +74,7 @@ def full_task(id_: str, lane: int = 1) -> Task:
         TEXT,
         (TaskId("t_y"), TaskId("t_z")),
         CommandId("c-2"),
+        retried_as=TaskId("t_after"),
     )
     return Task(
         TaskId(id_),
