@@ -39,6 +39,7 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
+from allswell.domain.dismissal import DismissQuestion, DismissTask
 from allswell.domain.journal import Position
 from allswell.domain.late import afterwards
 from allswell.domain.listing import TaskFilter
@@ -211,7 +212,7 @@ class Author:
         if draw.random() < 0.15:
             return self._about_service(id_)
         verbs = ["submit", "submit", "claim", "claim", "run", "end_run", "cancel", "take_up", "take_up"]
-        verbs += ["retry", "retry"] if self._submitted else []
+        verbs += ["retry", "retry", "dismiss"] if self._submitted else []
         if self._leases:
             verbs += [
                 "complete",
@@ -231,7 +232,7 @@ class Author:
         if self._questions:
             verbs += ["answer"] * 8
         verb = draw.choice(verbs)
-        if verb in ("submit", "claim", "run", "end_run", "cancel", "retry", "take_up", "answer"):
+        if verb in ("submit", "claim", "run", "end_run", "cancel", "retry", "dismiss", "take_up", "answer"):
             return self._outside(verb, id_)
         task, token, agent = draw.choice(self._leases[-8:])
         who = agent if draw.random() < 0.9 else AgentId("eve\0")
@@ -319,6 +320,11 @@ class Author:
                 return TakeUp(id_, new, draw.choice(AGENTS), 3_600_000, dead)
             case "retry":
                 return self._retry(id_)
+            case "dismiss":
+                by = draw.choice(["grace"] * 9 + ["a\0b"])
+                if self._questions and draw.random() < 0.5:
+                    return DismissQuestion(id_, self._some([one.id for one in self._questions], "q_"), by)
+                return DismissTask(id_, self._some(self._tasks, "t_"), by)
             case "cancel":
                 return Cancel(id_, self._some(self._tasks, "t_"), "called off")
             case _:

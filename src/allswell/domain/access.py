@@ -48,12 +48,14 @@ from allswell.domain.command import (
     TakeUp,
     Word,
 )
+from allswell.domain.dismissal import DismissQuestion, DismissTask
 from allswell.domain.event import Event
 from allswell.domain.key import ANY_ROLE, PREFIX, Key, Right
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import NO_COMMAND, CommandId
 from allswell.domain.presence import PREFIX as SUPERVISORS
 from allswell.domain.question import Question
+from allswell.domain.resubmission import Resubmit
 from allswell.domain.task import OPEN, Attempt
 from allswell.errors import Refused
 
@@ -102,6 +104,9 @@ ACT_OF: Mapping[type[Command], Act] = {
     Notice: Act.TELL,
     Answer: Act.DECIDE,
     Cancel: Act.DECIDE,
+    Resubmit: Act.DECIDE,
+    DismissQuestion: Act.DECIDE,
+    DismissTask: Act.DECIDE,
     EndRun: Act.DECIDE,
     TakeUp: Act.RUN_FLOWS,
     RecordStep: Act.RUN_FLOWS,
@@ -177,7 +182,7 @@ def admitted(key: Key, command: Command) -> Command:
             _check_agent(key, command.agent)
         case Notice():
             _check_notice(key, command.event)
-        case Answer():
+        case Answer() | Resubmit() | DismissQuestion() | DismissTask():
             return replace(command, by=f"{command.by} (key {key.name})".lstrip(), key=key.name)
         case _:
             pass

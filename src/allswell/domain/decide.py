@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from allswell.domain import (
     answering,
     claim,
+    dismissal,
     ending,
     notice,
     quarantine,
@@ -50,6 +51,7 @@ _WITH_RULES = (
     notice,
     quarantine,
     resubmission,
+    dismissal,
     tick,
     spreading,
 )

@@ -45,7 +45,7 @@ class Decision(msgspec.Struct):
     asked: Sequence[Question] = ()
     """Questions about services; those about tasks are in the outcomes."""
     closed: Sequence[Question] = ()
-    """Questions that were answered or withdrawn, be it that this decision has asked them."""
+    """Questions that were answered, withdrawn or dismissed, be it that this decision has asked them."""
     spreads: Sequence[Spread] = ()
     worked_off: Sequence[str] = ()
     """Spreads that nothing is left of."""

@@ -69,6 +69,8 @@ KINDS: Mapping[str, Kind] = {
     "question_asked": Kind("A human has to decide.", ("question", "kind", "text", "options")),
     "question_told": Kind("An alert about a question has gone out.", ("question", "sink")),
     "question_answered": Kind("A human has decided.", ("question", "choice", "by")),
+    "question_dismissed": Kind("Somebody has seen a question; it stays open.", ("question", "by")),
+    "task_dismissed": Kind("Somebody has seen how a task ended, or that it was stopped.", ("by",)),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
     "request_sent": Kind("An agent asked another one for something.", ("request", "kind", "to", "timeout_ms")),
     "request_delivered": Kind(

@@ -89,6 +89,9 @@ class Question(msgspec.Struct, frozen=True, gc=False):
     command: CommandId = NO_COMMAND
     waited: bool = False
     """Whether its task waits for the answer: then the clock of its run stands meanwhile."""
+    dismissed_at: Millis | None = None
+    """When somebody has said that they have seen it: it stays open, and is not told as needing somebody."""
+    dismissed_by: str = ""
 
     @property
     def service(self) -> str | None:

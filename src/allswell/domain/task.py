@@ -161,6 +161,15 @@ class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The option that a human chose, where that attempt ended with a question."""
 
 
+class Dismissal(msgspec.Struct, frozen=True, gc=False):
+    """Somebody has dismissed what came of the task so far (dismissal.py)."""
+
+    by: str
+    dismissed_at: Millis
+    token: Token
+    """Of the last attempt that had ended then: another one is news."""
+
+
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What has happened so far; written when an attempt ends or a question is answered."""
 
@@ -194,6 +203,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Of a request of the mesh: how far it has got."""
     retried_as: TaskId | None = None
     """The new task, where it was handed over again after its end."""
+    dismissed: Dismissal | None = None
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):

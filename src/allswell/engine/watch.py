@@ -25,6 +25,7 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
+from allswell.domain.dismissal import DismissQuestion, DismissTask
 from allswell.domain.duration import Duration, parse
 from allswell.domain.event import Event
 from allswell.domain.hold import Orders
@@ -321,6 +322,12 @@ class Watch(Meshing):
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
         id_ = self._ids.command()
         await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
+
+    async def dismiss(self, what: str, by: str) -> None:
+        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
+        id_ = self._ids.command()
+        seen = DismissQuestion(id_, QuestionId(what), by) if what[:2] == "q_" else DismissTask(id_, TaskId(what), by)
+        await self._engine.do(seen)
 
     # --- for those who speak for others: supervisors, flows, the command line -----------------------------------------
 

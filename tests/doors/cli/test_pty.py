@@ -101,9 +101,10 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     assert f"answer {asked}" in allswell("questions").out
     for command in (("why", asked), ("show", asked), ("why", third), ("watch", "--once"), ("tasks", "--all")):
         allswell(*command)
-    allswell("", code=2)
-    allswell(code=3)
-    allswell("answer", asked, "nonsense", code=2)
+    for wrong, code in ((("",), 2), ((), 3), (("answer", asked, "nonsense"), 2)):
+        allswell(*wrong, code=code)
+    assert "stays open" in allswell("dismiss", asked).out
+    assert "1 dismissed question holds 2 tasks" in allswell().out
     assert "answered: public" in allswell("answer", asked, "public", env={"USER": "grace"}).out
     assert f"→ public, answered by {user_name(os.geteuid())}" in allswell("questions", "--all").out
     told = allswell("claim", "--agent", AGENT, "--role", "reader").out
@@ -211,7 +212,7 @@ def _id(said: Ran) -> str:
 
 SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
-    "fail cancel retry config check doctor completion drill",
+    "fail cancel retry dismiss config check doctor completion drill",
     _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,"
     "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",

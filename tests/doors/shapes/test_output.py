@@ -137,6 +137,7 @@ def an_agents_day(typed: Typist) -> None:
     for claim, words in zip(two, (("done", '{"pages": 12}'), ("fail", "no", "--class", "auth")), strict=True):
         typed(*words, "--task", claim["task"]["task_id"], "--token", str(claim["token"]), "--agent", "bob")
     typed("cancel", "c")
+    assert typed("dismiss", "c")["dismissed_by"]
     assert typed("retry", "c")["retried"][0]["new_task_id"]
     typed("cancel", "night")
     assert typed("key", "create", "ada", "--right", "agent", "--role", "critic")["secret"].startswith("awk_ada_")

@@ -17,6 +17,7 @@ from allswell.doors.shapes.completion import CompletionShape
 from allswell.doors.shapes.crew import AgentsShape
 from allswell.doors.shapes.delivery import DeliveriesShape, RevisedShape
 from allswell.doors.shapes.diff import DiffShape
+from allswell.doors.shapes.dismissed import DismissedShape
 from allswell.doors.shapes.drill import DrillShape
 from allswell.doors.shapes.event import EventShape
 from allswell.doors.shapes.explanation import ExplanationShape
@@ -83,6 +84,7 @@ ANSWERS: Mapping[str, Answer] = {
     "deliveries drop": Answer((RevisedShape,)),
     "deliveries retry": Answer((RevisedShape,)),
     "diff": Answer((DiffShape,)),
+    "dismiss": Answer((DismissedShape,)),
     "doctor": Answer((CheckupShape,)),
     "done": Answer((LastWordShape,)),
     "drill": Answer((DrillShape,)),

@@ -50,6 +50,7 @@ _MODULES = {
     "questions": "people",
     "answer": "people",
     "retry": "retrying",
+    "dismiss": "dismissing",
     "cancel": "people",
     "recover": "receipts",
     "deliveries retry": "deliveries",

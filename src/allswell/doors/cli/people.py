@@ -275,7 +275,8 @@ async def subject(views: Views, question: Question) -> str:
 def told_question(question: Question, name: str, now: int) -> str:
     """A question in words, with what to type."""
     asker = f" by {plain(question.asked_by)}" if question.asked_by else ""
-    head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}"
+    seen = f", dismissed by {plain(question.dismissed_by)}" if question.dismissed_at is not None else ""
+    head = f"{paint(question.id, 'bold')}  {plain(name)}, asked{asker} {when(question.asked_at, now)}{seen}"
     lines = [sentence(head), block(question.text, "  ")]
     if question.closed_at is not None:
         lines.append(block(_closed(question, now), "  "))

@@ -138,6 +138,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
 
 
 def _facts(row: TaskRow, now: int) -> str:
+    from allswell.domain.dismissal import is_dismissed
     from allswell.domain.duration import show as length
     from allswell.doors.cli.people import about
     from allswell.doors.shapes.task import stands
@@ -162,6 +163,7 @@ def _facts(row: TaskRow, now: int) -> str:
             ),
             ("retry of", spec.retry_of or ""),
             ("retried as", task.record.retried_as or ""),
+            ("dismissed", f"by {plain(seen.by)}" if (seen := task.record.dismissed) and is_dismissed(task) else ""),
             ("submitted", when(task.created_at, now)),
             ("ended", "" if task.ended_at is None else when(task.ended_at, now)),
             ("notes", "\n".join(map(harmless, task.record.notes))),

@@ -44,6 +44,12 @@ def words(seen: Overview) -> str:
     """The whole state."""
     counted = GAP.join(paint(f"{seen.counts[state]:,} {state}", state) for state in _ORDER if seen.counts.get(state))
     counted = f"  {counted}" if counted else "  Nothing has been handed over yet."
+    held = seen.dismissed
+    if held.questions:
+        what = (
+            f"{many(held.questions, 'dismissed question holds', 'dismissed questions hold')} {many(held.tasks, 'task')}"
+        )
+        counted += f"\n  {what}: {paint(typed_here('allswell questions'), 'held')}"
     if seen.well:
         ahead = ""
         if seen.next_due is not None and seen.next_due > seen.now:

@@ -40,6 +40,9 @@ class QuestionShape(Struct, frozen=True):
     choice: str | None
     answer: str
     answered_by: str
+    dismissed_at: Moment | None
+    """When somebody has said that they have seen it; it is open all the same."""
+    dismissed_by: str
 
     @classmethod
     def of(cls, asked: Question) -> QuestionShape:
@@ -60,6 +63,8 @@ class QuestionShape(Struct, frozen=True):
             choice=asked.choice,
             answer=asked.answer,
             answered_by=asked.answered_by,
+            dismissed_at=moment(asked.dismissed_at),
+            dismissed_by=asked.dismissed_by,
         )
 
 

@@ -43,6 +43,13 @@ class NeedShape(Struct, frozen=True):
         )
 
 
+class DismissedHoldShape(Struct, frozen=True):
+    """How many dismissed questions hold how many open tasks."""
+
+    questions: int
+    tasks: int
+
+
 class StatusShape(Struct, frozen=True):
     """Whether all is well; `there` is false, and all else empty, where there is no store yet."""
 
@@ -53,6 +60,7 @@ class StatusShape(Struct, frozen=True):
     counts: dict[str, int]
     next_due_at: Moment | None
     needs: list[NeedShape]
+    dismissed: DismissedHoldShape
     queues: list[QueueShape]
     """Of messages, in the store's database."""
 
@@ -61,9 +69,20 @@ class StatusShape(Struct, frozen=True):
         """What is to be seen in a store."""
         needs = [NeedShape.of(need) for need in seen.needs]
         shown = [QueueShape.of(queue) for queue in queues]
-        return cls(store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs, shown)
+        held = DismissedHoldShape(seen.dismissed.questions, seen.dismissed.tasks)
+        return cls(store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs, held, shown)
 
     @classmethod
     def of_none(cls, store: str) -> StatusShape:
         """There is no store yet, so nothing is amiss in it."""
-        return cls(store, there=False, well=True, seen_at=None, counts={}, next_due_at=None, needs=[], queues=[])
+        return cls(
+            store,
+            there=False,
+            well=True,
+            seen_at=None,
+            counts={},
+            next_due_at=None,
+            needs=[],
+            dismissed=DismissedHoldShape(0, 0),
+            queues=[],
+        )

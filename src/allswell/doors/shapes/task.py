@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from allswell.domain.case import Case, state
+from allswell.domain.dismissal import is_dismissed
 from allswell.domain.task import Ready
 from allswell.doors.shapes.moment import Moment, moment
 from allswell.errors import Bug
@@ -77,6 +78,8 @@ class TaskShape(Struct, frozen=True):
     """The ended task that was handed over again as this one."""
     retried_as_id: str | None
     """The new task, where this one was handed over again."""
+    dismissed_by: str | None
+    """Who has seen what came of it, where nothing has happened to it since."""
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskShape:
@@ -107,6 +110,7 @@ class TaskShape(Struct, frozen=True):
             timeout_ms=task.timeout,
             retry_of_id=task.spec.retry_of,
             retried_as_id=task.record.retried_as,
+            dismissed_by=seen.by if (seen := task.record.dismissed) is not None and is_dismissed(task) else None,
         )
 
 

@@ -7,12 +7,14 @@ and flows that were stopped and wait for somebody to resume them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from allswell.domain.checkin import Agent
 from allswell.domain.claim import RUN_ROLE, STEP_ROLE
+from allswell.domain.dismissal import Holding, holding, is_dismissed
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, RunId
 from allswell.domain.question import Question
@@ -50,6 +52,8 @@ class Overview(msgspec.Struct, frozen=True):
     next_due: Millis | None
     needs: tuple[Need, ...] = ()
     """What needs somebody, the most urgent first."""
+    dismissed: Holding = Holding()
+    """Questions that were dismissed, and what still waits for them."""
 
 
 async def look(store: Views) -> Overview:
@@ -60,19 +64,33 @@ async def look(store: Views) -> Overview:
     agents = [agent for agent in await store.view_agents() if agent.stalled]
     stuck = [row for id_ in await store.view_unaccounted() if (row := await store.view_task(id_)) is not None]
     failed = await _failed(store, agenda.now) if counts.get(State.FAILED) else []
+    dismissed = await _held_by_dismissed(store, questions)
     stopped = await _to_resume(store) if counts.get(State.READY) else []
     flows = await _flows_to_resume(store) if counts.get(State.READY) else []
     needs = (
         *_standing_still(agenda),
         *(_stuck(row) for row in stuck),
-        *(_question(question, agenda.now) for question in questions),
+        *(_question(question, agenda.now) for question in questions if question.dismissed_at is None),
         *_overdue(agenda.next_due, agenda.now),
         *(_stalled(agent, agenda.now) for agent in agents),
         *(_failure(row, agenda.now) for row in failed),
         *(_stopped(row) for row in stopped),
         *(_stopped_flow(row) for row in flows),
     )
-    return Overview(agenda.now, not needs, counts, agenda.next_due, needs)
+    return Overview(agenda.now, not needs, counts, agenda.next_due, needs, dismissed)
+
+
+async def _held_by_dismissed(store: Views, questions: Sequence[Question]) -> Holding:
+    """What dismissed questions still hold; the open tasks are looked through only if there are any."""
+    if all(question.dismissed_at is None for question in questions):
+        return Holding()
+    rows: list[TaskRow] = []
+    for _ in range(FAILED_MOST // PAGE):
+        page = await store.view_tasks(TaskFilter(open=True, after=rows[-1].task.id if rows else "", limit=PAGE))
+        rows += page
+        if len(page) < PAGE:
+            break
+    return holding(questions, ((row.task, row.waits) for row in rows))
 
 
 async def _failed(store: Views, now: int) -> list[TaskRow]:
@@ -82,7 +100,7 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
     for _ in range(FAILED_MOST // PAGE):
         page = await store.view_tasks(TaskFilter(states=(State.FAILED.value,), after=after, limit=PAGE))
         lately = [row for row in page if (row.task.ended_at or 0) > now - RECENT]
-        found += [row for row in lately if row.task.record.retried_as is None]  # else somebody has seen to it
+        found += [row for row in lately if row.task.record.retried_as is None and not is_dismissed(row.task)]
         if len(page) < PAGE:
             break
         after = page[-1].task.id
@@ -95,7 +113,8 @@ async def _failed(store: Views, now: int) -> list[TaskRow]:
 async def _to_resume(store: Views) -> list[TaskRow]:
     """Commands under watch that nobody runs any more: no agent takes them by itself."""
     which = TaskFilter(open=True, role=RUN_ROLE, states=(State.READY.value,), limit=PAGE)
-    return [row for row in await store.view_tasks(which) if row.task.record.handover is not None]
+    rows = await store.view_tasks(which)
+    return [row for row in rows if row.task.record.handover is not None and not is_dismissed(row.task)]
 
 
 async def _flows_to_resume(store: Views) -> list[TaskRow]:

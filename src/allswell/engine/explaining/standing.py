@@ -299,7 +299,8 @@ def stand_question(question: Question, now: int) -> Standing:
     )
     text = f"{asked}: {quoted(question.text, 1_000)}"
     if question.closed_at is None:
-        says = (text, "It waits for you, and never expires.")
+        seen = f" {clean(question.dismissed_by)} has dismissed it." if question.dismissed_at is not None else ""
+        says = (text, f"It waits for you, and never expires.{seen}")
         todo = tuple(Todo(option.label, _answer(question, option)) for option in question.options)
         return Standing("open", says, ASKING, question.asked_at, (), todo)
     by = f" by {clean(question.answered_by)}" if question.answered_by else ""

@@ -196,6 +196,10 @@ class SyncWatch(SyncLooking):
         """Decide a question; the option acts."""
         self.wait_for(self._open.answer(question, option, text, subtasks=subtasks, timeout=timeout, by=by))
 
+    def dismiss(self, what: str, by: str) -> None:
+        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
+        self.wait_for(self._open.dismiss(what, by))
+
     # --- for those who speak for others -------------------------------------------------------------------------------
 
     def held(self, task: str, token: int, agent: str) -> SyncHeld:

@@ -373,7 +373,7 @@ class Supervisor:
             return
         while True:
             with contextlib.suppress(AllswellError):
-                questions = await self._watch.questions()
+                questions = [one for one in await self._watch.questions() if one.dismissed_at is None]
                 if questions:
                     told = {"count": len(questions), "oldest": questions[0].id, "since": questions[0].asked_at}
                     self._plan.tell(f"{len(questions)} questions wait for you: `allswell questions`")

@@ -243,7 +243,7 @@ SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::tex
 
 -- name: read_questions
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
-       waited
+       waited, dismissed_at, dismissed_by
 FROM allswell.question WHERE id = ANY($1::text[])
 
 -- name: lanes
@@ -350,18 +350,20 @@ DELETE FROM allswell.agent WHERE id = ANY($1::text[])
 
 -- name: insert_questions
 INSERT INTO allswell.question (id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer,
-                               answered_by, command, waited)
+                               answered_by, command, waited, dismissed_at, dismissed_by)
 SELECT id, coalesce(task, ''), run, kind, text, options::text, asked_at, asked_by, closed_at, choice, answer, answered_by,
-       command, waited
+       command, waited, dismissed_at, dismissed_by
 FROM json_to_recordset($1::json) AS x(id text, task text, run text, kind text, text text, options json,
                                       asked_at bigint, asked_by text, closed_at bigint, choice text, answer text,
-                                      answered_by text, command text, waited boolean)
+                                      answered_by text, command text, waited boolean, dismissed_at bigint,
+                                      dismissed_by text)
 
 -- name: update_questions
 UPDATE allswell.question AS q
-SET closed_at = x.closed_at, choice = x.choice, answer = x.answer, answered_by = x.answered_by, command = x.command
+SET closed_at = x.closed_at, choice = x.choice, answer = x.answer, answered_by = x.answered_by, command = x.command,
+    dismissed_at = x.dismissed_at, dismissed_by = x.dismissed_by
 FROM json_to_recordset($1::json) AS x(id text, closed_at bigint, choice text, answer text, answered_by text,
-                                      command text)
+                                      command text, dismissed_at bigint, dismissed_by text)
 WHERE q.id = x.id
 
 -- name: insert_tasks
@@ -654,12 +656,12 @@ FROM allswell.attempt WHERE task = $1::text ORDER BY token
 
 -- name: view_open_questions
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
-       waited
+       waited, dismissed_at, dismissed_by
 FROM allswell.question WHERE closed_at IS NULL ORDER BY asked_at, id LIMIT $1::integer
 
 -- name: view_questions
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
-       waited
+       waited, dismissed_at, dismissed_by
 FROM allswell.question ORDER BY asked_at, id LIMIT $1::integer
 
 -- name: view_runs

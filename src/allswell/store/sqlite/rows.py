@@ -44,7 +44,9 @@ EVENTS_MOST = 250
 
 _run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves")
 run_update = attrgetter("name", "created_at", *_run_changes, "id")
-question_update = attrgetter("closed_at", "choice", "answer", "answered_by", "command", "id")
+question_update = attrgetter(
+    "closed_at", "choice", "answer", "answered_by", "command", "dismissed_at", "dismissed_by", "id"
+)
 late_update = attrgetter("late", "afterwards", "task", "token")
 
 
@@ -190,7 +192,7 @@ def new_question(question: Question) -> Row:
 
 def question(row: Row) -> Question:
     """A question from a row."""
-    return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:13], bool(row[13])))
+    return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:13], bool(row[13]), *row[14:]))
 
 
 def services(found: Iterable[Row]) -> dict[str, ServiceRow]:

@@ -54,7 +54,7 @@ SELECT agent.id, misses, missed_at, stalled FROM json_each(?) AS given CROSS JOI
 -- name: read_question
 -- Questions by id.
 SELECT question.id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
-       waited
+       waited, dismissed_at, dismissed_by
 FROM json_each(?) AS given CROSS JOIN question ON question.id = given.value;
 
 -- name: read_task
@@ -234,12 +234,14 @@ DELETE FROM agent WHERE id IN (SELECT value FROM json_each(?));
 -- name: insert_question
 -- A new question.
 INSERT INTO question (id, task, run, kind, text, options, asked_at, asked_by,
-                      closed_at, choice, answer, answered_by, command, waited)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                      closed_at, choice, answer, answered_by, command, waited, dismissed_at, dismissed_by)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_question
--- How a question was closed.
-UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, command = ? WHERE id = ?;
+-- How a question was closed, and who has seen it.
+UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, command = ?, dismissed_at = ?,
+                    dismissed_by = ?
+WHERE id = ?;
 
 -- name: insert_task
 -- A new task with its payload.
@@ -407,13 +409,13 @@ FROM attempt WHERE task = ? ORDER BY token;
 -- name: view_open_questions
 -- Questions without an answer, the oldest first.
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
-       waited
+       waited, dismissed_at, dismissed_by
 FROM question WHERE closed_at IS NULL ORDER BY asked_at, id LIMIT ?;
 
 -- name: view_questions
 -- Questions, the oldest first.
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
-       waited
+       waited, dismissed_at, dismissed_by
 FROM question ORDER BY asked_at, id LIMIT ?;
 
 -- name: view_runs

@@ -20,6 +20,7 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
     plain = rows.task("t_plain")
     asked = rows.question("q_full.1", "t_full")
     bare = replace(asked, id=QuestionId("q_full.2"), run=RunId("r_1"), options=(), text="", asked_by="")
+    bare = replace(bare, waited=True, dismissed_at=Millis(AT), dismissed_by="grâce")
     split = Spread(TaskId("t_full"), "split", rows.TEXT, tuple(ids("t_b", "t_a")))
     ended, second = rows.attempt("t_full", rows.BIG), rows.attempt("t_full", 2)
     waits = [rows.asks("t_full", "q_full.1"), rows.need("t_full", "t_plain")]
@@ -136,7 +137,7 @@ async def rows_change_and_go(place: Place) -> None:
     done = replace(
         old, state=State.DONE.value, ended_at=Millis(AT + 9), record=replace(old.record, token=Token(1), reason="ok")
     )
-    closed = rows.question("q_1.1", "t_1", closed=True)
+    closed = replace(rows.question("q_1.1", "t_1", closed=True), dismissed_at=Millis(AT), dismissed_by="grâce")
     run = replace(rows.run("r_1"), ended_at=Millis(AT + 8), reason="over")
     # Everything that the core may change on a lease after it was granted.
     renewed = replace(
