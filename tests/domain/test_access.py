@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allswell.domain import access
 from allswell.domain.access import ACT_OF, ALLOWS, LOOKS, Act, admitted, check_word, is_its_agent, may, sees_task
 from allswell.domain.claim import HandOut
-from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Notice, Word
+from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Notice, Respond, Word
 from allswell.domain.decide import RULES
 from allswell.domain.ending import TickRun
 from allswell.domain.event import KEY, Event
@@ -80,7 +80,7 @@ def test_a_key_does_what_one_of_its_rights_allows_and_nothing_else(
     who = key(*given_rights)
     command = example(kind, agent)
     allowed = any(ACT_OF[kind] in ALLOWS[right] for right in given_rights)
-    if kind in (Claim, CheckIn, Notice) or issubclass(kind, Word):
+    if kind in (Claim, CheckIn, Notice, Respond) or issubclass(kind, Word):
         allowed = allowed and is_its_agent(who, agent)
         if kind is Notice and not agent:
             allowed = may(who, Act.TELL)

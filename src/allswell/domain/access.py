@@ -8,7 +8,7 @@ An agent's key is narrower than its acts, since the usual attacker is a confused
 
 - it claims for its own roles alone, and only under names of its own;
 - it speaks for leases under names of its own alone, and the rule of each word still asks for the token (hold.py);
-- it sees what it holds or has held, and what it could claim; nothing of others;
+- it sees what it holds or has held, what it could claim, and what it is asked; nothing of others;
 - the watch's own words it may change only to say that its supervisor is there, under a name of its own.
 
 Whoever keeps several rights may do what any one of them allows.
@@ -37,6 +37,7 @@ from allswell.domain.command import (
     EndRun,
     Fail,
     Keep,
+    MoveOn,
     Notice,
     OpenRun,
     Park,
@@ -44,6 +45,8 @@ from allswell.domain.command import (
     Recover,
     Release,
     Report,
+    Respond,
+    SendRequest,
     Submit,
     TakeUp,
     Word,
@@ -55,6 +58,7 @@ from allswell.domain.listing import TaskRow
 from allswell.domain.names import NO_COMMAND, CommandId
 from allswell.domain.presence import PREFIX as SUPERVISORS
 from allswell.domain.question import Question
+from allswell.domain.responding import is_for
 from allswell.domain.resubmission import Resubmit
 from allswell.domain.task import OPEN, Attempt
 from allswell.errors import Refused
@@ -97,6 +101,9 @@ ACT_OF: Mapping[type[Command], Act] = {
     Keep: Act.SPEAK,
     Ask: Act.SPEAK,
     Delegate: Act.SPEAK,
+    SendRequest: Act.SPEAK,
+    MoveOn: Act.SPEAK,
+    Respond: Act.SPEAK,
     Admit: Act.CALL_SERVICES,
     Report: Act.CALL_SERVICES,
     Park: Act.CALL_SERVICES,
@@ -178,6 +185,12 @@ def admitted(key: Key, command: Command) -> Command:
             # An id of its own, so that nobody is given another's leases by repeating another's claim.
             id_ = command.id if command.id == NO_COMMAND else CommandId(f"{key.name}/{command.id}")
             return replace(command, id=id_, roles=_roles(key, command.roles), key=key.name)
+        case MoveOn():
+            _check_agent(key, command.agent)
+            return replace(command, roles=_roles(key, command.roles), key=key.name)
+        case Respond():
+            _check_agent(key, command.agent)
+            return replace(command, roles=_roles(key, command.roles) or (), key=key.name)
         case CheckIn() | Word():
             _check_agent(key, command.agent)
         case Notice():
@@ -204,6 +217,8 @@ def sees_task(key: Key, row: TaskRow, past: Collection[Attempt] = ()) -> bool:
     if row.lease is not None and is_its_agent(key, row.lease.agent):
         return True
     if any(is_its_agent(key, ended.agent) for ended in past):
+        return True
+    if row.task.spec.request is not None and any(is_for(row.task, agent, key.roles) for agent in key.agents):
         return True
     return row.lease is None and row.task.state == OPEN and (ANY_ROLE in key.roles or row.task.role in key.roles)
 

@@ -78,18 +78,19 @@ class InboxItem(msgspec.Struct, frozen=True):
 class Wishes(TypedDict, total=False):
     """What a request may have beside whom it is for and what it is about."""
 
-    payload: object
-    timeout: Duration | None
-    """Of each delivery; that of its kind, if it is not set."""
-    retries: int | None
     again: Duration | None
     """Once it has blocked its task: after how long it is delivered anew."""
     kept: Duration | None
     """Once it has blocked its task: for how long a late answer is waited for; a week, if it is not set."""
-    role: str
-    """Who else may answer once the mesh was asked; empty: everybody."""
     key: str | None
     """Under the same key a task asks it once."""
+    payload: object
+    retries: int | None
+    """How often it is delivered again; as its kind, if it is not set."""
+    role: str
+    """Who else may answer once the mesh was asked; empty: everybody."""
+    timeout: Duration | None
+    """Of each delivery; that of its kind, if it is not set."""
 
 
 class Caller(msgspec.Struct, frozen=True):
