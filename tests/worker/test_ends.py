@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
+from allswell.domain.layers import Layers
 from allswell.domain.message import Message
+from allswell.errors import Refused
+from allswell.testing.postgres import Cluster
 from allswell.worker import BusinessFailure, Permanent, Transient, send, send_batch
+from allswell.worker.cancelled import Cancellations
+from allswell.worker.limit import Limit
 from tests.worker.stage import Stage, until
 
 Connection = psycopg.Connection[Any]
@@ -111,22 +119,35 @@ def test_a_message_that_nobody_came_back_from_is_not_handled_a_fourth_time(stage
     assert stage.written() == [(unlucky, "")]
 
 
+@pytest.fixture(scope="module")
+def german() -> Iterator[Stage]:
+    """A server that speaks German, where its translations are installed; an ordinary role cannot change that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LANGUAGE", "de")
+        with Cluster() as cluster:
+            url = cluster.create_database()
+            with psycopg.connect(cluster.admin_url(), autocommit=True) as admin:
+                admin.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET lc_messages = 'C.UTF-8'".encode())
+            stage = Stage(url, "german")
+            yield stage
+            stage.close()
+
+
 @pytest.mark.row("W5")
-def test_a_statement_timeout_is_told_from_a_cancel_and_from_a_lock_whatever_the_text(stage: Stage) -> None:
-    worker = stage.worker(concurrency=3, statement_timeout=700, visibility_timeout=20)
+def test_a_statement_timeout_is_told_from_a_cancel_and_from_a_lock_whatever_the_servers_language(german: Stage) -> None:
+    stage = german
+    worker = stage.worker(concurrency=4, statement_timeout=60_000, visibility_timeout=100)
     stage.execute(f"INSERT INTO {stage.table} VALUES (0, 'locked')")
     said = "canceling statement due to statement timeout"
 
     @worker.handler("slow")
     def slow(_message: Message, connection: Connection) -> None:
+        connection.execute("SET LOCAL statement_timeout = 300")
         connection.execute("SELECT pg_sleep(60)")
 
     @worker.handler("cancelled")
     def cancelled(_message: Message, connection: Connection) -> None:
-        row = connection.execute("SELECT pg_backend_pid()").fetchone()
-        assert row is not None
-        stage.execute("SELECT pg_cancel_backend(pid) FROM (SELECT pg_sleep(0.2), %s AS pid) AS soon", row[0])
-        connection.execute("SELECT pg_sleep(60)")
+        connection.execute("SELECT pg_sleep(59)")
 
     @worker.handler("same words")
     def same_words(_message: Message, connection: Connection) -> None:
@@ -137,24 +158,32 @@ def test_a_statement_timeout_is_told_from_a_cancel_and_from_a_lock_whatever_the_
         connection.execute("SET LOCAL lock_timeout = 50")
         connection.execute(f"SELECT * FROM {stage.table} FOR UPDATE".encode())
 
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(59)'"
     with psycopg.connect(stage.url) as holder, worker:
         holder.execute(f"SELECT * FROM {stage.table} FOR UPDATE".encode())
-        ids = {kind: stage.send(kind) for kind in ("slow", "same words", "locked")}
-        until(lambda: worker.counts()["retried"] == 3, "all have failed")
+        ids = {kind: stage.send(kind) for kind in ("slow", "cancelled", "same words", "locked")}
+        until(lambda: stage.execute(cancel + " AND wait_event = 'PgSleep'"), "the statement runs, and is cancelled")
+        until(lambda: worker.counts()["retried"] == 4, "all have failed")
     assert stage.trouble(ids["slow"]) == ("retrying", "TIMEOUT", 1)
+    assert stage.reason(ids["slow"]) == "Statement timeout exceeded"
+    assert stage.trouble(ids["cancelled"]) == ("retrying", "CANCELLED", 1)
     assert stage.trouble(ids["same words"]) == ("retrying", "CANCELLED", 1)
     assert stage.trouble(ids["locked"]) == ("retrying", "LOCK_TIMEOUT", 1)
+    told = stage.reason(ids["cancelled"])
+    assert ("Benutzeraufforderung" in told) or ("user request" in told), "in German, or where there is none in English"
 
 
 @pytest.mark.row("W5")
-def test_an_operators_cancel_is_not_a_timeout(stage: Stage) -> None:
-    worker = stage.worker(statement_timeout=15_000, visibility_timeout=20)
-    worker.handler("work")(lambda _message, connection: connection.execute("SELECT pg_sleep(14)"))
-    with worker:
-        id_ = stage.send()
-        cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(14)'"
-        until(lambda: stage.execute(cancel + " AND wait_event = 'PgSleep'"), "the statement runs")
-        until(lambda: stage.trouble(id_) == ("retrying", "CANCELLED", 1), "it is told")
+def test_a_server_that_names_no_places_is_judged_by_the_clock(stage: Stage) -> None:
+    class Nameless:
+        sqlstate = "57014"
+        diag = type("Diagnosis", (), {"source_function": None, "source_line": None})
+
+    error, limit = cast("psycopg.errors.QueryCanceled", Nameless()), Limit(Layers(), time.monotonic() + 30)
+    assert limit.next_cap() == 25_000
+    assert not Cancellations().by_timeout(error, stage.outside, limit)
+    limit.asked -= 25
+    assert Cancellations().by_timeout(error, stage.outside, limit)
 
 
 @pytest.mark.row("W5", "W7")
@@ -208,8 +237,21 @@ def test_a_batch_is_followed_by_its_callback_when_the_last_has_ended(stage: Stag
 
     worker.handler("all")(lambda message, _connection: seen.append(message.payload))
     with worker:
-        with stage.outside.transaction():
-            send_batch(stage.outside, stage.queue, [("part", n) for n in range(5)], then=("all", "over"))
+        with psycopg.connect(stage.url, autocommit=True, row_factory=dict_row) as sender:
+            with pytest.raises(Refused, match="cannot be written as JSON"):
+                send_batch(sender, stage.queue, [("part", 7)], then=("all", object()))
+            batch = send_batch(sender, stage.queue, [("part", n) for n in range(5)], then=("all", "over"))
         until(lambda: "over" in seen, "the callback came")
+        until(lambda: not stage.messages(), "all have ended")
     assert sorted(map(str, seen[:-1])) == ["0", "1", "3", "4"]
     assert seen[-1] == "over"
+    assert stage.execute("SELECT FROM allswell_worker.batch WHERE id = %s", batch) == [], "it is over, and forgotten"
+
+
+def test_a_batch_is_sent_whole_or_not_at_all(stage: Stage) -> None:
+    stage.execute(f"ALTER TABLE pgmq.q_{stage.queue} ADD CHECK (message ->> 'type' <> 'refused')")
+    before = stage.execute("SELECT count(*) FROM allswell_worker.batch")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        send_batch(stage.outside, stage.queue, [("part", 1), ("refused", 2)], then=("all", None))
+    assert stage.execute("SELECT count(*) FROM allswell_worker.batch") == before
+    assert stage.messages() == []

@@ -10,7 +10,6 @@ import pytest
 from allswell.errors import Refused, Unavailable
 from allswell.testing.postgres import Cluster
 from allswell.worker import Handlers, Worker, send, setup
-from tests.store.postgres.pooler import pooled
 from tests.worker.stage import Stage, until
 
 OLD_PGMQ = """
@@ -120,20 +119,3 @@ def test_handlers_that_could_never_be_called_are_refused(stage: Stage) -> None:
         stage.send("work", object())
     with pytest.raises(Refused, match="whole number of seconds"):
         stage.send("work", delay=-1)
-
-
-def test_it_works_behind_a_pooler_in_transaction_mode(stage: Stage) -> None:
-    with pooled(stage.url) as pooler:
-        worker = stage.worker(pooler.url, concurrency=4)
-        caps: list[object] = []
-
-        @worker.handler("work")
-        def work(message: object, connection: psycopg.Connection[object]) -> None:
-            caps.append(connection.execute("SELECT current_setting('statement_timeout')").fetchone())
-
-        with worker:
-            for _ in range(20):
-                stage.send()
-            until(lambda: worker.counts()["handled"] == 20, "all are handled")
-        assert caps == [("25s",)] * 20
-    assert stage.execute("SHOW statement_timeout") == [("0",)]

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
 from allswell.domain.message import Message
+from allswell.worker import watcher
 from tests.worker.stage import Stage, until
 
 Connection = psycopg.Connection[Any]
@@ -268,3 +270,24 @@ def test_a_lock_on_one_message_holds_up_neither_the_reader_nor_the_keeper(stage:
             until(lambda: worker.counts()["handled"] == 2, "the others are handled")
             assert stage.written() == [(id_, "reading 1")]
         until(lambda: not stage.messages(), "it ends when the lock is gone")
+
+
+@pytest.mark.row("W4")
+def test_a_pause_of_the_whole_process_is_no_handlers_fault(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "LOOK_SECONDS", 3_600.0)  # of the worker's own, so that only ours looks
+    worker = stage.worker(concurrency=1)
+    wake = threading.Event()
+    worker.handler("work")(lambda _message, _connection: wake.wait(60))
+    with worker:
+        stage.send()
+        until(worker.running, "it runs")
+        parts = worker._parts
+        assert parts is not None
+        ours = watcher.Watcher(parts.shift, parts.reader, lambda _why: None)
+        awake = SimpleNamespace(monotonic=lambda: time.monotonic() + 1_000)
+        monkeypatch.setattr(watcher, "time", awake)
+        ours._look()
+        assert worker.counts()["stuck"] == 0, "it has just gone on"
+        ours._look()
+        assert worker.counts()["stuck"] == 1, "it does not come back"
+        wake.set()

@@ -20,3 +20,4 @@ def end_of_batch(connection: Connection[Any], headers: Mapping[str, Any]) -> Non
         return
     for queue, message in connection.execute(statement("end_of_batch"), (batch,)).fetchall():
         connection.execute(statement("send"), (queue, Jsonb(message), None, 0))
+        connection.execute(statement("forget_batch"), (batch,))

@@ -77,7 +77,10 @@ class AsyncCall:
         if self._over.is_set():
             return False
         turned = threading.Event()
-        self._turning.loop.call_soon_threadsafe(self._cancel, turned)
+        try:
+            self._turning.loop.call_soon_threadsafe(self._cancel, turned)
+        except RuntimeError:  # it has ended just now, and its loop with it
+            return False
         if not turned.wait(PATIENCE):
             self._home.leave(self._turning)
         return True

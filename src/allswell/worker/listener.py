@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from allswell.errors import Unavailable
+from allswell.store.postgres.connection import is_pooled
 from allswell.worker.failures import sentence
 from allswell.worker.plan import WorkerPlan
 from allswell.worker.queue import Queue
@@ -46,7 +47,7 @@ class Listener:
         while not self._over.is_set():
             try:
                 with psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting()) as connection:
-                    if not _same_session(connection):
+                    if is_pooled(connection, self._plan.queue):
                         log.info("a pooler stands before the database: messages are polled for, not listened for")
                         return
                     channel = sql.Identifier(Queue(self._plan.queue).channel)
@@ -56,13 +57,8 @@ class Listener:
                     while not self._over.is_set():
                         for _ in connection.notifies(timeout=TURN, stop_after=1):
                             self._tell()
-            except psycopg.Error as error:
-                log.info("cannot listen for messages, polling goes on: %s", sentence(error))
+            except (psycopg.Error, Unavailable) as error:
+                why = sentence(error) if isinstance(error, psycopg.Error) else str(error)
+                log.info("cannot listen for messages, polling goes on: %s", why)
                 self._over.wait(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
-
-
-def _same_session(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the session that answers is the one that was greeted: a pooler greets with a number of its own."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    return row is not None and row[0] == connection.info.backend_pid

@@ -42,9 +42,13 @@ WITH counted AS (
       AND batch.id = CASE jsonb_typeof(ended.headers -> 'allswell_batch')
                          WHEN 'number' THEN (ended.headers ->> 'allswell_batch')::numeric
                      END
-    RETURNING batch.open, batch.queue, batch.message
+    RETURNING batch.id, batch.open, batch.queue, batch.message
 )
-SELECT queue, message::text FROM counted WHERE open = 0;
+SELECT queue, message::text, id::text FROM counted WHERE open = 0;
+
+-- name: forget_batch
+-- A batch whose last message has ended is over.
+DELETE FROM allswell_worker.batch WHERE id = $1::bigint;
 
 -- name: send
 -- Put one message into a queue.

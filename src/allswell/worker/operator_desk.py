@@ -198,8 +198,9 @@ class OperatorDesk:
         if settled.comes_back:
             await beside.beside(self._sql["bring_back"], command.message)
         else:
-            for queue, message in await beside.beside(self._sql["end_of_batch"], command.message):
+            for queue, message, batch in await beside.beside(self._sql["end_of_batch"], command.message):
                 await beside.beside(self._sql["send"], queue, message)
+                await beside.beside(self._sql["forget_batch"], batch)
         return done
 
 

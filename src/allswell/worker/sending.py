@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
+from psycopg.rows import scalar_row
 
 from allswell.domain.layers import whole
 from allswell.domain.message import BATCH, is_type
 from allswell.domain.plain_data import to_json
-from allswell.errors import Refused
+from allswell.errors import Bug, Refused
 from allswell.worker.queue import Queue, statement
 
 
@@ -29,8 +30,8 @@ def send(
     delay: int = 0,
 ) -> int:
     """Put a message into a queue, visible after `delay` seconds; returns its id."""
-    row = connection.cursor().execute(statement("send"), _one(queue, type_, payload, headers, delay)).fetchone()
-    return _id(row)
+    cursor = connection.cursor(row_factory=scalar_row)
+    return _id(cursor.execute(statement("send"), _one(queue, type_, payload, headers, delay)).fetchone())
 
 
 async def send_async(
@@ -43,7 +44,8 @@ async def send_async(
     delay: int = 0,
 ) -> int:
     """As `send`, on an async connection."""
-    cursor = await connection.cursor().execute(statement("send"), _one(queue, type_, payload, headers, delay))
+    cursor = connection.cursor(row_factory=scalar_row)
+    await cursor.execute(statement("send"), _one(queue, type_, payload, headers, delay))
     return _id(await cursor.fetchone())
 
 
@@ -53,15 +55,17 @@ def send_batch(
     """Put messages into a queue, each (type, payload), and `then` one more when all of them have ended.
 
     A message has ended when it was handled, when it failed for good, or when an operator has cancelled or completed
-    it. Returns the batch's id, which `then`'s payload is told as `batch` where it is an object.
+    it. All of it is sent or nothing, also on a connection that commits by itself. Returns the batch's id.
     """
     bodies = [_body(type_, payload) for type_, payload in messages]
     if not bodies:
         raise Refused("empty_batch", "a batch of no messages would never end: give it one at least", where="messages")
-    name = Queue(queue).name
-    batch = _id(connection.cursor().execute(statement("begin_batch"), (name, len(bodies), _body(*then))).fetchone())
-    headers = [to_json({BATCH: batch}, "headers")] * len(bodies)
-    connection.cursor().execute(statement("send_many"), (name, bodies, headers, 0))
+    name, last = Queue(queue).name, _body(*then)
+    with connection.transaction():
+        cursor = connection.cursor(row_factory=scalar_row)
+        batch = _id(cursor.execute(statement("begin_batch"), (name, len(bodies), last)).fetchone())
+        headers = [to_json({BATCH: batch}, "headers")] * len(bodies)
+        cursor.execute(statement("send_many"), (name, bodies, headers, 0))
     return batch
 
 
@@ -79,11 +83,7 @@ def _body(type_: str, payload: object) -> str:
     return to_json({"type": type_, "payload": payload}, "payload")
 
 
-def _id(row: object) -> int:
-    match row:
-        case (int() as id_,):
-            return id_
-        case {"msg_id": int() as id_} | {"id": int() as id_}:
-            return id_
-        case _:
-            raise Refused("not_sent", "the message was not sent: its row does not say its id", where="connection")
+def _id(found: object) -> int:
+    if not isinstance(found, int):
+        raise Bug(f"PGMQ gave {found!r} for the id of what was sent")
+    return found

@@ -147,6 +147,10 @@ WITH counted AS (
 )
 SELECT queue, message FROM counted WHERE open = 0;
 
+-- name: forget_batch
+-- A batch whose last message has ended is over.
+DELETE FROM allswell_worker.batch WHERE id = %s;
+
 -- name: depth
 -- How a queue stands: messages in it, those that may be read now, and how old the oldest of these is.
 SELECT count(*) AS messages,

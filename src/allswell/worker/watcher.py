@@ -4,6 +4,9 @@ A handler is stuck when it has run for the visibility timeout and 5 s more, coun
 message was last hidden for longer. It is logged once with its stack, counted once, its statement is cancelled on the
 server and its connection cut, and its slot is taken by a new thread. The watcher itself only looks and decides: the
 cutting, which may take time, is done by a thread of its own.
+
+When the whole process stood still (SIGSTOP, a machine that was suspended), every handler seems to be stuck in the
+moment in which it goes on. So a look that comes late judges nobody, and the next one does.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from allswell.worker.shift import Shift
 log = logging.getLogger("allswell.worker")
 LOOK_SECONDS = 0.2
 """How often it looks."""
+LATE_SECONDS = 1.0
+"""A look that comes so late comes after a pause of the whole process: that is no handler's fault."""
 
 
 class Watcher:
@@ -29,6 +34,9 @@ class Watcher:
         self._shift = shift
         self._reader = reader
         self._on_critical = on_critical
+        self._looked = time.monotonic()
+        self._slept = False
+        """Whether the last look came so late that it judged nobody."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="allswell-watcher", daemon=True)
 
@@ -50,6 +58,10 @@ class Watcher:
     def _look(self) -> None:
         layers = self._shift.plan.layers
         now = time.monotonic()
+        late, self._looked = now - self._looked > LATE_SECONDS, now
+        self._slept = late and not self._slept
+        if self._slept:
+            return
         for attempt in self._shift.attempts():
             elapsed = now - attempt.began
             if elapsed <= layers.stuck_after:

@@ -13,6 +13,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
@@ -22,12 +23,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+import pytest
 
 from allswell.testing.postgres.account import Account
 from tests import patience
 
 _SSL, _CANCEL, _GSS = 80_877_103, 80_877_102, 80_877_104
 _PARAMETERS = ("server_version", "server_encoding", "client_encoding", "standard_conforming_strings", "TimeZone")
+_LEFT = """
+SELECT (SELECT count(*) FROM pg_prepared_statements),
+       (SELECT count(*) FROM pg_listening_channels()),
+       (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'),
+       current_setting('statement_timeout'), current_setting('lock_timeout'),
+       current_setting('idle_in_transaction_session_timeout'), current_setting('synchronous_commit'),
+       current_setting('enable_seqscan'), current_setting('jit')
+"""
+"""What a session may hold of its last client."""
+_CLEAN = (0, 0, 0, "0", "0", "0", "on", "on", "on")
 
 
 class Session:
@@ -254,3 +266,31 @@ def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+def left_behind(url: str, size: int = 6) -> list[object]:
+    """What the pooler's sessions still hold of their last clients."""
+    clients = [psycopg.connect(url, prepare_threshold=None) for _ in range(size)]
+    try:
+        # All at once and in transactions, so that each has a session of its own.
+        held = [client.execute(_LEFT).fetchone() for client in clients]
+    finally:
+        for client in clients:
+            client.close()
+    return [one for one in held if one != _CLEAN]
+
+
+@contextmanager
+def behind(pooler: str, url: str) -> Iterator[str]:
+    """A database behind one of `POOLERS`; skips the test where there is no PgBouncer."""
+    if pooler == "our own pooler":
+        with pooled(url) as ours:
+            yield ours.url
+    elif pgbouncer() is None:
+        pytest.skip("no pgbouncer on PATH; our own strict pooler stands in for it")
+    else:
+        with tempfile.TemporaryDirectory(prefix="allswell-bouncer-") as name, bounced(url, Path(name)) as through:
+            yield through
+
+
+POOLERS = ("our own pooler", "pgbouncer")
