@@ -161,11 +161,12 @@ FROM {queue};
 
 -- name: troubles
 -- How many messages of a queue are in which kind of trouble; of the quarantined, those apart that wait for a worker.
+-- What was only given back at a stop (it has no code) is in no trouble.
 SELECT CASE WHEN state = 'quarantined' AND asked.closed_at IS NOT NULL THEN 'answered' ELSE state END AS stands,
        count(*) AS messages
 FROM allswell_worker.trouble AS known
 LEFT JOIN allswell.question AS asked ON asked.id = known.question
-WHERE queue = %s
+WHERE queue = %s AND code <> ''
 GROUP BY stands;
 
 -- name: answered

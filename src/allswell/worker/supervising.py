@@ -208,10 +208,13 @@ class WorkerProcesses:
 
     def _end(self) -> None:
         self._notice.stopping()
+        seconds = self._order.plan.stop_timeout
+        if self._stopping:
+            self._tell_user(f"stopping: what runs may end within {seconds:g} s, the rest is given back")
         running = [child for child in self._children if child is not None]
         for child in running:
             child.process.terminate()
-        give_up = time.monotonic() + self._order.plan.stop_timeout + 3.0
+        give_up = time.monotonic() + seconds + 3.0
         for child in running:
             try:
                 child.process.wait(max(give_up - time.monotonic(), 0.1))

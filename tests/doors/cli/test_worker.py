@@ -23,7 +23,7 @@ from allswell.worker.plan import WorkerPlan
 from allswell.worker.process import ProcessOrder
 from allswell.worker.supervising import ChildProcess
 from tests import patience
-from tests.doors.cli.upkeep import environment, run
+from tests.doors.cli.upkeep import at_terminal, environment, run
 from tests.doors.shapes.outside import check
 from tests.worker.stage import until
 
@@ -44,6 +44,8 @@ def test_what_cannot_be_is_told_in_a_sentence(pg_url: str, tmp_path: Path) -> No
     assert "There is no queue here yet" in run("worker", "status", cwd=tmp_path, ALLSWELL_STORE=pg_url).out
     done = run("worker", "setup", "orders", "--json", cwd=tmp_path, ALLSWELL_STORE=pg_url)
     assert check("worker setup", done.out) == "WorkerSetup"
+    shown = at_terminal("worker", "status", cwd=tmp_path, columns=100, ALLSWELL_STORE=pg_url).out
+    assert "orders        0  nobody works on it" in shown, "no escape codes in a cell"
     assert "has no queue 'mails'" in told(JOBS, "--queue", "mails")
     assert "names no handlers: say module:name" in told("jobs", "--queue", "orders")
     assert "there is no module 'nothing_here'" in told("nothing_here:handlers", "--queue", "orders")
@@ -115,6 +117,8 @@ def _handle(url: str, numbers: range) -> None:
 
 
 def _shown(url: str, folder: Path, port: int) -> None:
+    processes = sorted(str(one["pid"]) for one in _asked(port, "healthz")[1]["workers"])
+
     def status() -> dict[str, object]:
         ran = run("worker", "status", "--json", cwd=folder, ALLSWELL_STORE=url)
         assert check("worker status", ran.out) == "Queues"
@@ -123,6 +127,8 @@ def _shown(url: str, folder: Path, port: int) -> None:
 
     until(lambda: status()["visible"] == 0, "nothing waits")
     assert "Queue orders: 0 waiting; " in run(cwd=folder, ALLSWELL_STORE=url).out
+    shown = run("worker", "status", cwd=folder, ALLSWELL_STORE=url).out.splitlines()
+    assert {"QUEUE", "orders", "PROCESS", *processes} <= {line.split()[0] for line in shown if line}
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     assert (

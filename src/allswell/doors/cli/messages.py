@@ -16,7 +16,7 @@ from allswell.errors import Refused, Unavailable
 if TYPE_CHECKING:
     from allswell.settings import Settings
     from allswell.worker.plan import WorkerPlan
-    from allswell.worker.presence import QueueSeen
+    from allswell.worker.presence import QueueSeen, WorkerSeen
 
 _HOST = "127.0.0.1"
 _TROUBLES = {
@@ -31,6 +31,17 @@ _COLUMNS = (
     Column("OLDEST", None, right=True),
     Column("IN TROUBLE", 12),
     Column("PROCESSES", 20),
+)
+_PROCESSES = (
+    Column("PROCESS", None),
+    Column("QUEUE", 8),
+    Column("IN HAND", None, right=True),
+    Column("HANDLED", None, right=True),
+    Column("RETRIED", None, right=True),
+    Column("STUCK", None, right=True),
+    Column("RESTARTS", None, right=True),
+    Column("SILENT FOR", None, right=True),
+    Column("CONDITION", 12),
 )
 
 
@@ -127,7 +138,10 @@ def status(*, store: Store = None, json: Json = False) -> None:
     if not seen:
         frame.say(QueuesShape.of(seen), "There is no queue here yet: `allswell worker setup NAME` makes one.")
         return
-    frame.say(QueuesShape.of(seen), table(_COLUMNS, [_row(one) for one in seen]))
+    shown = [table(_COLUMNS, [_row(one) for one in seen])]
+    if processes := [_process(process) for one in seen for process in one.workers if not process.gone]:
+        shown.append(table(_PROCESSES, processes))
+    frame.say(QueuesShape.of(seen), "\n\n".join(shown))
 
 
 def queues(frame: Frame) -> list[QueueSeen]:
@@ -155,14 +169,23 @@ def queue_lines(seen: list[QueueSeen]) -> list[str]:
     lines = []
     for one in seen:
         troubles = "".join(f", {count:,} {state}" for state, count in _troubles(one))
-        lines.append(f"  Queue {plain(one.queue)}: {one.visible:,} waiting{troubles}; {_processes(one)}")
+        who, well = _who(one)
+        told = plain(who) if well else paint(plain(who), "warn")
+        lines.append(f"  Queue {plain(one.queue)}: {one.visible:,} waiting{troubles}; {told}")
     return lines
 
 
 def _row(one: QueueSeen) -> list[str]:
     oldest = short(round(one.oldest * 1_000)) if one.visible else ""
     troubles = ", ".join(f"{count:,} {state}" for state, count in _troubles(one))
-    return [plain(one.queue), f"{one.visible:,}", oldest, troubles, _processes(one)]
+    return [one.queue, f"{one.visible:,}", oldest, troubles, _who(one)[0]]
+
+
+def _process(process: WorkerSeen) -> list[str]:
+    status = process.status
+    figures = [f"{status.counts.get(name, 0):,}" for name in ("running", "handled", "retried", "stuck", "restarts")]
+    how = f"{status.condition}: {status.why}" if status.why else str(status.condition)
+    return [str(status.pid), status.queue, *figures, short(round(process.silent * 1_000)), how]
 
 
 def _troubles(one: QueueSeen) -> list[tuple[str, int]]:
@@ -170,14 +193,15 @@ def _troubles(one: QueueSeen) -> list[tuple[str, int]]:
     return [(words, one.troubles[state]) for state, words in _TROUBLES.items() if one.troubles.get(state)]
 
 
-def _processes(one: QueueSeen) -> str:
+def _who(one: QueueSeen) -> tuple[str, bool]:
+    """Who works on a queue, and whether that is as it should be."""
     there = [process.status for process in one.workers if not process.gone]
     if not there:
-        return paint("nobody works on it", "warn")
+        return "nobody works on it", False
     running = sum(status.counts.get("running", 0) for status in there)
     bad = [f"{status.condition}: {status.why}" for status in there if status.why]
-    how = paint(plain("; ".join(bad)), "warn") if bad else "healthy"
-    return f"{many(len(there), 'process', 'processes')}, {many(running, 'message')} in hand, {how}"
+    how = "; ".join(bad) or "healthy"
+    return f"{many(len(there), 'process', 'processes')}, {many(running, 'message')} in hand, {how}", not bad
 
 
 def _postgres(frame: Frame) -> str:
