@@ -94,7 +94,7 @@ def test_the_tutorial_meets_what_it_promises() -> None:
     typed = "\n".join(line for block in blocks() for line in block.typed)
     told = ("submit", "tasks", "claim", "checkin", "done", "why", "ask", "questions", "answer", "doctor")
     assert [name for name in told if f"allswell {name}" not in typed] == []
-    assert "lease_lapsed" in TUTORIAL
+    assert "its lease is over" in TUTORIAL
 
 
 def test_every_command_is_met_in_the_tutorial_or_the_recipes() -> None:

@@ -5,7 +5,7 @@ import pytest
 from allswell.domain.classify import failure_of
 from allswell.domain.names import Millis
 from allswell.domain.question import ESCALATION_OPTIONS
-from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.retry import IN_WORDS, ErrorClass, Failure
 from allswell.domain.task import State
 from allswell.errors import Refused, ServiceParked
 from tests.domain.life import MINUTE, SECOND, Life, at
@@ -35,7 +35,10 @@ def test_a_network_error_is_tried_four_times_in_all_and_then_fails() -> None:
     life.fail(at(1), ErrorClass.NETWORK)
     assert life.stands() is State.FAILED
     assert [event.data["delay_ms"] for event in life.told("task_retried")] == [1_000, 2_000, 4_000]
-    assert life.told("task_failed")[0].data == {"reason": "network after 3 retries", "message": "it broke"}
+    assert life.told("task_failed")[0].data == {
+        "reason": "it broke; a network error after 3 retries",
+        "message": "it broke",
+    }
 
 
 @pytest.mark.row("F4", "F5")
@@ -57,7 +60,7 @@ def test_an_error_that_only_a_human_can_mend_asks_at_once(error: ErrorClass) -> 
     life.fail(at(1), error)
     assert life.stands() is State.WAITING
     assert life.question.text == (
-        f"Task A cannot go on by itself: {error} is not retried. It said: it broke How should we proceed?"
+        f"Task A cannot go on by itself: {IN_WORDS[error]} is not retried. It said: it broke How should we proceed?"
     )
     life.answer("retry", at(2))
     assert life.stands() is State.READY
@@ -111,7 +114,7 @@ def test_a_retry_that_would_outlast_the_run_is_not_waited_for() -> None:
     life.claim("bob", at(0))
     life.fail(at(1), ErrorClass.NETWORK)
     assert life.stands() is State.FAILED
-    assert "would not fit into the 900 ms left" in life.record.reason
+    assert "would not fit into the 900ms left" in life.record.reason
 
 
 def test_a_release_is_neither_a_failure_nor_a_timeout() -> None:

@@ -57,7 +57,7 @@ def test_what_a_late_agent_brings_is_refused_recorded_and_kept_once(verb: str) -
     bring("first")
     kept = life.attempts[1].late
     assert isinstance(life.error, LeaseLost)
-    assert "it ended as agent_timeout" in str(life.error)
+    assert "its limit was reached" in str(life.error)
     assert kept == ('"first"' if verb == "complete" else '{"error":"server","message":"it broke"}')
     assert [dict(event.data) for event in life.told("late_result")] == [{"verb": verb}]
     bring("second")

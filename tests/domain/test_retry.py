@@ -5,6 +5,7 @@ import pytest
 from allswell.domain.classify import failure_of
 from allswell.domain.names import Millis
 from allswell.domain.retry import (
+    IN_WORDS,
     RULES,
     Again,
     ErrorClass,
@@ -48,7 +49,7 @@ def test_every_class_has_a_rule() -> None:
 @pytest.mark.parametrize("error", TRANSIENT)
 def test_transient_errors_are_retried_after_1_2_and_4_seconds_then_fail(error: ErrorClass) -> None:
     assert [verdict(error, before=before) for before in range(3)] == [Again(Millis(s * 1_000)) for s in (1, 2, 4)]
-    assert verdict(error, before=3) == GiveUp(f"{error} after 3 retries")
+    assert verdict(error, before=3) == GiveUp(f"{IN_WORDS[error]} after 3 retries")
 
 
 @pytest.mark.row("F6")
@@ -65,7 +66,7 @@ def test_jitter_adds_nothing_to_half_of_the_pause(error: ErrorClass, before: int
 def test_a_rate_limit_is_retried_five_times_after_retry_after_and_then_escalated() -> None:
     for before in range(5):
         assert verdict(ErrorClass.RATE_LIMIT, before=before, retry_after=7_000) == Again(Millis(7_000))
-    assert verdict(ErrorClass.RATE_LIMIT, before=5, retry_after=7_000) == Escalate("rate_limit after 5 retries")
+    assert verdict(ErrorClass.RATE_LIMIT, before=5, retry_after=7_000) == Escalate("a rate limit after 5 retries")
 
 
 @pytest.mark.row("F5")
@@ -105,13 +106,13 @@ def test_only_limits_are_waited_for_by_retry_after(error: ErrorClass) -> None:
 @pytest.mark.row("F7")
 @pytest.mark.parametrize("error", NO_RETRY_FAIL)
 def test_what_cannot_get_better_fails_at_once(error: ErrorClass) -> None:
-    assert verdict(error) == GiveUp(f"{error} is not retried")
+    assert verdict(error) == GiveUp(f"{IN_WORDS[error]} is not retried")
 
 
 @pytest.mark.row("F7")
 @pytest.mark.parametrize("error", NO_RETRY_ESCALATE)
 def test_what_only_a_human_can_mend_is_escalated_at_once(error: ErrorClass) -> None:
-    assert verdict(error) == Escalate(f"{error} is not retried")
+    assert verdict(error) == Escalate(f"{IN_WORDS[error]} is not retried")
 
 
 @pytest.mark.parametrize("error", [*NO_RETRY_FAIL, *NO_RETRY_ESCALATE])
@@ -120,7 +121,7 @@ def test_a_setting_cannot_make_a_permanent_error_transient(error: ErrorClass) ->
 
 
 def test_the_number_of_retries_is_a_setting() -> None:
-    assert verdict(ErrorClass.NETWORK, policy=RetryPolicy(retries=0)) == GiveUp("network is not retried")
+    assert verdict(ErrorClass.NETWORK, policy=RetryPolicy(retries=0)) == GiveUp("no retries asked for")
     assert verdict(ErrorClass.NETWORK, before=3, policy=RetryPolicy(retries=4)) == Again(Millis(8_000))
 
 
@@ -129,21 +130,21 @@ def test_the_number_of_retries_is_a_setting() -> None:
 def test_the_sixth_attempt_is_the_last_whatever_the_classes(error: ErrorClass) -> None:
     last = Escalate if error is ErrorClass.RATE_LIMIT else GiveUp
     assert isinstance(verdict(error, others=4), Again)
-    assert verdict(error, others=5) == last(f"{error}: all 6 attempts are used up")
+    assert verdict(error, others=5) == last(f"{IN_WORDS[error]}: all 6 attempts are used up")
 
 
 @pytest.mark.parametrize("error", TRANSIENT)
 def test_a_retry_that_does_not_fit_is_not_waited_for(error: ErrorClass) -> None:
     assert verdict(error, remaining=1_001) == Again(Millis(1_000))
     late = verdict(error, remaining=1_000)
-    assert late == GiveUp(f"{error}: the next try in 1000 ms would not fit into the 1000 ms left")
+    assert late == GiveUp(f"{IN_WORDS[error]}: the next try in 1s would not fit into the 1s left")
     assert isinstance(verdict(error, remaining=-5), GiveUp)
 
 
 def test_weather_that_outlasts_the_run_is_not_waited_for() -> None:
     assert verdict(ErrorClass.RATE_LIMIT, retry_after=400_000, remaining=400_001) == Weather(Millis(400_000))
     assert verdict(ErrorClass.RATE_LIMIT, retry_after=400_000, remaining=400_000) == GiveUp(
-        "rate_limit: asked to wait 400000 ms, but only 400000 ms are left"
+        "a rate limit: asked to wait 6m 40s, with only 6m 40s left"
     )
 
 

@@ -127,7 +127,7 @@ def test_a_pause_that_is_over_and_a_need_that_has_ended_wait_for_a_sweeper() -> 
         await lease.fail(ConnectionError("reset"))
         told = await asked(watch, then)
         assert [link.name for link in told.chain] == ["then", "first"]
-        assert "pauses before it is tried again. The last attempt, by bob, failed (network)" in said(told)
+        assert "pauses before it is tried again. The last attempt, by bob, failed (a network error)" in said(told)
         assert told.next[0].at is not None
         await asyncio.sleep(60)
         assert "Its pause was over" in said(await asked(watch, first))

@@ -124,7 +124,7 @@ def test_a_late_result_is_refused_and_kept_for_the_next_holder_to_find() -> None
         late = await claimed(watch)
         await asyncio.sleep(61)
         lease = await claimed(watch, "ann")
-        with pytest.raises(LeaseLost, match="it ended as agent_timeout"):
+        with pytest.raises(LeaseLost, match="its limit was reached"):
             await late.complete({"half": True})
         assert late.remaining == 0
         assert [attempt.late for attempt in await watch.attempts(task)] == ['{"half":true}']

@@ -103,7 +103,7 @@ def test_retries_come_after_10_60_and_300_seconds_and_then_an_operator_is_needed
             stage.show_now()
         until(lambda: stage.trouble(id_) == ("quarantined", "DOWN", 3), "it is quarantined")
     assert stage.messages() == []
-    assert stage.reason(id_) == "it is down (transient after 3 retries)"
+    assert stage.reason(id_) == "it is down (a failure after 3 retries)"
 
 
 @pytest.mark.row("W5")

@@ -20,7 +20,7 @@ from allswell.domain.breaker import Answer, Effect, Refusal, Stand
 from allswell.domain.duration import show
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.names import Millis
-from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge, weather
+from allswell.domain.retry import IN_WORDS, Again, Escalate, Failure, GiveUp, Weather, judge, weather
 
 
 class Wait(msgspec.Struct, frozen=True, tag=True):
@@ -101,7 +101,7 @@ def failed(
     """What follows when an attempt has failed and its breaker has been told."""
     parks = weather(policy.retry, failure)
     if parks is not None:
-        return course, Stop("park", f"{failure.error}: asked to wait {show(parks)}", parks)
+        return course, Stop("park", f"{IN_WORDS[failure.error]}: asked to wait {show(parks)}", parks)
     earlier = course.failures
     verdict = judge(policy.retry, failure, earlier=earlier, remaining=remaining, draw=draw, rules=policy.rules())
     course = Course(
@@ -117,7 +117,7 @@ def failed(
         case Escalate(reason):
             return course, Stop("escalate", reason)
         case Weather(delay):
-            return course, Stop("park", f"{failure.error}: asked to wait {show(delay)}", delay)
+            return course, Stop("park", f"{IN_WORDS[failure.error]}: asked to wait {show(delay)}", delay)
         case _:
             assert_never(verdict)
 

@@ -59,6 +59,17 @@ def _from_text(value: str, where: str) -> int:
     return round(min(sum(float(number) * UNITS[unit] for number, unit in parts), LONGEST + 1))
 
 
+def felt(length: int) -> str:
+    """How long something took: two units at most, and no more digits than one can feel (`2s`, `2.5s`, `1m 58s`)."""
+    if length < 10 * UNITS["s"]:
+        return show(length if length < UNITS["s"] else round(length, -2))
+    for unit, smaller in (("d", "h"), ("h", "m"), ("m", "s")):
+        if length >= UNITS[unit]:
+            rest = length % UNITS[unit] // UNITS[smaller]
+            return f"{length // UNITS[unit]}{unit}" + (f" {rest}{smaller}" if rest else "")
+    return f"{length // UNITS['s']}s"
+
+
 def show(length: int) -> str:
     """A duration in words a person reads at a glance: `15m`, `1h 30m`, `2.5s`, `400ms`."""
     if length < 0:

@@ -45,7 +45,7 @@ from allswell.domain.command import (
 )
 from allswell.domain.event import Event
 from allswell.domain.flow import leave
-from allswell.domain.late import is_news, kept
+from allswell.domain.late import is_news, kept, why_over
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
 from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
@@ -60,6 +60,8 @@ from allswell.errors import LeaseLost, Refused, TimeUp
 
 NOTE_MAX = 16_384
 QUESTION_MAX = 16_384
+_CAUSE = 160
+"""Characters of an error's message that are repeated where it ends a task; the attempt has all of it."""
 _DONE = State.DONE
 
 
@@ -219,7 +221,7 @@ def _too_late(out: Outcome, command: HolderCommand, now: Millis) -> Outcome:
         return out
     why = _why_lost(out.case.lease, command.token, command.agent)
     if past is not None and past.agent == command.agent:
-        why = f"it ended as {past.outcome}"
+        why = why_over(past.outcome)
         if (late := kept(past, command, now)) is not None:
             out.late, verb = late
             if is_news(out.late, verb):
@@ -285,7 +287,8 @@ def _fail(out: Outcome, lease: Lease, command: Fail, now: Millis, draw: float) -
             out.events.append(Event("task_retried", task.id, task.run, lease.agent, lease.token, told))
         case Escalate(reason) if task.spec.origin is None:
             ask(out, Asked("failure", _escalation(task.name, reason, failure), ESCALATION_OPTIONS), now)
-        case GiveUp(reason) | Escalate(reason):
+        case GiveUp(why) | Escalate(why):
+            reason = _cause(failure, why)
             end_task(out, State.FAILED, reason, now, command=command.id)
             out.events.append(event(task, "task_failed", lease, reason=reason, message=failure.message))
         case _:
@@ -304,6 +307,12 @@ def _wait_out(out: Outcome, failure: Failure, until: Millis, now: Millis) -> Non
         out.events.append(event(task, "service_parked", service=service, until=until))
     out.park_until = until
     out.case = come_to_rest(out.case, now)
+
+
+def _cause(failure: Failure, reason: str) -> str:
+    """What went wrong and why that was the end, on one line."""
+    said = " ".join(failure.message.split())
+    return f"{said if len(said) <= _CAUSE else said[: _CAUSE - 1] + '…'}; {reason}" if said else reason
 
 
 def _escalation(name: str, reason: str, failure: Failure) -> str:

@@ -119,3 +119,27 @@ def _said(command: HolderCommand) -> tuple[str, str] | None:
 
 def _text(after: Afterwards) -> str:
     return msgspec.json.encode(after).decode()
+
+
+_ENDED = {
+    "done": "it was completed",
+    "agent_timeout": "its limit was reached",
+    "agent_idle": "it showed no progress for too long",
+    "agent_stalled": "it missed too many check-ins",
+    "lease_lapsed": "it was not renewed in time",
+    "run_timeout": "the deadline of its run has passed",
+    "delegation_timeout": "the time of the request was up",
+    "released": "it was given back",
+    "asked": "a human was asked",
+    "parked": "it waits out a limit of a service",
+    "cancelled": "the task was cancelled",
+    "skipped": "the task was skipped",
+    "split": "the task was split",
+    "supervisor_died": "its supervisor died",
+    "supervisor_stopped": "its supervisor was stopped",
+}
+
+
+def why_over(outcome: str) -> str:
+    """Why an attempt is over, for its holder who comes late."""
+    return "it failed" if outcome.startswith("failed") else _ENDED.get(outcome, f"it ended as {outcome}")

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allswell.domain.duration import show
+from allswell.domain.duration import felt, show
 from allswell.domain.evidence import Evidence
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
 from allswell.domain.snapshot import Snapshot
@@ -26,6 +26,11 @@ _NO_FILES = {
 there is no commit yet."""
 CHANGES_LISTED = 1_000
 """How many changed files a receipt names; the snapshot has all of them."""
+
+
+CHANGES_UNTOLD = "which files have changed cannot be told"
+NOT_WRITTEN = "the receipt could not be written"
+"""How the warnings about these two begin."""
 
 
 class End(StrEnum):
@@ -262,7 +267,7 @@ def _diff(folder: str, base: str, name: str) -> str:
 
 _NOTES = 3
 """How many of a snapshot's remarks are told; the receipt has them all."""
-_HOW = {
+HOW = {
     End.DONE: "ended well",
     End.FAILED: "failed",
     End.SIGNALLED: "was ended by a signal",
@@ -278,17 +283,18 @@ _HOW = {
     End.LOST: "was lost",
     End.ORPHANED: "lost its supervisor",
 }
+"""How an attempt ended, as what is said of it."""
 
 
 def told(receipt: Receipt) -> str:
     """The paragraph for people: what happened, and where the work is."""
-    said = [f"{receipt.name} {_HOW[receipt.status]} after {show(receipt.elapsed_ms)}: {receipt.reason}."]
+    said = [f"{receipt.name} {HOW[receipt.status]} after {felt(receipt.elapsed_ms)}: {receipt.reason}."]
     last = receipt.last_evidence
     if receipt.status in (End.TIMEOUT, End.IDLE, End.STALLED, End.INTERRUPTED, End.ORPHANED):
         if last is None or receipt.last_evidence_ms is None:
             said.append("It had given no proof of progress.")
         else:
-            said.append(f"The last proof of progress was {show(receipt.last_evidence_ms)} before: {last.what}.")
+            said.append(f"The last proof of progress was {felt(receipt.last_evidence_ms)} before: {last.what}.")
     kept = receipt.snapshot
     files = len(receipt.changed) + receipt.changed_more
     if kept is not None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from allswell.domain.duration import LONGEST
+from allswell.domain.duration import LONGEST, show
 from allswell.domain.names import Millis
 
 
@@ -32,6 +32,22 @@ class ErrorClass(StrEnum):
     PERMANENT = "permanent"
     CONTEXT_OVERFLOW = "context_overflow"
     BUG = "bug"
+
+
+IN_WORDS: Mapping[ErrorClass, str] = {
+    ErrorClass.NETWORK: "a network error",
+    ErrorClass.SERVER: "a server error",
+    ErrorClass.OVERLOAD: "an overload",
+    ErrorClass.RATE_LIMIT: "a rate limit",
+    ErrorClass.TRANSIENT: "a failure",
+    ErrorClass.VALIDATION: "a bad request",
+    ErrorClass.NOT_FOUND: "something not found",
+    ErrorClass.AUTH: "a refused login",
+    ErrorClass.PERMANENT: "a permanent error",
+    ErrorClass.CONTEXT_OVERFLOW: "a full context",
+    ErrorClass.BUG: "a bug",
+}
+"""The classes for people; their names are for programs."""
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -164,22 +180,24 @@ def judge(
     `timed_out` is how often it has reached its limit, which counts where the policy says so.
     `draw` is a number from [0, 1): chance comes in from outside, so that a history can be replayed.
     """
-    rule = rules[failure.error]
+    rule, said = rules[failure.error], IN_WORDS[failure.error]
     asked = failure.retry_after
     limited = failure.error in LIMITS
     long = weather(policy, failure)
     if long is not None:
         if remaining is not None and long >= remaining:
-            return GiveUp(f"{failure.error}: asked to wait {long} ms, but only {max(remaining, 0)} ms are left")
+            return GiveUp(f"{said}: asked to wait {show(long)}, with only {show(max(remaining, 0))} left")
         return Weather(long)
     retries = rule.retries if policy.retries is None or rule.retries == 0 else policy.retries
     before = earlier.get(failure.error, 0)
     timeouts = 0 if policy.timeouts is None else timed_out
     if before + timeouts >= retries:
-        reason = f"{failure.error} is not retried" if retries == 0 else f"{failure.error} after {before} retries"
+        reason = f"{said} after {before} retr{'y' if before == 1 else 'ies'}"
+        if retries == 0:
+            reason = f"{said} is not retried" if rule.retries == 0 else "no retries asked for"
         return Escalate(reason) if rule.then == "escalate" else GiveUp(reason)
     if sum(earlier.values()) + 1 >= policy.max_attempts:
-        reason = f"{failure.error}: all {policy.max_attempts} attempts are used up"
+        reason = f"{said}: all {policy.max_attempts} attempts are used up"
         return Escalate(reason) if rule.then == "escalate" else GiveUp(reason)
     if failure.error is ErrorClass.RATE_LIMIT or (limited and asked is not None):
         base = min(max(policy.retry_after_default if asked is None else asked, 0), policy.retry_after_cap)
@@ -189,5 +207,6 @@ def judge(
         most = LONGEST
     delay = Millis(min(base + int(base * policy.jitter * draw), most))
     if remaining is not None and delay >= remaining:
-        return GiveUp(f"{failure.error}: the next try in {delay} ms would not fit into the {max(remaining, 0)} ms left")
+        left = show(max(remaining, 0))
+        return GiveUp(f"{said}: the next try in {show(delay)} would not fit into the {left} left")
     return Again(delay)

@@ -45,7 +45,7 @@ def test_a_store_once_written_from_the_future_recovers(tmp_path: Path, capsys: C
     has_all(say("doctor", code=3), ["warn clocks", "Time stands still"])
 
     say("checkin", "half way", "--task", task, "--token", token, "--agent", "ada")
-    has_all(say("events"), ["clock_set by -364d"])
+    has_all(say("events"), ["the clock was set by -365d"])
     assert say().startswith("All's well.")
     told = data("why", task)
     (lapse,) = [one for one in told["next"] if "lease" in one["what"]]

@@ -152,11 +152,16 @@ def test_what_agents_say_does_nothing_to_the_terminal(cli: Console) -> None:
     cli.submit("innocent")
     cli.claim()
     cli.ok("checkin", "\x1b]0;owned\x07 \u202egnp.exe [red]x[/red]\nsecond line")
-    for command in (("tasks",), ("show", "innocent"), ("events",)):
+    written_out = r"\x1b]0;owned\x07 \u202egnp.exe [red]x[/red]⏎second line"
+    for command, shown in (
+        (("tasks",), written_out),
+        (("show", "innocent"), written_out),
+        (("events",), "·]0;owned· ·gnp.exe [red]x[/red] second line"),
+    ):
         said = cli.ok(*command).out
         assert "\x1b" not in said
         assert "\u202e" not in said
-        assert r"\x1b]0;owned\x07 \u202egnp.exe [red]x[/red]⏎second line" in said
+        assert shown in said
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------

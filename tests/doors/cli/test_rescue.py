@@ -49,7 +49,7 @@ def plain(shell: Shell) -> Shell:
 def test_outside_git_the_store_stays_in_sight_and_so_does_the_work(plain: Shell) -> None:
     done = plain("run", "--name", "night", *FAILS, code=7)
     assert not (plain.folder / ".allswell").exists()
-    assert "1 file was not touched since the attempt began, and not copied" in done.stderr
+    assert "1 file changed, kept in " in done.stderr
     assert "--store" not in done.stderr, "the folder gives this store"
     (receipt,) = plain.json("receipts")["receipts"]
     assert receipt["snapshot"]["folder"] == str(plain.folder)
@@ -92,8 +92,9 @@ def test_where_git_fails_all_that_is_nowhere_else_is_copied(shell: Shell, breaks
     (shell.folder / "kept").write_text("changed before the run\n")
     (shell.folder / "notes").write_text("written before the run\n")
     done = shell("run", "--name", "night", "--", "sh", "-c", f"{breaks}; echo new > new; exit 7", code=7)
-    assert "The work is kept in " in done.stderr
-    assert "Copied without git: " in done.stderr
+    assert "changed, kept in " in done.stderr
+    (receipt,) = shell.json("receipts")["receipts"]
+    assert "Copied without git: " in shell("show", receipt["receipt_id"]).stdout.replace("\n", " ")
     found = recovered(shell, "night")
     assert found == {"kept": "changed before the run\n", "notes": "written before the run\n", "new": "new\n"}
 
@@ -102,7 +103,7 @@ def test_work_is_kept_though_what_it_was_based_on_is_gone(shell: Shell) -> None:
     tree = git("rev-parse", "HEAD^{tree}", cwd=shell.folder).strip()
     lose = f"echo new > new; git add new; rm -f .git/objects/{tree[:2]}/{tree[2:]}; exit 7"
     done = shell("run", "--name", "night", "--", "sh", "-c", lose, code=7)
-    assert "The work is kept in refs/allswell/" in done.stderr
+    assert "its work is kept in refs/allswell/" in done.stderr
     assert "which files have changed cannot be told" in done.stderr
     assert "could not be kept" not in done.stderr
     assert recovered(shell, "night") == {"kept": "as it was\n", "new": "new\n"}
@@ -181,7 +182,8 @@ def test_before_the_first_commit_the_printed_diff_shows_the_work(shell: Shell) -
     fresh.folder.mkdir()
     git("init", "-q", "-b", "main", cwd=fresh.folder)
     done = fresh("run", "--name", "night", *FAILS, code=7)
-    (diff,) = re.findall(r"look: (git .*)", done.stderr)
+    (more,) = re.findall(r"more: allswell (.*)", done.stderr)
+    (diff,) = re.findall(r"  (git .*)", fresh(*more.split()).stdout)
     shown = fresh.sh(diff)
     assert (shown.returncode, "+new" in shown.stdout) == (0, True), shown
     assert "--no-ext-diff --no-textconv" in diff

@@ -39,15 +39,21 @@ def test_output_and_exit_code_are_the_command_s_own(shell: Shell) -> None:
     assert git("status", "--porcelain", cwd=shell.folder) == ""
 
 
-def test_a_bad_end_is_told_in_one_paragraph_and_its_work_can_be_recovered(shell: Shell) -> None:
-    done = shell("run", "--name", "night", "--", "sh", "-c", "echo new > new; echo changed >> kept; exit 7", code=7)
+def test_a_bad_end_is_told_in_three_lines_and_its_work_can_be_recovered(shell: Shell) -> None:
+    script = "echo new > new; echo changed >> kept; echo first >&2; echo 'no such table' >&2; exit 7"
+    done = shell("run", "--name", "night", "--", "sh", "-c", script, code=7)
     assert done.stdout == ""
-    paragraph, *nexts = done.stderr.splitlines()
-    assert paragraph.startswith("allswell: night failed after ")
-    assert "exit code 7. The work is kept in refs/allswell/t_" in paragraph
-    assert "2 files changed" in paragraph
-    assert [line.split(":")[0].strip() for line in nexts] == ["look", "look", "recover", "recover", "resume"]
-    (receipt,) = shell.json("receipts")["receipts"]
+    _, _, cause, said, more = done.stderr.splitlines()
+    assert cause.startswith("allswell: night failed after ")
+    assert "exit code 7; no retries asked for; 2 files changed, kept in refs/allswell/t_" in cause
+    assert said == "  it said: no such table"
+    assert "no such table" in shell(*more.removeprefix("  more: allswell ").split()).stdout
+    quiet = shell("run", "--name", "quiet", "--", "sh", "-c", "exit 7", code=7).stderr
+    assert quiet.endswith(": exit code 7; no retries asked for; it changed no file\n")
+    assert len(quiet.splitlines()) == 1, "a failure that changed nothing says so in one line"
+    shown = [shell(*words).stdout for words in (("show", "night"), ("why", "night"), ("events",), ("tasks", "--all"))]
+    assert not [text for text in shown if "transient" in text], "names of ours are for programs"
+    (receipt, _) = shell.json("receipts")["receipts"]
     assert shell.json("show", receipt["receipt_id"])["receipt"]["exit_code"] == 7
     assert shell.json("show", receipt["path"])["receipt"]["receipt_id"] == receipt["receipt_id"]
     assert "night failed after" in shell("show", receipt["receipt_id"]).stdout
@@ -147,7 +153,7 @@ def test_a_store_that_goes_away_costs_no_exit_code(shell: Shell) -> None:
         other.rollback()
     assert running.returncode == 9
     assert "the store could not be told how it ended" in said
-    assert "The work is kept in refs/allswell/" in said
+    assert "kept in refs/allswell/" in said
     assert [one["exit_code"] for one in shell.json("receipts")["receipts"]] == [9]
 
 
@@ -250,7 +256,7 @@ def test_a_disk_that_is_full_for_the_receipt_is_a_warning(shell: Shell) -> None:
     (shell.folder / ".allswell" / "receipts").write_text("in the way")
     done = shell("run", "--", "sh", "-c", "echo new > new; exit 7", code=7)
     assert "the receipt could not be written" in done.stderr
-    assert "The work is kept in refs/allswell/" in done.stderr
+    assert "1 file changed, kept in refs/allswell/" in done.stderr
 
 
 def test_an_agent_needs_nothing_but_its_socket(shell: Shell) -> None:

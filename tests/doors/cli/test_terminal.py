@@ -100,7 +100,14 @@ def test_wrapping_breaks_between_words_where_it_can() -> None:
 
 @pytest.mark.parametrize(
     "away, words",
-    [(0, "now"), (999, "now"), (1_000, "in 1s"), (179_999, "in 2m"), (-7_200_000, "2h ago"), (-90_000_000, "1d ago")],
+    [
+        (0, "now"),
+        (999, "now"),
+        (1_000, "in 1s"),
+        (179_999, "in 2m 59s"),
+        (-7_200_000, "2h ago"),
+        (-90_000_000, "1d 1h ago"),
+    ],
 )
 def test_moments_are_short(away: int, words: str) -> None:
     assert render.when(1_000_000_000 + away, 1_000_000_000) == words

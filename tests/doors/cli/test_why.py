@@ -64,14 +64,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
                 "“anthropic” can be used again, and the task can be claimed",
             ],
         ),
-        ("read the specs", ["failed", "validation is not retried", "The last thing eve said: “400: bad request"]),
+        ("read the specs", ["failed", "a bad request is not retried", "The last thing eve said: “400: bad request"]),
         ("use the specs", ["“use the specs” was skipped", "└ “read the specs” failed"]),
         (
             "flaky call",
             [
                 "is done: gus finished it",
                 "in attempt 2, 16s after it was submitted",
-                "fay, attempt 1: failed (network): “ConnectionError: reset by peer”",
+                "fay, attempt 1: failed (a network error): “ConnectionError: reset by peer”",
                 "How the time was spent (16s in all)",
             ],
         ),

@@ -72,7 +72,7 @@ def test_each_rate_limit_is_in_the_journal_and_the_sixth_asks() -> None:
         assert asked == {
             "service": "api",
             "cause": "rate_limit",
-            "reason": "rate_limit after 5 retries",
+            "reason": "a rate limit after 5 retries",
             "question": "q_@api.1",
         }
         # One that parks the service is told as well.

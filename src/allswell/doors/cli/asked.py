@@ -1,4 +1,4 @@
-"""What `allswell run` was asked for: what its task keeps of it, and what only this start of it has."""
+"""What `allswell run` was asked for, and what came of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from allswell.errors import AllswellError
+    from allswell.runtime.attempt import Outcome
+    from allswell.runtime.worktree import Worktree
 
 AGENTS_OWN = ("ANTHROPIC_*", "CLAUDE_*", "OPENAI_*", "CODEX_*", "GEMINI_*", "SSH_AUTH_SOCK")
 """With `--clean-env`: what the agents people run need to reach their providers; all others are handed on by name."""
@@ -31,6 +37,22 @@ class Asked(msgspec.Struct, frozen=True):
     def handed_on(self) -> tuple[str, ...]:
         """Patterns of the variables that the command gets beside those that every command needs."""
         return (*AGENTS_OWN, *self.env) if self.clean else ("*",)
+
+
+class Ran(msgspec.Struct):
+    """What came of it."""
+
+    code: int
+    task: str = ""
+    outcome: Outcome | None = None
+    attempts: int = 0
+    state: str = ""
+    error: AllswellError | None = None
+    starved: bool = False
+    """Whether it was not tried again because its standard input was too long to be kept."""
+    untold: AllswellError | None = None
+    """Why the store does not know how it ended, if it does not."""
+    worktree: Worktree | None = None
 
 
 class Variables(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import os
 import shlex
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +24,15 @@ from allswell.domain.claim import RUN_ROLE
 from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.receipt import Advice, End, told
+from allswell.domain.receipt import End, told
 from allswell.domain.submit import NAME_MAX
 from allswell.domain.task import OPEN
-from allswell.doors.cli.advice import typed_here
-from allswell.doors.cli.asked import Asked, Variables
+from allswell.doors.cli.asked import Asked, Ran, Variables
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
 from allswell.engine.watch import Watch
-from allswell.errors import AllswellError, Refused
+from allswell.errors import Refused
 from allswell.runtime.attempt import (
     Attempt,
     AttemptLimits,
@@ -60,23 +59,6 @@ IDLE = 300_000
 """Milliseconds without proof of progress after which a command is ended, where neither flag nor setting says so."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TAIL = 60
-
-
-@dataclass
-class Ran:
-    """What came of it."""
-
-    code: int
-    task: str = ""
-    outcome: Outcome | None = None
-    attempts: int = 0
-    state: str = ""
-    error: AllswellError | None = None
-    starved: bool = False
-    """Whether it was not tried again because its standard input was too long to be kept."""
-    untold: AllswellError | None = None
-    """Why the store does not know how it ended, if it does not."""
-    worktree: Worktree | None = None
 
 
 class Course:
@@ -362,29 +344,10 @@ class Course:
                 left.path.unlink(missing_ok=True)
             left.clear()
 
-    def tell(self, ran: Ran) -> None:
-        """What happened, if it is worth a paragraph; with --json, all of it as a document."""
-        outcome = ran.outcome
-        if self._frame.json:
-            from allswell.doors.shapes.ran import RanShape
-
-            place = None if ran.worktree is None else str(ran.worktree.path)
-            self._frame.say(RanShape.of(outcome, ran.task, ran.state, ran.attempts, int(ran.code), place))
-            return
-        for warning in () if outcome is None or outcome.receipt is not None else outcome.warnings:
-            remark(f"allswell: {plain(warning)}")
-        receipt = None if outcome is None else outcome.receipt
-        if receipt is not None:
-            remark(f"allswell: {plain(told(receipt))}")
-        advice = Advice() if receipt is None else receipt.advice
-        answer = ("allswell questions",) if ran.code == Exit.NEEDS_HUMAN else ()
-        nexts = {"look": advice.look, "recover": advice.recover, "resume": advice.resume, "answer": answer}
-        for what, line in ((what, line) for what, lines in nexts.items() for line in lines):
-            remark(f"  {what}: {plain(typed_here(line))}")
-        if ran.untold is not None:
-            remark(f"allswell: the store could not be told how it ended: {plain(str(ran.untold))}")
-        if ran.worktree is not None:
-            remark(f"allswell: the worktree {ran.worktree.path} is kept, on the branch {ran.worktree.branch}")
+    @property
+    def retries(self) -> int:
+        """How often it is tried again."""
+        return self._asked.retries
 
 
 def _is_over(ran: Ran) -> bool:

@@ -10,7 +10,7 @@ from allswell.doors.cli.commands import LOOKING, Commands
 from allswell.doors.cli.frame import Exit, Frame, encoded, flush, write
 from allswell.doors.cli.given import moment
 from allswell.doors.cli.options import Json, Option, Store
-from allswell.doors.cli.render import paint, plain, short, when
+from allswell.doors.cli.render import paint, plain, when
 from allswell.doors.cli.width import columns, cut, width_of
 from allswell.errors import Refused
 
@@ -24,8 +24,6 @@ _BAD = ("task_failed", "agent_timeout", "agent_idle", "agent_stalled", "lease_la
 _ASKS = ("question_asked", "task_repeated_timeout")
 _GOOD = ("task_completed", "question_answered")
 _NAME = 20
-_LAST = ("question", "kind", "options")
-"""What may be cut off before words are."""
 
 
 def add_to(app: Commands) -> None:
@@ -173,6 +171,8 @@ class Telling:
         if self._json:
             write(encoded(EventShape.of(entry)) + "\n")
             return
+        from allswell.engine.explaining.telling import MARKS, tell
+
         event = entry.event
         name = ""
         if event.task is not None:
@@ -180,28 +180,13 @@ class Telling:
                 row = await views.view_task(event.task)
                 self._names[event.task] = event.task if row is None else row.task.name
             name = self._names[event.task]
-        told = sorted(event.data.items(), key=lambda one: one[0] in _LAST)
-        said = [_said(key, value, entry.at) for key, value in told if value != "" and (key, value) != ("name", name)]
         moment_ = _clock(entry.at) if now is None else when(entry.at, now)
         room = columns()
         space = _NAME if room is None else min(_NAME * 3 // 2, max(_NAME, room // 4))
-        agent = "" if event.agent is None else plain(event.agent)
-        name = plain(name)
-        if room is not None:
-            name, agent = cut(name, space), cut(agent, _NAME)
-        by = f"{agent}#{event.token}" if agent else ""
+        name = plain(name) if room is None else cut(plain(name), space)
         padded = name + " " * (space - width_of(name))
-        line = f"{moment_:>8}  {event.kind:<17}  {padded}  {plain(', '.join(filter(None, (by, *said))))}".rstrip()
+        line = f"{moment_:>10}  {MARKS.get(event.kind, ' ')} {padded}  {plain(tell(event))}".rstrip()
         write(paint(line if room is None else cut(line, room), _style(event.kind)) + "\n")
-
-
-def _said(key: str, value: object, at: int) -> str:
-    """One field of an event; lengths and moments as people say them."""
-    if isinstance(value, int) and key.endswith("_ms"):
-        return f"{key.removesuffix('_ms')} {'-' if value < 0 else ''}{short(abs(value))}"
-    if isinstance(value, int) and key in ("deadline", "until"):
-        return f"{key} {when(value, at)}"
-    return f"{key}={value if isinstance(value, str) else encoded(value)}"
 
 
 def _clock(at: int) -> str:

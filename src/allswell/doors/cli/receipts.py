@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _PAGE = 50
 _FILES = 20
+_SAID = 10
+"""Lines of a command's output that are shown with its receipt."""
 
 
 def add_to(app: Commands) -> None:
@@ -56,7 +59,7 @@ def receipts(
         [
             one.receipt.id,
             one.receipt.name,
-            one.receipt.status.value + (" (partial)" if one.receipt.partial else ""),
+            _status(one.receipt),
             when(one.receipt.ended_at, now),
             str(len(one.receipt.changed) + one.receipt.changed_more or ""),
             one.receipt.reason,
@@ -107,10 +110,15 @@ def shown(frame: Frame, what: str) -> tuple[ShownReceiptShape, str] | None:
     return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, typed_here)), _told(found.receipt)
 
 
+def _status(receipt: Receipt) -> str:
+    return receipt.status.value.replace("_", " ") + (" (partial)" if receipt.partial else "")
+
+
 def _told(receipt: Receipt) -> str:
     from time import time_ns
 
     from allswell.domain.receipt import told
+    from allswell.doors.cli.ending import last_lines
 
     now = time_ns() // 1_000_000
     used = receipt.used
@@ -119,10 +127,10 @@ def _told(receipt: Receipt) -> str:
     facts = pairs(
         [
             ("receipt", f"{paint(plain(receipt.name), 'bold')}  {receipt.id}"),
-            ("status", paint(receipt.status.value, "warn") + (" (partial)" if receipt.partial else "")),
+            ("status", paint(_status(receipt), "warn")),
             ("attempt", f"{receipt.attempt} of {receipt.task}, by {plain(receipt.agent)}"),
             ("ended", when(receipt.ended_at, now)),
-            ("command", plain(" ".join(receipt.argv))),
+            ("command", plain(shlex.join(receipt.argv))),
             ("in", plain(receipt.cwd)),
             ("session", plain(receipt.session or "")),
             ("printed", "\n".join(f"{plain(one.path)} ({one.bytes:,} bytes)" for one in streams)),
@@ -137,6 +145,9 @@ def _told(receipt: Receipt) -> str:
         ]
     )
     parts = [facts, sentence(plain(told(receipt)))]
+    said = last_lines(receipt, _SAID)
+    if said:
+        parts.append(f"{paint('the end of what it said', 'dim')}\n" + block("\n".join(said), "  "))
     if receipt.evidence:
         lines = [f"{seen.sign.value}, after {seen.at / 1_000:.1f} s: {plain(seen.what)}" for seen in receipt.evidence]
         parts.append(f"{paint('evidence', 'dim')}\n" + block("\n".join(lines), "  "))

@@ -13,11 +13,11 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from allswell.domain.duration import felt
 from allswell.doors.cli.width import columns, cut, width_of, wrapped
 
 _WILD = re.compile(r"[^\x20-\x7e]")
 _ESCAPED = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-_SIZES = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 STYLES = {
     "held": "36",
     "ready": "32",
@@ -92,11 +92,8 @@ def paint(text: str, style: str) -> str:
 
 
 def short(length: int) -> str:
-    """A length of time in its largest unit: `3m`, `2h`, `40s`."""
-    for unit, size in _SIZES:
-        if length >= size:
-            return f"{length // size}{unit}"
-    return "0s"
+    """A length of time in whole seconds and at most two units: `40s`, `1m 58s`, `2h`."""
+    return felt(length // 1_000 * 1_000) if length >= 1_000 else "0s"
 
 
 def when(moment: int, now: int) -> str:

@@ -19,7 +19,8 @@ from allswell.doors.cli.options import Argument, Json, Option, Rest, Store
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from allswell.doors.cli.course import Course, Ran
+    from allswell.doors.cli.asked import Ran
+    from allswell.doors.cli.course import Course
     from allswell.doors.cli.terminal import Terminal
 
 
@@ -169,9 +170,11 @@ def _start_warden() -> None:
 
 
 def _tell(frame: Frame, course: Course, ran: Ran) -> None:
-    """One paragraph at a bad end; nothing where all went well."""
+    """Three lines at a bad end; nothing where all went well."""
     if ran.error is not None:
         raise ran.error
-    course.tell(ran)
+    from allswell.doors.cli.ending import tell
+
+    tell(frame, ran, course.retries)
     if ran.code != Exit.FINE:
         frame.leave(ran.code)

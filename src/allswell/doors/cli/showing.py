@@ -82,6 +82,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     from allswell.doors.shapes.question import QuestionShape
     from allswell.doors.shapes.shown import ShownTaskShape
     from allswell.doors.shapes.task import TaskShape
+    from allswell.engine.explaining.ended import outcome
 
     row = await views.view_task(id_)
     assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
@@ -99,8 +100,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
             Column("AGENT", 6),
             Column("BEGAN"),
             Column("TOOK"),
-            Column("OUTCOME"),
-            Column("", 16),
+            Column("HOW IT ENDED", 16),
         )
         rows = [
             [
@@ -108,8 +108,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
                 ended.agent,
                 when(ended.granted_at, now),
                 short(ended.ended_at - ended.granted_at),
-                ended.outcome,
-                ended.detail + _came_late(ended),
+                outcome(ended.outcome, ended.detail) + _came_late(ended),
             ]
             for ended in attempts
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allswell.domain.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.names import TaskId
+from allswell.domain.retry import IN_WORDS, ErrorClass
 from allswell.domain.task import STATES, State, Task
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.shapes import Standing, Todo
@@ -26,7 +27,7 @@ def stand_ended(task: Task, facts: Facts) -> Standing:
             says = [f"{name} is done{who}{nth}, {took} after it was submitted."]
         case State.FAILED:
             says = [f"{name} failed {when}: {_failed(record.reason)}."]
-            if last and last.detail and last.detail != record.reason:
+            if last and last.detail and not record.reason.startswith(clean(last.detail)):
                 says.append(f"The last thing {clean(last.agent)} said: {quoted(last.detail)}.")
         case State.CANCELLED:
             says = [f"{name} was called off {when}: {clean(record.reason)}."]
@@ -81,9 +82,10 @@ _OUTCOMES = {
 def outcome(reason: str, detail: str = "") -> str:
     """How an attempt ended, as the second half of a sentence about its holder."""
     kind, _, error = reason.partition(":")
-    words = (
-        f"failed ({error.replace('_', ' ')})" if error and kind == "failed" else _OUTCOMES.get(reason, clean(reason))
-    )
+    words = _OUTCOMES.get(reason, clean(reason.replace("_", " ")))
+    if error and kind == "failed":
+        of = IN_WORDS[ErrorClass(error)] if error in list(ErrorClass) else clean(error)
+        words = "failed" if error == ErrorClass.TRANSIENT else f"failed ({of})"
     return (
         f"{words}: {quoted(detail)}" if detail and detail != reason and reason not in ("done", "run_timeout") else words
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from allswell.domain.event import Event
+from allswell.domain.receipt import HOW, End
 from allswell.engine.explaining.words import clean, length, quoted
 
 SENTENCES: Mapping[str, str] = {
@@ -107,7 +108,9 @@ _REASONS = {
     "usage_limit": "a usage limit was reached",
     "supervisor_stopped": "its supervisor stopped",
     "supervisor_died": "its supervisor died",
+    "released": "its holder gave it back",
 }
+"""What stands for a reason, an outcome or a cause that is a name of ours."""
 
 
 def tell(event: Event) -> str:
@@ -126,6 +129,8 @@ def _say(key: str, value: object) -> str:
     if key.endswith("_ms") and isinstance(value, int):
         return length(value)
     text = str(value)
-    if key == "reason":
-        return _REASONS.get(text, clean(text))
+    if key == "status" and text in list(End):
+        return HOW[End(text)]
+    if key in ("reason", "outcome", "cause"):
+        return _REASONS.get(text, clean(text if " " in text else text.replace("_", " ")))
     return quoted(text) if key in ("note", "text", "message") else clean(text)

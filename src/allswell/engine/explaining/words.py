@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+from allswell.domain.duration import felt
+
+_SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000
 QUOTE_MAX = 240
 
 
@@ -19,25 +21,8 @@ def quoted(text: str, most: int = QUOTE_MAX) -> str:
     return f"“{clean(text, most)}”"
 
 
-def length(ms: int) -> str:
-    """A length of time at a glance: two units at most, and no more than one can feel."""
-    if ms < 0:
-        return "-" + length(-ms)
-    if ms < _SECOND:
-        return f"{ms}ms"
-    if ms < 10 * _SECOND:
-        return f"{ms // 100 / 10:g}s"
-    if ms < _MINUTE:
-        return f"{ms // _SECOND}s"
-    for size, unit, smaller, small in (
-        (_DAY, "d", _HOUR, "h"),
-        (_HOUR, "h", _MINUTE, "m"),
-        (_MINUTE, "m", _SECOND, "s"),
-    ):
-        if ms >= size:
-            rest = ms % size // smaller
-            return f"{ms // size}{unit} {rest}{small}" if rest else f"{ms // size}{unit}"
-    raise AssertionError(ms)
+length = felt
+"""A length of time at a glance: two units at most, and no more than one can feel."""
 
 
 def rough(ms: int) -> str:

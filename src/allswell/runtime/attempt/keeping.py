@@ -16,6 +16,8 @@ from allswell.domain.evidence import Sign, Standing
 from allswell.domain.names import Millis
 from allswell.domain.protocol import resumed_by
 from allswell.domain.receipt import (
+    CHANGES_UNTOLD,
+    NOT_WRITTEN,
     Change,
     End,
     Receipt,
@@ -136,7 +138,7 @@ class Keeping:
                 self._changed = changed_files(kept, head) if since is None else since
             except (AllswellError, OSError) as error:  # that the work is kept does not hang on what it is compared with
                 self._changed = []
-                self.warn("changes", f"which files have changed cannot be told: {error}")
+                self.warn("changes", f"{CHANGES_UNTOLD}: {error}")
 
     def _since_beginning(self) -> list[Change] | None:
         """What the attempt has changed, and not who was there before; None if not all of its beginning was noted."""
@@ -160,7 +162,7 @@ class Keeping:
             self.path = self._home.receipts.write(made)
         except OSError as error:
             self.path = None
-            self.warn("receipt", f"the receipt could not be written to {self._home.receipts.folder}: {error.strerror}")
+            self.warn("receipt", f"{NOT_WRITTEN} to {self._home.receipts.folder}: {error.strerror}")
             made = msgspec.structs.replace(made, warnings=self.warnings)
         self.receipt = made
         return made
