@@ -12,7 +12,8 @@ from typing import assert_never
 import msgspec
 
 from allswell.build.merging import Merge
-from allswell.build.rows import AuditJob, Verdict, write_mark
+from allswell.build.rows import AuditJob, write_mark
+from allswell.domain.audit import Audited
 from allswell.domain.build.hearing import ALREADY_CLAIMED
 from allswell.domain.build.limits import PLAIN_POLICY, BuildLimits, component_policy
 from allswell.domain.build.line import ErrorLine, Line, RejectLine
@@ -131,7 +132,7 @@ class Deeds:
         passed, details = step.passed, step.details
         if passed and self._merge is not None and (why := await self._merge(step.component)):
             passed, details = False, why
-        verdict = msgspec.to_builtins(Verdict(passed, step.by, details))
+        verdict = msgspec.to_builtins(Audited(passed, step.by, details))
         lease = await self._watch.claim(agent=step.by, task=step.audit.task)
         if lease is not None:
             await lease.complete(verdict)

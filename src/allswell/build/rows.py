@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from allswell.domain.audit import Audited
 from allswell.domain.build.component import BuildSpec, Component, cycle_in
 from allswell.domain.build.roles import AUDIT_ROLE, COMPONENT_ROLE
 from allswell.domain.build.standing import (
@@ -31,18 +32,10 @@ _QUESTIONS = 1_000_000
 
 
 class AuditJob(msgspec.Struct, frozen=True):
-    """What an audit's task carries."""
+    """What an audit's task carries; its result is a verdict (`Audited`)."""
 
     component: str
     audit: BuildAudit
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What an audit's task results in."""
-
-    passed: bool
-    by: str
-    details: str = ""
 
 
 def write_mark(mark: ClaimMark) -> str:
@@ -64,7 +57,7 @@ class BuildRows:
         self.run = run
         self._past: dict[tuple[TaskId, int], tuple[PastAttempt, ...]] = {}
         self._jobs: dict[TaskId, AuditJob] = {}
-        self._verdicts: dict[TaskId, Verdict] = {}
+        self._verdicts: dict[TaskId, Audited] = {}
 
     async def look(self, spec: BuildSpec, started_at: Millis, gone: Collection[str] = ()) -> Standing:
         """How the build stands now; `gone` are builders without a key who cannot come back."""
@@ -122,7 +115,7 @@ class BuildRows:
             return audit
         if task not in self._verdicts:
             _, result = await self._views.view_payload(task)
-            self._verdicts[task] = msgspec.json.decode(result or "", type=Verdict)
+            self._verdicts[task] = msgspec.json.decode(result or "", type=Audited)
         verdict = self._verdicts[task]
         return msgspec.structs.replace(audit, passed=verdict.passed, by=verdict.by, details=verdict.details)
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allswell.domain.audit import Audited
 from allswell.domain.capture import ContextForResume, Phase
 
 
@@ -40,14 +41,6 @@ class Artifact(msgspec.Struct, frozen=True):
     path: str
     sha256: str
     bytes: int
-
-
-class Audited(msgspec.Struct, frozen=True):
-    """One verdict on the work."""
-
-    passed: bool
-    by: str
-    details: str
 
 
 class GitPlace(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ steps finds the second one due again.
 
 from __future__ import annotations
 
+from allswell.domain.audit import AfterAudit, after_verdict
 from allswell.domain.build.hearing import ABOUT_COMPONENT, Rights
 from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.standing import (
@@ -100,12 +101,13 @@ def _about_the_held(
     if audit.passed is not False:
         # Nobody expects PROGRESS of a builder that waits for an audit or a merge, so the coordinator renews for it.
         return [HoldComponent(task, token, holder)] if now - component.heard_at >= limits.silence // 3 else []
-    if component.failures(holder) < limits.audit_failures:
+    most = limits.audit_failures
+    others = any(component.failures(one) < most for one in standing.builders)
+    follows = after_verdict(passed=False, failed=component.failures(holder), others=others, most=most)
+    if follows is AfterAudit.MEND:
         return []
-    why = f"{holder} has failed {limits.audit_failures} audits"
-    others = [one for one in standing.builders if component.failures(one) < limits.audit_failures]
-    if others:
-        return [GiveBackComponent(task, token, holder, AUDIT_FAILED + why)]
-    text = f"All known builders have failed {component.name} {limits.audit_failures} times. The last audit said: "
+    if follows is AfterAudit.REASSIGN:
+        return [GiveBackComponent(task, token, holder, f"{AUDIT_FAILED}{holder} has failed {most} audits")]
+    text = f"All known builders have failed {component.name} {most} times. The last audit said: "
     text += f"{audit.details or 'nothing'}. How should we proceed?"
     return [AskAboutComponent(task, token, holder, text, ABOUT_COMPONENT)]

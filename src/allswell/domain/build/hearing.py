@@ -20,6 +20,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from allswell.domain.audit import why_no_verdict
 from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.line import (
     AbortLine,
@@ -258,12 +259,9 @@ def _audit(
     audit, who = component.in_audit, speaker.who
     if audit is None:
         return [IgnoreLine(who, f"{component.name} waits for no audit")]
-    if speaker.at < audit.said_at:
-        return [IgnoreLine(who, f"this verdict is older than the READY of {component.name}")]
-    if audit.builder == who:
-        return [_reject(component.name, who, "nobody audits their own build")]
-    if rights.auditors and who not in rights.auditors:
-        return [_reject(component.name, who, "you are not among the auditors of this build")]
+    listed = rights.auditors
+    if why := why_no_verdict(who, audit.builder, listed=listed, said_at=speaker.at, handed_in_at=audit.said_at):
+        return [_reject(component.name, who, why)]
     if rights.require_keys and not speaker.keyed and who not in rights.auditors:
         return [_reject(component.name, who, "verdicts need a key here")]
     return [GiveVerdict(component.name, audit, who, passed, details)]

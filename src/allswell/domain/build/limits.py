@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.audit import AUDIT_FAILURES
 from allswell.domain.duration import LONGEST
 from allswell.domain.policy import Policy
 from allswell.errors import Refused
 
-AUDIT_FAILURES = 3
-"""After so many failed audits of one builder, somebody else has to do it: another builder, or a human (C2)."""
 _NEVER = 1_000_000_000
 """So often nothing happens: a component that times out is simply free again."""
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
 
+from allswell.domain.audit import AuditHistory, Decided, Judged, failed_audits
 from allswell.domain.names import Millis, QuestionId, TaskId, Token
 
 ABORTED = "aborted: "
@@ -91,6 +93,14 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
         return max((one.token for one in self.past if one.outcome == ASKED), default=0)
 
     @property
+    def history(self) -> AuditHistory:
+        """The verdicts on it, and where a human decided about it, in order."""
+        found: list[tuple[int, Judged | Decided]] = []
+        found += [(one.token, Judged(one.builder, one.passed)) for one in self.audits if one.passed is not None]
+        found += [(one.token, Decided()) for one in self.past if one.outcome == ASKED]
+        return [what for _, what in sorted(found, key=itemgetter(0))]  # of one lease, its verdicts come first
+
+    @property
     def current(self) -> BuildAudit | None:
         """The last READY of the present holder."""
         last = self.audits[-1] if self.audits else None
@@ -104,7 +114,7 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def failures(self, builder: str) -> int:
         """How often the work of this builder on this component has failed its audit."""
-        return sum(one.passed is False and one.builder == builder and one.token > self._since for one in self.audits)
+        return failed_audits(self.history, builder)
 
     @property
     def aborts(self) -> int:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from allswell.domain.audit import Audited
 from allswell.domain.capture import ContextForResume, Phase
-from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepStatus, Tokens
+from allswell.domain.step_receipt import Artifact, GitPlace, StepStatus, Tokens
 from allswell.doors.shapes.moment import Moment
 
 if TYPE_CHECKING:

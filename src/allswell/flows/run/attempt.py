@@ -19,16 +19,17 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.audit import AfterAudit, Audited, Decided, Judged, after_verdict, failed_audits
 from allswell.domain.capture import FinalAction, Phase
 from allswell.domain.model_usage import plus
 from allswell.domain.question import ESCALATION_OPTIONS
-from allswell.domain.step_receipt import Artifact, Audited, GitPlace, StepReceipt, StepStatus, Tokens
+from allswell.domain.step_receipt import Artifact, GitPlace, StepReceipt, StepStatus, Tokens
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
 from allswell.flows.run.agents import find_agent, order_of_agent
 from allswell.flows.run.artifacts import collect
-from allswell.flows.run.auditing import AUDITS_MOST, audit
+from allswell.flows.run.auditing import audit
 from allswell.flows.run.base import stamp
 from allswell.flows.run.command import CommandWork
 from allswell.flows.run.function import FunctionWork
@@ -136,10 +137,10 @@ class StepAttempt:
     async def _work(self) -> Came:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
         found = ""
-        before = 0
+        history: list[Judged | Decided] = []
         if self.job.audit is not None and self.number > 1:
             await self.site.written()
-            before = await self.site.aside(self._failed_audits)
+            history = await self.site.aside(self._audited_before)
         while True:
             came = await self._try(found)
             if came.status is not StepStatus.DONE or came.said or self.job.audit is None:
@@ -150,28 +151,32 @@ class StepAttempt:
                 return verdict
             self._audits.append(verdict)
             self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
-            if verdict.passed:
-                return came
+            history.append(Judged(self.job.id, verdict.passed))
+            failed = failed_audits(history, self.job.id)
             found = verdict.details
-            if before + len(self._audits) >= AUDITS_MOST:
-                error = f"its audit failed {before + len(self._audits)} times; the last said: {found}"
-                return msgspec.structs.replace(came, status=StepStatus.ASKED, error=error)
-            self._reach(Phase.WORK)
+            match after_verdict(passed=verdict.passed, failed=failed):  # a flow's step has no other builder
+                case AfterAudit.ACCEPT:
+                    return came
+                case AfterAudit.ASK | AfterAudit.REASSIGN:
+                    error = f"its audit failed {failed} times; the last said: {found}"
+                    return msgspec.structs.replace(came, status=StepStatus.ASKED, error=error)
+                case AfterAudit.MEND:
+                    self._reach(Phase.WORK)
 
     def _reach(self, phase: Phase) -> None:
         self.phase = self._reached = self._capturing.phase = phase
 
-    def _failed_audits(self) -> int:
-        """How often its audit has failed in attempts before this one, since a human last decided about it (C2)."""
-        count = 0
+    def _audited_before(self) -> list[Judged | Decided]:
+        """The verdicts on its work in attempts before this one, and where a human decided about it (C2)."""
+        history: list[Judged | Decided] = []
         for line in self.site.base.all_events():
             if line.step_id != self.job.id or line.attempt >= self.number:
                 continue
-            if line.event == "step_audited" and not line.data.get("passed"):
-                count += 1
+            if line.event == "step_audited":
+                history.append(Judged(self.job.id, bool(line.data.get("passed"))))
             elif line.event == "step_ended" and line.data.get("status") == StepStatus.ASKED:
-                count = 0
-        return count
+                history.append(Decided())
+        return history
 
     async def _audit(self) -> Audited | Came:
         if self._stopped is None:

@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from allswell.domain.build.limits import AUDIT_FAILURES
+from allswell.domain.audit import Audited
 from allswell.domain.retry import ErrorClass
-from allswell.domain.step_receipt import Audited, StepStatus
+from allswell.domain.step_receipt import StepStatus
 from allswell.engine.handle import Lease
 from allswell.errors import Refused
 from allswell.flows.run.agents import find_agent, words_for
@@ -20,8 +20,6 @@ from allswell.runtime.own_files import write_file
 from allswell.runtime.run_tool import ToolResult, run_tool
 from allswell.timing.scope import ScopeTimeout
 
-AUDITS_MOST = AUDIT_FAILURES
-"""As in a build (C2). After so many failures of one builder a human decides: a flow's step has no other builder."""
 _DETAILS_MOST = 4_000
 _VERDICT = re.compile(r"\b(PASS|FAIL)\b")
 _HOW = "\n\nEnd with a line that says PASS, or FAIL and what is wrong."
