@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from allswell.build import coordinator, rows
-from allswell.domain.build import claims, due, hearing
+from allswell.build import coordinator
+from allswell.domain.build import claims, due, graph, hearing
 from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.standing import ComponentStanding
 from allswell.domain.build.step import CollectClaim, GiveVerdict, IgnoreLine
@@ -69,7 +69,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_an_earlier_claim_that_comes_after_the_ack_is_for_a_human("keep"),
     ),
     "C4: no cycle is ever seen": (
-        rows,
+        graph,
         "cycle_in",
         lambda _: None,
         scenes.test_a_cycle_halts_the_build_and_a_corrected_spec_goes_on,

@@ -1,5 +1,6 @@
 """The spec of a build is read strictly, and every mistake is told with its file, line and field."""
 
+import os
 import random
 import statistics
 import time
@@ -10,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allswell.build.spec import BadSpec, read_spec
+from allswell.build.spec import BadSpec, SpecReader, read_spec
 from allswell.build.spec_file import read_yaml
 from allswell.build.spec_folder import read_component
-from allswell.domain.build.component import BuildSpec, Component, cycle_in, free_components
+from allswell.domain.build.component import BuildSpec, Component, cycle_in
+from allswell.domain.build.graph import BuildGraph
+from allswell.domain.build.standing import ComponentState
 from allswell.domain.build.wording import tasks_lines, write
 from allswell.errors import Refused
+from tests.build.scene import spec_of
 
 SHOP = """\
 name: shop
@@ -173,16 +177,27 @@ def test_a_cycle_in_a_spec_is_named(needs: dict[str, tuple[str, ...]], told: str
     assert cycle_in(BuildSpec("x", tuple(Component(name, need) for name, need in needs.items()))) == told
 
 
-def test_only_what_has_all_its_needs_merged_is_free() -> None:
-    spec = read_yaml(SHOP, "x", "x")
-    whole = BuildSpec(
-        "x", tuple(Component(one.name, tuple(need.name for need in one.needs)) for one in spec.components)
-    )
-    assert free_components(whole, (), ()) == ["database"]
-    assert free_components(whole, (), ("database",)) == []
-    assert free_components(whole, ("database",), ()) == ["api"]
-    assert free_components(whole, ("database", "api"), ()) == ["web"]
-    assert free_components(whole, ("database", "api", "web"), ()) == []
+def test_what_a_component_needs_holds_it_back_and_one_change_reaches_only_what_needs_it() -> None:
+    graph = BuildGraph(spec_of({"db": (), "api": ("db",), "web": ("api",), "docs": ()}))
+    states: dict[str, ComponentState] = {}
+    own: dict[str, ComponentState] = {}
+    graph.bring_up_to_date(states, own, graph.needs)
+    assert set(states.values()) == {"waiting"}
+    assert [name for name in graph.needs if graph.has_its_needs(name, states)] == ["db", "docs"]
+    own["db"] = "merged"
+    assert graph.bring_up_to_date(states, own, ["db"]) == {"db", "api"}
+    assert graph.has_its_needs("api", states)
+    assert not graph.has_its_needs("web", states)
+    own["api"] = "skipped"
+    assert graph.bring_up_to_date(states, own, ["api"]) == {"api", "web"}
+    assert states == {"db": "merged", "api": "skipped", "web": "skipped", "docs": "waiting"}
+    own |= {"docs": "free"}
+    graph.bring_up_to_date(states, own, ["docs", "unknown"])
+    assert states["docs"] == "free"
+    changed = BuildGraph(spec_of({"db": (), "docs": ("more",), "more": ()}))
+    again: dict[str, ComponentState] = {}
+    changed.bring_up_to_date(again, own, changed.needs)
+    assert again == {"db": "merged", "docs": "waiting", "more": "waiting"}  # offered before the spec was changed
 
 
 @given(st.text(max_size=300))
@@ -204,6 +219,26 @@ def graph_of(size: int, seed: int) -> BuildSpec:
     return BuildSpec("large", tuple(components), "https://example.org/spec")
 
 
+def test_a_spec_is_read_again_when_its_files_have_changed(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# a")
+    os.utime(tmp_path / "a.md", (1, 1))
+    os.utime(tmp_path, (1, 1))
+    reader = SpecReader(tmp_path)
+    first = reader()
+    assert reader() is first
+    (tmp_path / "b.md").write_text("# b")
+    os.utime(tmp_path / "b.md", (2, 2))
+    os.utime(tmp_path, (2, 2))
+    assert [one.name for one in reader().components] == ["a", "b"]
+    (tmp_path / "b.md").write_text("depends on: nothing-there")
+    with pytest.raises(BadSpec):
+        reader()
+    (tmp_path / "b.md").write_text("depends on:\n- name: a")  # just now: looked at, whatever the clock says
+    assert reader().components[1].needs == ("a",)
+    (tmp_path / "b.md").write_text("depends on:\n- name: b")
+    assert reader().components[1].needs == ("b",)
+
+
 @pytest.mark.row("C4")
 @pytest.mark.realtime
 def test_ten_thousand_components_are_checked_and_offered_in_five_times_what_sorting_them_takes() -> None:
@@ -213,8 +248,11 @@ def test_ten_thousand_components_are_checked_and_offered_in_five_times_what_sort
         start = time.perf_counter()
         list(TopologicalSorter({one.name: one.needs for one in spec.components}).static_order())
         sorted_at = time.perf_counter()
-        assert cycle_in(spec) is None
-        offered = [write(line) for line in tasks_lines(spec.url, free_components(spec, frozenset(), frozenset()))]
-        assert offered
+        graph = BuildGraph(spec)
+        assert not graph.cycle
+        states: dict[str, ComponentState] = {}
+        graph.bring_up_to_date(states, {}, graph.needs)
+        free = [name for name in graph.needs if graph.has_its_needs(name, states)]
+        assert [write(line) for line in tasks_lines(spec.url, free)]
         ratios.append((time.perf_counter() - sorted_at) / (sorted_at - start))
     assert statistics.median(ratios) <= 5

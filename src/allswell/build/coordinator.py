@@ -83,9 +83,11 @@ class Coordinator:
         self._read_spec = spec
         self._spec = spec()
         self._spec_read_at = self._now()
+        self._complaint = ""
+        """What was wrong with the spec when it was read last."""
         self._rights = rights or Rights()
         self._limits = (limits or BuildLimits()).checked()
-        self._rows = BuildRows(watch.views, place.run)
+        self._rows = BuildRows(watch.views, place.run, follows=True)
         self._windows = ClaimWindows(self._limits.claim_window)
         self._known = KnownMessages()
         self._inbox: deque[Heard] = deque()
@@ -119,12 +121,12 @@ class Coordinator:
         async with Nursery() as nursery:
             nursery.start(self._listen())
             nursery.start(self._speak())
-            deeds = Deeds(self._watch, self._place.run, build, self._limits, self._merge)
+            deeds = Deeds(self._watch, self._rows, build, self._limits, self._merge)
             while not await self._turn(deeds):
                 if build.lost is not None and not await self._is_stopped(build):
                     # We were away for too long, asleep or without the store. Unless somebody else came, we go on.
                     build = await self._place.take(self._watch, agent=self._channel.who)
-                    deeds = Deeds(self._watch, self._place.run, build, self._limits, self._merge)
+                    deeds = Deeds(self._watch, self._rows, build, self._limits, self._merge)
                     continue
                 if await self._is_stopped(build):
                     self._replies.append(ErrorLine(STOPPED))
@@ -288,9 +290,12 @@ class Coordinator:
         try:
             spec = self._read_spec()
         except (Refused, OSError) as error:
-            _log.warning("the spec is not read again: %s", error)
+            if str(error) != self._complaint:
+                _log.warning("the spec is not read again: %s", error)
+            self._complaint = str(error)
             return
-        if spec == self._spec:
+        self._complaint = ""
+        if spec is self._spec or spec == self._spec:
             return
         self._spec = spec
         await self._place.keep_spec(self._watch, spec)

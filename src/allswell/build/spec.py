@@ -6,6 +6,8 @@ with its file, line and field. A spec is read to its end, so that one look shows
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,6 +18,8 @@ from allswell.build.written_spec import WrittenSpec
 from allswell.domain.build.component import BuildSpec, Component, SpecMistake, mistakes_in
 from allswell.errors import Refused
 
+_SETTLED = 1_000_000_000
+"""Nanoseconds: two changes within one tick of a file system's clock look like one."""
 _MOST_TOLD = 20
 """So many mistakes are told; a spec with more is another kind of file."""
 
@@ -31,6 +35,33 @@ class BadSpec(Refused):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (BadSpec, (self.name, self.mistakes))
+
+
+class SpecReader:
+    """`reader()`: the spec at a path, read again when a file has changed since; the same value as long as none has."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: object = None
+        self._spec: BuildSpec | None = None
+
+    def __call__(self) -> BuildSpec:
+        """The spec as it is now; raises what `read_spec` does."""
+        seen = _files(self._path)
+        if self._spec is None or seen is None or seen != self._seen:
+            self._spec = read_spec(self._path)
+            self._seen = seen
+        return self._spec
+
+
+def _files(path: Path) -> object:
+    """What changes with the files of a spec; None where one is so new that it could change without our seeing it."""
+    try:
+        files = [entry.stat() for entry in sorted(os.scandir(path), key=str)] if path.is_dir() else []
+        seen = [(one.st_ino, one.st_mtime_ns, one.st_size) for one in (path.stat(), *files)]
+    except OSError:
+        return None
+    return None if max(at for _, at, _ in seen) > time.time_ns() - _SETTLED else seen
 
 
 def read_spec(path: Path) -> BuildSpec:

@@ -105,14 +105,3 @@ def cycle_in(spec: BuildSpec) -> str | None:
     """A dependency cycle in words, `A <-> B` or `A -> B -> C -> A`; None if there is none (C4)."""
     cycle = find_cycle({component.name: component.needs for component in spec.components})
     return None if cycle is None else describe_cycle(cycle)
-
-
-def free_components(spec: BuildSpec, merged: Collection[str], taken: Collection[str]) -> list[str]:
-    """What can be claimed now, in the order of the spec: all that it needs is merged, and nobody has it."""
-    return [
-        component.name
-        for component in spec.components
-        if component.name not in merged
-        and component.name not in taken
-        and all(need in merged for need in component.needs)
-    ]

@@ -44,13 +44,9 @@ def due_steps(standing: Standing, rights: Rights, limits: BuildLimits, now: Mill
     steps: list[BuildStep] = [*_about_the_build(standing, limits, now)]
     offers = not steps and not standing.stands_still()
     for component in standing.components.values():
-        if (
-            component.state == "waiting"
-            and component.task is None
-            and offers
-            and _needs_are_merged(standing, component)
-        ):
-            steps.append(OfferComponent(component.name))
+        if component.state == "waiting":
+            if offers and component.task is None and component.has_its_needs:
+                steps.append(OfferComponent(component.name))
         elif component.state == "free" and component.task is not None and component.past:
             heir = component.past[-1].detail.removeprefix(GIVEN_TO)
             if heir != component.past[-1].detail:
@@ -58,10 +54,6 @@ def due_steps(standing: Standing, rights: Rights, limits: BuildLimits, now: Mill
         elif component.state == "held":
             steps += _about_the_held(standing, component, rights, limits, now)
     return steps
-
-
-def _needs_are_merged(standing: Standing, component: ComponentStanding) -> bool:
-    return all(standing.components[need].state == "merged" for need in component.needs)
 
 
 def _about_the_build(standing: Standing, limits: BuildLimits, now: Millis) -> list[BuildStep]:

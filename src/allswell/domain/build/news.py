@@ -56,6 +56,9 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the channel knows."""
 
     components: Mapping[str, ToldComponent] = {}
+    """Those of which something was told and more is to come."""
+    merged: tuple[str, ...] = ()
+    """Those of which nothing more is to be told."""
     free: tuple[str, ...] = ()
     free_at: Millis = Millis(0)
     """When that was said last."""
@@ -71,13 +74,19 @@ def news(told: Told, standing: Standing, limits: BuildLimits, url: str, now: Mil
     """The lines to say, those about what can be claimed last, and what the channel knows once they have arrived."""
     lines: list[Line] = []
     components = dict(told.components)
+    merged = dict.fromkeys(told.merged)
     returned = False
     for component in standing.components.values():
+        if component.task is None or component.name in merged:
+            continue  # there is nothing to tell of it, or nothing more
         before = components.get(component.name, _UNTOLD)
         said, after, freed = _about(before, component, limits, now)
         lines += said
         returned = returned or freed
-        if after is not before:
+        if after.merged:
+            components.pop(component.name, None)
+            merged[component.name] = None
+        elif after is not before:
             components[component.name] = after
     for question in standing.questions:
         if question.choice is None and question.id not in told.questions:
@@ -93,7 +102,7 @@ def news(told: Told, standing: Standing, limits: BuildLimits, url: str, now: Mil
     if complete and not told.complete:
         lines.append(CompleteLine(url))
     questions = tuple(question.id for question in standing.questions)
-    return lines, Told(components, free, free_at, questions, standing.cycle, complete)
+    return lines, Told(components, tuple(merged), free, free_at, questions, standing.cycle, complete)
 
 
 def _about(

@@ -86,6 +86,8 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """When its holder last showed progress."""
     audits: tuple[BuildAudit, ...] = ()
     past: tuple[PastAttempt, ...] = ()
+    has_its_needs: bool = False
+    """Whether all that it needs is merged."""
 
     @property
     def _since(self) -> int:

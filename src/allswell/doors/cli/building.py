@@ -72,7 +72,7 @@ def coordinate(
 
     The same spec goes on where it was left, also after a kill. Ctrl-C leaves it to be gone on with.
     """
-    from allswell.build.spec import read_spec
+    from allswell.build.spec import SpecReader
     from allswell.domain.build.hearing import Rights
     from allswell.domain.build.limits import BuildLimits
     from allswell.domain.duration import parse
@@ -85,8 +85,8 @@ def coordinate(
         raise Refused("usage", "either --merge or --wait-for-merge: one of us merges", where="--merge")
     frame = Frame(store, json=json)
     frame.for_humans("coordinate")
-    place = Path(spec)
-    read = read_spec(place)
+    again = SpecReader(Path(spec))
+    read = again()
     limits = BuildLimits(
         progress_every=parse(progress, where="--progress"),
         audit_timeout=parse(audit_timeout, where="--audit-timeout"),
@@ -94,7 +94,7 @@ def coordinate(
         claim_window=0 if stdio else _CLAIM_WINDOW,  # there is no server's clock: they came in the order they are read
     ).checked()
     rights = Rights(tuple(human or ()), tuple(auditor or ()), require_keys, wait_for_merge)
-    job = _Job(frame, lambda: read_spec(place), read, rights, limits, Path.cwd() if merge else None)
+    job = _Job(frame, again, read, rights, limits, Path.cwd() if merge else None)
     with_key = None if key is None else Path(key)
     standing = frame.run(lambda watch: job.run(watch, _Talk(chat, channel, name, with_key)), making=True)
     _leave(frame, standing, read.name)
