@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.question import Option
 from allswell.domain.sink_spec import Severity
 
 DEFAULT_HEARS = (
     *("question_asked", "questions_open", "task_failed", "service_escalated", "breaker_opened", "usage_limit"),
-    *("session_paused", "sink_down", "delivery_given_up"),
+    *("session_paused", "sink_down", "delivery_given_up", "task_blocked_long"),
 )
 """What an alerts sink hears of unless it says otherwise."""
 AGAIN = 3_600_000
@@ -53,9 +54,9 @@ def alert_for(event: Event, name: str, options: Sequence[Option] = ()) -> Alert:
     return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, cut(said))
 
 
-def sentence(words: str, cause: str) -> Alert:
-    """A sentence for a channel."""
-    return Alert("info", cause, "", words)
+def sentence(words: str, cause: str, *, urgent: bool = False) -> Alert:
+    """A sentence for a channel; what is urgent is said in quiet hours too."""
+    return Alert("critical" if urgent else "info", cause, "", words)
 
 
 def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Alert:
@@ -97,11 +98,20 @@ def _sink(data: Mapping[str, Any], _: str) -> Alert:
     return Alert("warning", f"sink {data['sink']}", f"The sink {data['sink']} {what}", text)
 
 
+def _blocked_long(data: Mapping[str, Any], name: str) -> Alert:
+    """A blocked task that somebody shall look at; each reminder is a cause of its own."""
+    lasted = show(int(data["blocked_ms"]))
+    text = f"It waits for {data['to']} to answer {data['request']}.\nallswell why {name!r}"
+    cause = f"blocked {data['request']} {data['count']}"
+    return Alert("critical" if data["critical"] else "warning", cause, f"Blocked for {lasted}: {name}", text)
+
+
 _WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
     "questions_open": _open,
     "task_failed": _failed,
     "service_escalated": _service,
     "breaker_opened": _breaker,
+    "task_blocked_long": _blocked_long,
     "sink_down": _sink,
     "delivery_given_up": _sink,
 }

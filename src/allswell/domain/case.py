@@ -131,7 +131,7 @@ def come_to_rest(case: Case, now: int, *, until: int = 0) -> Case:
 def due_of(task: Task, lease: Lease) -> Millis:
     """The timer of a task that somebody holds: its lease's, or, if that is sooner, that of the request it is."""
     due, wakes = due_at(lease), task.record.request
-    return due if wakes is None else min(due, wakes.due)
+    return due if wakes is None else min(due, wakes.wakes_at)
 
 
 def end_attempt(

@@ -23,6 +23,8 @@ class Agent(msgspec.Struct, frozen=True, gc=False):
     misses: int
     missed_at: Millis
     stalled: bool = False
+    standing: str = ""
+    """Of a row that requests have to themselves: what they say of the agent (standing.py)."""
 
 
 def check_progress(progress: float | None) -> None:

@@ -167,6 +167,8 @@ class SendRequest(Word, frozen=True, gc=False):
 
     request: NewTask
     spec: RequestSpec
+    candidates: tuple[AgentId, ...] = ()
+    """Of a request to a role: who is known to have it. Not all of them may be meant (standing.py)."""
 
 
 class MoveOn(Word, frozen=True, gc=False):

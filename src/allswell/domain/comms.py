@@ -7,20 +7,23 @@ itself says.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.names import Millis
+from allswell.domain.redelivery import UNANSWERED
 from allswell.domain.request import EXPIRED
 
 CommStatus = Literal["Sent", "Received", "Timeout", "Blocked", "Resolved"]
 STATUSES: tuple[CommStatus, ...] = ("Sent", "Received", "Timeout", "Blocked", "Resolved")
 HEARS = (
-    *("request_sent", "request_delivered", "request_expired", "request_blocked", "request_closed"),
-    "request_resolved",
+    *("request_sent", "request_delivered", "mesh_asked", "request_expired", "request_blocked"),
+    *("task_blocked_long", "request_closed", "request_resolved"),
 )
 """The events that rows are made of."""
 _MINUTE = 60_000
@@ -32,11 +35,11 @@ class Asked(msgspec.Struct, frozen=True):
     summary: str
     to: str
     timeout: int | None
-    """Milliseconds."""
+    """Milliseconds that each delivery has."""
     blocked: str
     """The name of the task that asked."""
-    deliveries: int = 1
-    """How often it was delivered."""
+    attempt: int = 1
+    """How often it was delivered by now."""
 
 
 class Comm(msgspec.Struct, frozen=True):
@@ -53,52 +56,85 @@ class Comm(msgspec.Struct, frozen=True):
     blocked_task: str = ""
     resolution: str = ""
     retries: int = 0
+    review: bool = False
+    """Whether a human shall look at it."""
 
 
 def comm_for(event: Event, at: Millis, asked: Asked) -> Comm | None:
-    """The row that an event is; None for what is no message between agents.
-
-    Each delivery is a message, and each that expires a Timeout; Blocked is the last of them.
-    """
-    if event.kind not in HEARS:
+    """The row that an event is; None for what is no message between agents."""
+    write = _WRITERS.get(event.kind)
+    if write is None:
         return None
-    data = event.data
-    request, source = str(data["request"]), str(event.agent or "")
-    again = int(data.get("attempt", 1)) - 1
-    match event.kind:
-        case "request_sent" | "request_delivered":
-            said = f"Request to {asked.to}: {asked.summary}"
-            return Comm(request, said, source, asked.to, "Sent", at, retries=again)
-        case "request_expired":
-            said, minutes = f"Timeout waiting for {asked.to}", data["timeout_ms"] / _MINUTE
-            return Comm(request, said, source, asked.to, "Timeout", at, minutes, asked.blocked, retries=again)
-        case "request_blocked":
-            said, again = f"Timeout waiting for {asked.to}", int(data["attempts"]) - 1
-            minutes = None if asked.timeout is None else asked.timeout / _MINUTE
-            return Comm(request, said, source, asked.to, "Blocked", at, minutes, asked.blocked, retries=again)
-        case "request_resolved":
-            said = f"Response from {data['by']}: {asked.summary}"
-            note = f"answered by {data['by']} after {show(int(data['blocked_ms']))}"
-            note += f"; {asked.blocked} is queued again" if data["requeued"] else f"; {asked.blocked} is over already"
-            again = asked.deliveries - 1
-            return Comm(request, said, source, asked.to, "Resolved", at, None, asked.blocked, note, again)
-        case _:
-            return _closed(event, at, asked)
+    row = Comm(str(event.data["request"]), "", str(event.agent or ""), asked.to, "Sent", at)
+    return write(row, event.data, asked)
 
 
-def _closed(event: Event, at: Millis, asked: Asked) -> Comm:
-    """The end of a request that has blocked nobody."""
-    request, source = str(event.data["request"]), str(event.agent or "")
-    outcome, reason = str(event.data["outcome"]), str(event.data["reason"])
+def _sent(row: Comm, _: Mapping[str, Any], asked: Asked) -> Comm:
+    return replace(row, event=f"Request to {asked.to}: {asked.summary}")
+
+
+def _delivered(row: Comm, data: Mapping[str, Any], asked: Asked) -> Comm:
+    return replace(_sent(row, data, asked), retries=int(data["attempt"]) - 1)
+
+
+def _mesh_asked(row: Comm, _: Mapping[str, Any], asked: Asked) -> Comm:
+    return replace(row, event=f"Asking the mesh, for {asked.to}: {asked.summary}", retries=asked.attempt - 1)
+
+
+def _expired(row: Comm, data: Mapping[str, Any], asked: Asked) -> Comm:
+    waited = int(data["timeout_ms"]) / _MINUTE
+    return replace(_timeout(row, asked, waited), status="Timeout", retries=int(data["attempt"]) - 1)
+
+
+def _blocked(row: Comm, data: Mapping[str, Any], asked: Asked) -> Comm:
+    waited = None if asked.timeout is None else asked.timeout / _MINUTE
+    return replace(_timeout(row, asked, waited), status="Blocked", retries=int(data["attempts"]) - 1)
+
+
+def _timeout(row: Comm, asked: Asked, waited: float | None) -> Comm:
+    return replace(row, event=f"Timeout waiting for {asked.to}", timeout_min=waited, blocked_task=asked.blocked)
+
+
+def _blocked_long(row: Comm, data: Mapping[str, Any], asked: Asked) -> Comm:
+    said = f"Blocked for {show(int(data['blocked_ms']))}, waiting for {asked.to}"
+    retries = asked.attempt - 1
+    return replace(row, event=said, status="Blocked", blocked_task=asked.blocked, retries=retries, review=True)
+
+
+def _closed(row: Comm, data: Mapping[str, Any], asked: Asked) -> Comm:
+    outcome, reason = str(data["outcome"]), str(data["reason"])
+    row = replace(row, retries=asked.attempt - 1)
     if reason == EXPIRED:
-        minutes = None if asked.timeout is None else asked.timeout / _MINUTE
-        said = f"Timeout waiting for {asked.to}"
-        return Comm(request, said, source, asked.to, "Timeout", at, minutes, asked.blocked)
-    answered = outcome == "done"
-    resolution = "answered" if answered else ": ".join(part for part in (outcome, reason) if part)
+        waited = None if asked.timeout is None else asked.timeout / _MINUTE
+        return replace(_timeout(row, asked, waited), status="Timeout")
+    resolution = "answered" if outcome == "done" else ": ".join(part for part in (outcome, reason) if part)
+    if reason == UNANSWERED:
+        said = f"Request to {asked.to} given up: {asked.summary}"
+        return replace(row, event=said, status="Resolved", resolution="given up: nobody has answered it")
     if outcome in ("done", "failed"):
         said = f"Response from {asked.to}: {asked.summary}"
-        again = asked.deliveries - 1
-        return Comm(request, said, source, asked.to, "Received", at, resolution=resolution, retries=again)
+        return replace(row, event=said, status="Received", resolution=resolution)
     said = f"Request to {asked.to} withdrawn: {asked.summary}"
-    return Comm(request, said, source, asked.to, "Resolved", at, resolution=resolution)
+    return replace(row, event=said, status="Resolved", resolution=resolution)
+
+
+def _resolved(row: Comm, data: Mapping[str, Any], asked: Asked) -> Comm:
+    said = f"Response from {data['by']}: {asked.summary}"
+    queued = f"{asked.blocked} is queued again" if data["requeued"] else f"{asked.blocked} is not needed any more"
+    resolution = f"answered by {data['by']} after {show(int(data['blocked_ms']))}; {queued}"
+    retries = asked.attempt - 1
+    return replace(
+        row, event=said, status="Resolved", blocked_task=asked.blocked, resolution=resolution, retries=retries
+    )
+
+
+_WRITERS: Mapping[str, Callable[[Comm, Mapping[str, Any], Asked], Comm]] = {
+    "request_sent": _sent,
+    "request_delivered": _delivered,
+    "mesh_asked": _mesh_asked,
+    "request_expired": _expired,
+    "request_blocked": _blocked,
+    "task_blocked_long": _blocked_long,
+    "request_closed": _closed,
+    "request_resolved": _resolved,
+}

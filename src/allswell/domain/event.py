@@ -78,12 +78,16 @@ KINDS: Mapping[str, Kind] = {
     ),
     "request_expired": Kind(
         "Nobody answered a delivery of a request in time.",
-        ("request", "kind", "to", "attempt", "timeout_ms", "default_ms"),
+        ("request", "kind", "to", "attempt", "timeout_ms", "default_ms", "against"),
     ),
     "mesh_asked": Kind("Before a request is given up, everybody is asked once.", ("request", "kind", "to")),
     "request_blocked": Kind(
         "Nobody answered a request: its task waits for it, and its agent moved on.",
         ("request", "kind", "to", "attempts", "next"),
+    ),
+    "task_blocked_long": Kind(
+        "A task is still blocked by a request that nobody has answered; the mesh is told.",
+        ("request", "kind", "to", "blocked_ms", "critical", "count"),
     ),
     "request_closed": Kind("A request was answered, or came to nothing.", ("request", "outcome", "reason")),
     "request_resolved": Kind(

@@ -65,6 +65,7 @@ def page_of(comm: Comm, moment: str) -> dict[str, Any]:
         "Resolution": {"rich_text": _text(comm.resolution)},
         "Timestamp": {"date": {"start": moment}},
         "Retry Count": {"number": comm.retries},
+        REVIEW: {"checkbox": comm.review},
         ID: {"rich_text": _text(comm.request)},
     }
 

@@ -10,13 +10,15 @@ asker no longer holds the task blocks nobody: it is over.
 
 Blocked means: the attempt is over, as `blocked`, which is counted against nobody, and the task waits for the request by
 name. The request stays open for a late answer: it is delivered anew after `again`, if that was wanted, and given up
-after `kept`. However it ends, its task is queued again.
+after `kept`. However it ends, its task is queued again. While it lasts, that is told after `escalate`, and again after
+each `remind`: by the same timer, so once for all who sweep.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.address import WEBHOOKS, agent_of, family
 from allswell.domain.case import Case, Outcome, come_to_rest, due_of, end_attempt, end_task, event
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
@@ -44,6 +46,7 @@ def passes(request: Case, asking: Case | None, now: Millis, *, waiter: bool = Fa
             outcomes.append(blocked)
             asking = blocked.case
     if out.case.task.ended_at is None:
+        _tell_if_long(out, asking, now)
         out.case = _with_timer(out.case)
     return outcomes
 
@@ -88,8 +91,16 @@ def _expire(out: Outcome, stand: RequestRecord, now: Millis) -> None:
     """Nobody has answered this delivery in its time (M3: Timeout)."""
     spec, _, _ = _parts(out.case)
     about = {"attempt": stand.attempt, "timeout_ms": stand.due - stand.since, "default_ms": spec.default}
-    _tell(out, "request_expired", **about)
+    _tell(out, "request_expired", **about, against=_against(out.case))
     _stand(out, replace(stand, since=now, due=now, waiting=False))
+
+
+def _against(case: Case) -> str:
+    """The agent that did not answer: the one it is for, or whoever holds what was for a role; else nobody."""
+    to = agent_of(case.task.role)
+    if to is not None:
+        return family(to)
+    return "" if case.lease is None or case.task.role == WEBHOOKS else family(case.lease.agent)
 
 
 def _deliver(out: Outcome, attempt: int, last: int, timeout: int, now: Millis) -> None:
@@ -124,10 +135,30 @@ def _block(out: Outcome, asking: Case, lease: Lease, now: Millis) -> Outcome:
     blocked.case = come_to_rest(replace(blocked.case, waits=waits), now)
     told = {"request": task.id, "kind": spec.kind, "to": spec.to, "attempts": stand.attempt, "next": ""}
     blocked.events.append(event(asking.task, "request_blocked", lease, **told))
-    _stand(out, replace(stand, blocked_at=now))
+    _stand(out, replace(stand, blocked_at=now, alert_at=Millis(now + spec.escalate)))
     _rest(out, now)
     out.case = replace(out.case, awaited=True)
     return blocked
+
+
+def _tell_if_long(out: Outcome, asking: Case | None, now: Millis) -> None:
+    """The task has been blocked for long: that is told once, and again when it is time to remind somebody (M6).
+
+    Whoever was away in between tells it once. A task that waits for this no longer is nobody's worry.
+    """
+    spec, stand, origin = _parts(out.case)
+    if stand.alert_at is None or stand.alert_at > now or stand.blocked_at is None:
+        return
+    request = out.case.task.id
+    if asking is None or not any(wait.target == request for wait in asking.waits):
+        _stand(out, replace(stand, alert_at=None))
+        return
+    count = stand.alerts + 1
+    about = {"blocked_ms": now - stand.blocked_at, "critical": asking.task.spec.critical, "count": count}
+    told = {"request": request, "kind": spec.kind, "to": spec.to, **about}
+    out.events.append(Event("task_blocked_long", origin.task, asking.task.run, origin.agent, origin.token, told))
+    again = None if spec.remind is None else Millis(now + spec.remind)
+    _stand(out, replace(stand, alerts=count, alert_at=again))
 
 
 def _give_up(out: Outcome, now: Millis) -> None:

@@ -65,6 +65,17 @@ KINDS: Mapping[str, RequestKind] = {
 """The kinds of the mesh, with the protocol's figures (M1); two retries are three deliveries."""
 
 
+class Escalation(msgspec.Struct, frozen=True, gc=False):
+    """When it is told that a request still blocks its task (M6), in milliseconds."""
+
+    after: int = 3_600_000
+    remind: int | None = 86_400_000
+    """How often it is told again; None: never."""
+
+
+ESCALATION = Escalation()
+
+
 def check_kind(kind: str) -> None:
     """Refuse a kind that there is not."""
     known = (*KINDS, DELEGATION)

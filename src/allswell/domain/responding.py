@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from allswell.domain import claim as claiming
 from allswell.domain.address import agent_of, is_agent, role_of
 from allswell.domain.case import Case, Outcome, come_to_rest, end_attempt, end_task
+from allswell.domain.charging import charged, concerned, own_row, target
 from allswell.domain.command import Claim, MoveOn, Respond
 from allswell.domain.decision import Decision
 from allswell.domain.event import Event
@@ -62,7 +63,8 @@ def respond(situation: Situation, command: Respond) -> Decision:
         how = f"{stand.by} has answered it already" if stand.by else f"it is {task.state}: {task.record.reason}"
         raise Refused("request_closed", f"the request {task.id} takes no answer: {how}", where="request")
     check_may_answer(task, command.agent, command.roles)
-    return Decision(task.id, outcomes=_answered(case, stand, command, situation.now))
+    outcomes = _answered(case, stand, command, situation.now)
+    return Decision(task.id, outcomes=outcomes, agents=charged(outcomes, situation.agents, situation.now))
 
 
 def _answered(case: Case, stand: RequestRecord, command: Respond, now: Millis) -> list[Outcome]:
@@ -122,13 +124,18 @@ def move_on(situation: Situation, command: MoveOn) -> Decision:
         raise Refused("unknown_request", f"{command.request} is no request of {command.task}", where="request")
     if stand.moved_on:
         return Decision(_given(situation, command))
+    if case.lease is not None and case.lease.agent not in situation.found.get(target(command.request), ()):
+        return Decision(RequestStands(case.task.state, stand.due))  # it was taken only now: ask again
     outcomes = passes(case, situation.cases.get(command.task), situation.now, waiter=True)
+    standings = charged(outcomes, situation.agents, situation.now)
     out = outcomes[0]
     stand = out.case.task.record.request or stand
     if stand.blocked_at is None:
-        return Decision(RequestStands(out.case.task.state, stand.due), outcomes=outcomes)
+        return Decision(RequestStands(out.case.task.state, stand.due), outcomes=outcomes, agents=standings)
     out.case = replace(out.case, task=with_stand(out.case.task, replace(stand, moved_on=True)))
-    return _something_else(situation, command, outcomes)
+    decision = _something_else(situation, command, outcomes)
+    decision.agents = standings
+    return decision
 
 
 def _something_else(situation: Situation, command: MoveOn, outcomes: Sequence[Outcome]) -> Decision:
@@ -164,17 +171,22 @@ def _next(command: MoveOn) -> CommandId:
 
 
 def _names(command: MoveOn) -> Names:
-    concerned = (command.task, command.request)
-    names = Names(held=concerned, agents=(command.agent,))
-    return {**names, "searches": (Search("claimed", _next(command)),)} if command.claims else names
+    both, searches = (command.task, command.request), [target(command.request)]
+    if command.claims:
+        searches.append(Search("claimed", _next(command)))
+    return Names(held=both, agents=(command.agent,), searches=searches)
 
 
 def _names_given(command: MoveOn, found: Mapping[Search, Sequence[str]]) -> Names:
     given = [*map(TaskId, found.get(Search("claimed", _next(command)), ()))]
-    return Names(held=given, payloads=given)
+    return Names(held=given, payloads=given, agents=concerned(found.get(target(command.request), ())))
+
+
+def _names_of_answer(command: Respond) -> Names:
+    return Names(held=(command.request,), agents=(own_row(command.agent),))
 
 
 RULES = (
-    Rule(Respond, respond, lambda command: Names(held=(command.request,))),
+    Rule(Respond, respond, _names_of_answer),
     Rule(MoveOn, move_on, _names, _names_given),
 )

@@ -31,9 +31,9 @@ LaneKey = tuple[str, tuple[str, ...]]
 class Search(msgspec.Struct, frozen=True, order=True):
     """Something to look for without a lock; what is found are ids."""
 
-    what: Literal["asking", "claimed", "held", "leases", "open", "questions", "waiting"]
+    what: Literal["asking", "claimed", "held", "leases", "open", "questions", "target", "waiting"]
     """Who waits for whom's answer (circle.py); tasks that a claim was given; a run's held tasks; all leases; a run's
-    open tasks; open questions about a task; tasks that wait for a task."""
+    open tasks; open questions about a task; whom a request is for (its role); tasks that wait for a task."""
     of: str = ""
     after: str = ""
     """Where a walk goes on: only ids greater than this one."""

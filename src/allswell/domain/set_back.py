@@ -21,6 +21,7 @@ from allswell.domain.lease import Lease
 from allswell.domain.names import Millis
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
+from allswell.domain.standing import moved_back
 from allswell.domain.task import RequestRecord, Task
 
 TOLERATED = 5_000
@@ -95,7 +96,8 @@ def moved_case(case: Case, by: int) -> Case:
 def moved_request(request: RequestRecord, by: int) -> RequestRecord:
     """A request whose delivery has as much time left as before."""
     since, due = Millis(request.since + by), Millis(request.due + by)
-    return replace(request, since=since, due=due, blocked_at=_moved(request.blocked_at, by))
+    blocked_at, alert_at = _moved(request.blocked_at, by), _moved(request.alert_at, by)
+    return replace(request, since=since, due=due, blocked_at=blocked_at, alert_at=alert_at)
 
 
 def _moved_timer(case: Case, task: Task, by: int) -> Millis | None:
@@ -126,7 +128,8 @@ def moved_service(row: ServiceRow, by: int, wall: int) -> ServiceRow:
 
 def moved_agent(agent: Agent, wall: int) -> Agent:
     """What is held against an agent; it was missed by now, whatever the clock said then."""
-    return replace(agent, missed_at=Millis(min(agent.missed_at, wall)))
+    missed_at = Millis(min(agent.missed_at, wall))
+    return replace(agent, missed_at=missed_at, standing=moved_back(agent.standing, wall))
 
 
 def _moved(moment: Millis | None, by: int) -> Millis | None:

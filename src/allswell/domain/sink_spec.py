@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.comms import HEARS as COMM_HEARS
 from allswell.domain.delivery import Patience
 from allswell.domain.event import KINDS
 from allswell.domain.meant import nearest
@@ -19,7 +20,7 @@ MESH = "mesh"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "tasks": tuple(kind for kind in KINDS if kind.startswith("task_")),
     "questions": ("question_asked", "question_answered", "question_withdrawn", "questions_open"),
-    "requests": tuple(kind for kind in KINDS if kind.startswith("request_")),
+    "requests": COMM_HEARS,
     "runs": tuple(kind for kind in KINDS if kind.startswith("run_")),
     "agents": tuple(kind for kind in KINDS if kind.startswith(("agent_", "checkpoint_", "stalled_"))),
     "services": tuple(kind for kind in KINDS if kind.startswith(("service_", "breaker_", "rate_"))),
@@ -61,6 +62,8 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int = 262_144
     routes: Mapping[str, tuple[str, ...]] = {}
     """Apprise URLs by severity, or `env:NAME` for a variable that holds one."""
+    humans: tuple[str, ...] = ("@here",)
+    """Who is tagged in a channel of the mesh where a critical task has been blocked for long."""
     quiet: str = ""
     """`22:00-07:00`: what is not critical waits for the end of it."""
     token_env: str = ""
@@ -78,8 +81,8 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
 _ALL = ("kind", "begins", "timeout", "retries", "apart", "give_up")
 OWN: Mapping[str, tuple[str, ...]] = {
     "webhook": ("hears", "url", "secret_env", "allow_private", "max_body"),
-    "alerts": ("hears", "routes", "quiet"),
-    "chat": ("hears", "url", "channel", "speaks_as", "key"),
+    "alerts": ("hears", "routes", "quiet", "humans"),
+    "chat": ("hears", "url", "channel", "speaks_as", "key", "humans"),
     "notion": ("token_env", "database", "page", "url"),
 }
 """What each kind of sink has of its own."""

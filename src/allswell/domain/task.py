@@ -98,6 +98,10 @@ class RequestSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """For how long an answer is waited for after it has blocked its task."""
     role: str = ""
     """Who else may answer once the mesh was asked; empty: everybody but the one who asks."""
+    escalate: int = 3_600_000
+    """For how long it may have blocked its task before that is told (M6)."""
+    remind: int | None = 86_400_000
+    """How often that is told again; None: never."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -121,6 +125,15 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Whether its caller knows that, and was given something else to do if there was anything."""
     by: str = ""
     """Who has answered."""
+    alert_at: Millis | None = None
+    """When it is told that it still blocks its task."""
+    alerts: int = 0
+    """How often that was told."""
+
+    @property
+    def wakes_at(self) -> Millis:
+        """When something happens by itself."""
+        return self.due if self.alert_at is None else min(self.due, self.alert_at)
 
 
 class Spec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -240,7 +253,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     def wakes_at(self) -> Millis | None:
         """When something happens to it wherever it stands, if it is a request: it goes on, or is over."""
         request = self.record.request
-        return self.expiry if request is None else request.due
+        return self.expiry if request is None else request.wakes_at
 
 
 def raised(idle: int | None, override: int | None) -> int | None:

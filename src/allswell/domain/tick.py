@@ -7,6 +7,8 @@ run's end last: what else happened in that moment may be what a human is asked a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec.structs import replace
 
 from allswell.domain.case import (
@@ -21,6 +23,7 @@ from allswell.domain.case import (
     event,
     run_of,
 )
+from allswell.domain.charging import charged, concerned, target
 from allswell.domain.checkin import answered, missed
 from allswell.domain.command import Command, EndIdle
 from allswell.domain.decision import Decision
@@ -303,11 +306,12 @@ def _let_time_pass_for_request(situation: Situation, case: Case, command: Tick) 
     if asking is None or (holder is not None and holder != command.agent):
         return Decision(False)
     outcomes = passes(case, asking, situation.now)
+    standings = charged(outcomes, situation.agents, situation.now)
     after = outcomes[0].case
     if holder is None or after.lease is None:
-        return Decision(True, outcomes=outcomes)
+        return Decision(True, outcomes=outcomes, agents=standings)
     out = tick(replace(after, agent=situation.agents.get(holder)), situation.now)
-    return Decision(True, outcomes=(*outcomes, out), agents=((holder, out.case.agent),))
+    return Decision(True, outcomes=(*outcomes, out), agents=(*standings, (holder, out.case.agent)))
 
 
 def give_one_more_window(situation: Situation, command: OneMoreWindow) -> Decision:
@@ -325,11 +329,20 @@ def give_one_more_window(situation: Situation, command: OneMoreWindow) -> Decisi
 def _names(command: Tick) -> Names:
     task = (command.task,)
     if is_request(command.task):
-        both = (command.task, asker_of(command.task))
-        return Names(free=both) if command.agent is None else Names(free=both, agents=(command.agent,))
+        both, whom = (command.task, asker_of(command.task)), (target(command.task),)
+        holder = () if command.agent is None else (command.agent,)
+        return Names(free=both, agents=holder, searches=whom)
     if command.agent is None:
         return Names(free=task)
     return Names(free=task, agents=(command.agent,), runs_of=task)
+
+
+def _names_found(command: Tick, found: Mapping[Search, Sequence[str]]) -> Names:
+    """Of a request, the standing of whom it is for."""
+    if not is_request(command.task):
+        return Names()
+    role = found.get(target(command.task), ())[:1]
+    return Names(agents=concerned([*role, *([] if command.agent is None else [command.agent])] if role else ()))
 
 
 def _next(command: OneMoreWindow) -> Search:
@@ -337,7 +350,7 @@ def _next(command: OneMoreWindow) -> Search:
 
 
 RULES = (
-    Rule(Tick, let_time_pass, _names),
+    Rule(Tick, let_time_pass, _names, _names_found),
     Rule(
         OneMoreWindow,
         give_one_more_window,

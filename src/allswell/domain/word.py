@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from allswell.domain.address import agent_of
 from allswell.domain.case import Case
+from allswell.domain.charging import charged, own_row
 from allswell.domain.circle import refuse_circle
 from allswell.domain.command import (
     Ask,
@@ -32,10 +33,11 @@ from allswell.domain.command import (
 )
 from allswell.domain.decision import Decision
 from allswell.domain.hold import check_in, hold
-from allswell.domain.names import NO_COMMAND, TaskId
+from allswell.domain.names import NO_COMMAND, TaskId, is_request
 from allswell.domain.rule import ASKING, Names, Reads, Rule
 from allswell.domain.service import park
 from allswell.domain.situation import Situation
+from allswell.domain.standing import passed_over, standing_of
 from allswell.domain.submit import accept_request, lanes_of
 from allswell.errors import LeaseLost, Refused, TimeUp
 
@@ -50,7 +52,8 @@ def say(situation: Situation, command: HolderCommand) -> Decision:
     if agent is not case.agent or past is not case.past:
         case = replace(case, agent=agent, past=past)
     out = hold(case, command, situation.now, situation.chance, situation.run_of(case.task))
-    return Decision(out.answer, out.error, (out,), ((command.agent, out.case.agent),))
+    standings = charged((out,), situation.agents, situation.now) if is_request(task) else ()
+    return Decision(out.answer, out.error, (out,), ((command.agent, out.case.agent), *standings))
 
 
 def fail(situation: Situation, command: Fail) -> Decision:
@@ -79,7 +82,16 @@ def send_request(situation: Situation, command: SendRequest) -> Decision:
     to = agent_of(command.request.role)
     if to is not None and command.request.id not in situation.cases:
         refuse_circle(command.agent, to, situation.found.get(ASKING, ()), situation.cases)
-    return delegate(situation, command)
+    return delegate(situation, _routed(situation, command))
+
+
+def _routed(situation: Situation, command: SendRequest) -> SendRequest:
+    """A request to a role, with those barred from it that others are preferred to (standing.py)."""
+    can_serve = {agent: standing_of(situation.agents.get(own_row(agent))) for agent in command.candidates}
+    others = passed_over(can_serve, situation.now)
+    if not others:
+        return command
+    return replace(command, request=replace(command.request, barred=(*command.request.barred, *others)))
 
 
 def _delegated_before(known: Case, command: Delegate | SendRequest) -> TaskId:
@@ -122,7 +134,8 @@ def said_again(command: CheckIn, lost: LeaseLost) -> CheckInAgain | None:
 
 def _names(command: Word) -> Names:
     task = (command.task,)
-    return Names(held=task, agents=(command.agent,), perhaps_runs_of=task)
+    agents = (command.agent, own_row(command.agent)) if is_request(command.task) else (command.agent,)
+    return Names(held=task, agents=agents, perhaps_runs_of=task)
 
 
 def _names_with_run(command: Word) -> Names:
@@ -153,7 +166,9 @@ def _names_of_request(command: Delegate | SendRequest) -> Names:
 def _names_of_mesh_request(command: SendRequest) -> Names:
     """As of a delegation; and where it is for one agent, all who wait for one: those who ask at once, ask in turn."""
     names = _names_of_request(command)
-    return names if agent_of(command.request.role) is None else {**names, "searches": (ASKING,)}
+    if agent_of(command.request.role) is None:
+        return {**names, "agents": (command.agent, *dict.fromkeys(map(own_row, command.candidates)))}
+    return {**names, "searches": (ASKING,)}
 
 
 def _names_of_renewal(command: CheckIn) -> Names:

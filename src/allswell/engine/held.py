@@ -173,7 +173,7 @@ class Held:
     ) -> TaskId:
         """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
         caller = Caller(self.task, self.token, self.agent)
-        said = self._mesh.sending(caller, to, kind, summary, waits=waits, **wishes)
+        said = await self._mesh.routed(self._mesh.sending(caller, to, kind, summary, waits=waits, **wishes))
         await self._say(said)
         return said.request.id
 

@@ -89,7 +89,7 @@ class Looking:
 
     async def agents(self) -> list[Agent]:
         """Agents that have missed check-ins."""
-        return await self._engine.store.view_agents()
+        return [agent for agent in await self._engine.store.view_agents() if not agent.standing]
 
     async def services(self) -> list[ServiceRow]:
         """Services that something is, or was, held against."""

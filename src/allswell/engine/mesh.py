@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from allswell.domain.address import role_for
+from allswell.domain.address import role_for, role_of
 from allswell.domain.claim import Granted
 from allswell.domain.command import MoveOn, NewTask, Respond, SendRequest
 from allswell.domain.duration import Duration, parse
@@ -23,9 +23,10 @@ from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token, is_request, request_id
 from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
-from allswell.domain.request import KINDS, RequestKind, check_kind
+from allswell.domain.request import ESCALATION, KINDS, Escalation, RequestKind, check_kind
 from allswell.domain.responding import RequestStands, is_for
 from allswell.domain.task import KEPT, OPEN, RequestSpec, State
+from allswell.engine.candidates import can_serve
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids, mark_for
 from allswell.engine.signal import either
@@ -112,12 +113,14 @@ class Mesh:
         policies: Mapping[str, Policy] = {},
         kinds: Mapping[str, RequestKind] = KINDS,
         hold: Callable[[Granted, float], Lease] | None = None,
+        escalation: Escalation = ESCALATION,
     ) -> None:
         self._engine = engine
         self._ids = ids
         self._policies = policies
         self._kinds = kinds
         self._hold = hold
+        self._escalation = escalation
 
     def policy_for(self, role: str) -> Policy:
         """The policy of a role's tasks that set nothing by themselves."""
@@ -145,6 +148,8 @@ class Mesh:
             None if again is None else parse(again, where="again"),
             KEPT if kept is None else parse(kept, where="kept"),
             role=wishes.get("role", ""),
+            escalate=self._escalation.after,
+            remind=self._escalation.remind,
         )
         lane = role_for(to, kind)
         payload, key = wishes.get("payload"), wishes.get("key")
@@ -153,6 +158,14 @@ class Mesh:
         new = NewTask(request_id(caller.task, mark), summary, role=lane, payload=text, policy=self.policy_for(lane))
         command = self._ids.command() if key is None else CommandId(f"ask.{new.id}")
         return SendRequest(command, caller.task, caller.token, caller.agent, new, spec)
+
+    async def routed(self, said: SendRequest) -> SendRequest:
+        """A request to a role, with those who are known to have it."""
+        role = role_of(said.spec.to)
+        if role is None:
+            return said
+        candidates = await can_serve(self._engine.store, role, said.agent)
+        return msgspec.structs.replace(said, candidates=candidates)
 
     async def wait(
         self,

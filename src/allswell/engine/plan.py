@@ -167,6 +167,8 @@ async def _find(tx: Transaction, search: Search) -> Sequence[str]:
             return await tx.find_open(RunId(search.of), search.most)
         case "questions":
             return await tx.find_questions(TaskId(search.of))
+        case "target":
+            return await tx.find_target(TaskId(search.of))
         case "waiting":
             return await tx.find_waiting(search.of, search.most)
         case _:

@@ -31,7 +31,7 @@ from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.request import KINDS, RequestKind
+from allswell.domain.request import ESCALATION, KINDS, Escalation, RequestKind
 from allswell.domain.resubmission import Resubmit
 from allswell.engine.engine import Engine
 from allswell.engine.flow import FlowHold, new_flow
@@ -66,8 +66,10 @@ class Watch(Meshing):
         *,
         policies: Mapping[str, Policy] | None = None,
         kinds: Mapping[str, RequestKind] = KINDS,
+        escalation: Escalation = ESCALATION,
     ) -> None:
-        super().__init__(engine, ids, Mesh(engine, ids, policies=policies or {}, kinds=kinds, hold=self.hold))
+        mesh = Mesh(engine, ids, policies=policies or {}, kinds=kinds, hold=self.hold, escalation=escalation)
+        super().__init__(engine, ids, mesh)
         self._maker = TaskMaker(ids, policies or {})
         self._renewing = Renewing(engine)
         self._own_loop: OwnLoop | None = None

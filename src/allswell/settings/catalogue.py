@@ -22,6 +22,7 @@ from allswell.domain.layers import Layers
 from allswell.domain.policy import DEFAULT as POLICY
 from allswell.domain.policy import DELEGATION_TIMEOUT
 from allswell.domain.quota import DEFAULT as QUOTA
+from allswell.domain.request import ESCALATION
 from allswell.domain.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE
@@ -302,6 +303,20 @@ _ALL = (
         QUOTA.bytes,
         "So much may an attempt write in requests, questions and notes. Beyond that those are refused, and check-ins"
         " are merged: never refused, for that would make it look stalled.",
+    ),
+    # When it is told that a task is still blocked.
+    Setting(
+        "mesh.escalate",
+        Kind.DURATION,
+        ESCALATION.after,
+        "So long may a request that nobody answers block its task before the mesh is told.",
+    ),
+    Setting(
+        "mesh.remind",
+        Kind.DURATION,
+        ESCALATION.remind,
+        "How often it is told again, as long as the task is blocked.",
+        none="never",
     ),
     # How messages are handled: the seed's figures. (The rules that hold them together: `domain.arithmetic.worker`.)
     Setting(

@@ -12,6 +12,7 @@ from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.quota import Quota
+from allswell.domain.request import Escalation
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.store_url import hide
 from allswell.engine.pace import Pace
@@ -195,6 +196,11 @@ class Settings(msgspec.Struct, frozen=True):
     def quota(self) -> Quota:
         """What one attempt may put into the store."""
         return Quota(**{name: int(value or 0) for name, value in self._table(_QUOTA)})
+
+    def escalation(self) -> Escalation:
+        """When it is told that a request still blocks its task."""
+        after, remind = self.value("mesh.escalate"), self.value("mesh.remind")
+        return Escalation(int(after or 0), None if remind is None else int(remind))
 
     def pace(self) -> Pace:
         """How patient the engine is."""

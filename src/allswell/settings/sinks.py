@@ -50,6 +50,7 @@ SINK: Fields = {
     "max_body": count,
     "routes": routes,
     "quiet": text,
+    "humans": one_or_more,
     "channel": text,
     "speaks_as": text,
     "key": text,

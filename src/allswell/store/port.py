@@ -248,6 +248,10 @@ class Transaction(Telling, RunHints, Protocol):
         """
         ...
 
+    async def find_target(self, task: TaskId) -> Sequence[str]:
+        """A task's role, and who holds it if anybody does; nothing, if there is no such task."""
+        ...
+
     async def find_asking(self) -> Sequence[str]:
         """Which agents wait for an answer of which (`asking_line` of every open request that tells one).
 

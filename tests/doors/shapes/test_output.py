@@ -184,6 +184,7 @@ def commands_and_fleets(typed: Typist, folder: Path) -> None:
     typed("submit", "sweep the floor", "--role", "shell")
     typed("work", "--agent", "sh", "--role", "shell", "--drain", "--", "true")
     typed("agents")
+    assert typed("agents", "--ledger", "sh")["agent_id"] == "sh"
 
 
 def sinks(typed: Typist, folder: Path) -> None:

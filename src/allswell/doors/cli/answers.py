@@ -24,6 +24,7 @@ from allswell.doors.shapes.explanation import ExplanationShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
 from allswell.doors.shapes.key import KeyShape, KeysShape, NewKeyShape
+from allswell.doors.shapes.ledger import LedgerShape
 from allswell.doors.shapes.log import LogShape
 from allswell.doors.shapes.misfit import CheckedShape
 from allswell.doors.shapes.night import NightShape
@@ -65,7 +66,7 @@ class Answer(NamedTuple):
 
 ANSWERS: Mapping[str, Answer] = {
     ALONE: Answer((StatusShape, VersionShape)),
-    "agents": Answer((AgentsShape,)),
+    "agents": Answer((AgentsShape, LedgerShape)),
     "alerts test": Answer((AlertsTestedShape,)),
     "audit-agent": Answer((SaidShape,), lines=True),
     "build-agent": Answer((SaidShape,), lines=True),

@@ -51,7 +51,13 @@ def add_to(app: Commands) -> None:
         "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
         "allswell work --run r_… --slots 4    steps of a flow that runs elsewhere",
     )
-    app.add(LOOKING, "agents", agents, "allswell agents", "allswell agents --json")
+    app.add(
+        LOOKING,
+        "agents",
+        agents,
+        "allswell agents",
+        "allswell agents --ledger oracle            what counts for it, what not, and why",
+    )
     app.add(LOOKING, "tracking", tracking, "allswell tracking --json")
 
 
@@ -267,12 +273,26 @@ _COLUMNS = (
 )
 
 
-def agents(store: Store = None, json: Json = False) -> None:
-    """Who does what: health, misses, last proof of progress, time left."""
+def agents(
+    ledger: Annotated[str | None, Option("--ledger", metavar="NAME", help="What counts for this one, and why.")] = None,
+    since: Annotated[str, Option("--since", metavar="TIME", help="How far back the ledger goes.")] = "1d",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Who does what: health, misses, last proof of progress, time left.
+
+    An agent that let more than three requests expire within a day is degraded: others are asked, if there are any.
+    """
     from allswell.doors.shapes.crew import AgentsShape
     from allswell.engine.explaining.crew import look
 
     frame = Frame(store, json=json)
+    if ledger is not None:
+        from allswell.domain.duration import parse
+        from allswell.doors.cli.ledger import show_ledger
+
+        show_ledger(frame, ledger, parse(since, where="--since"))
+        return
     specs = list(frame.settings.known_agents.values())
     threshold = int(frame.settings.value("stall_threshold") or 0)
 
@@ -312,10 +332,13 @@ def _supervision(crew: Crew) -> str:
 def _row(one: Member, now: int) -> list[str]:
     proof = "" if one.proof_at is None else when(one.proof_at, now)
     said = one.note or one.evidence or one.waits or ""
+    if one.degraded:
+        said = f"{len(one.degraded)} requests expired within a day: {', '.join(sent.request for sent in one.degraded)}"
     share = "" if one.progress is None else f"{one.progress:.0%}"
     about = ", ".join(part for part in (share, proof, said.splitlines()[0] if said else "") if part)
     left = "" if one.remaining_ms is None else short(one.remaining_ms)
-    return [one.agent, one.health, f"{one.misses}/{one.threshold}", one.name or "", left, about]
+    health = f"{one.health}, degraded" if one.degraded else one.health
+    return [one.agent, health, f"{one.misses}/{one.threshold}", one.name or "", left, about]
 
 
 def tracking(store: Store = None, json: Json = False) -> None:

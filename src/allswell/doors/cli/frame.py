@@ -209,6 +209,7 @@ class Frame:
                 policies=policies,
                 sweeping=sweeping,
                 pause_on_question=pause,
+                escalation=settings.escalation(),
                 tell_of_wait=self.hint,
             )
             async with made as watch:

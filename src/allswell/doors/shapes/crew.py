@@ -10,11 +10,29 @@ from allswell.doors.shapes.moment import Moment, moment
 
 if TYPE_CHECKING:
     from allswell.domain.presence import Presence
+    from allswell.domain.standing import Expiry
     from allswell.engine.explaining.crew import Crew, Member
 
 
+class ExpiryShape(Struct, frozen=True):
+    """A request that an agent did not answer in time."""
+
+    request_id: str
+    kind: str
+    timeout_ms: int
+    expired_at: Moment
+
+    @classmethod
+    def of(cls, one: Expiry) -> ExpiryShape:
+        """One of them."""
+        return cls(one.request, one.kind, one.timeout, moment(one.at))
+
+
 class AgentShape(Struct, frozen=True):
-    """One agent; what it does is null while it holds no task."""
+    """One agent; what it does is null while it holds no task.
+
+    `expiries` are the requests that have made it degraded; of one that is not there are none.
+    """
 
     agent_id: str
     health: str
@@ -33,6 +51,8 @@ class AgentShape(Struct, frozen=True):
     deadline: Moment | None
     remaining_ms: int | None
     waits: str | None
+    degraded: bool
+    expiries: list[ExpiryShape]
 
     @classmethod
     def of(cls, one: Member) -> AgentShape:
@@ -55,6 +75,8 @@ class AgentShape(Struct, frozen=True):
             deadline=moment(one.deadline),
             remaining_ms=one.remaining_ms,
             waits=one.waits,
+            degraded=bool(one.degraded),
+            expiries=[ExpiryShape.of(expiry) for expiry in one.degraded],
         )
 
 

@@ -55,7 +55,7 @@ class AlertsSink:
         """An alert for each route of its severity."""
         if entry.event.kind not in self._hears:
             return ()
-        alert = await alert_of(entry, views, mesh=MESH in self._spec.hears)
+        alert = await alert_of(entry, views, mesh=MESH in self._spec.hears, humans=self._spec.humans)
         told = _decode_told(self.memory) if self.memory else {}
         if alert is None or not worth_telling(alert, told, entry.at):
             return ()

@@ -43,6 +43,7 @@ class ChatSink:
         self.limit = spec.timeout / 1_000
         self.patience = spec.patience
         self._mesh = MESH in (spec.hears or (MESH,))
+        self._humans = spec.humans
         self._hears = hearing(spec, (MESH,))
         self._place = ChatPlace(spec.url, spec.channel, spec.speaks_as).checked()
         self._key = read_key(Path(spec.key).expanduser()) if spec.key else None
@@ -51,7 +52,7 @@ class ChatSink:
         """A line about an event."""
         if entry.event.kind not in self._hears:
             return ()
-        alert = await alert_of(entry, views, mesh=self._mesh)
+        alert = await alert_of(entry, views, mesh=self._mesh, humans=self._humans)
         return () if alert is None else [Message(msgspec.json.encode(alert).decode())]
 
     async def send(self, batch: Sequence[Delivery]) -> None:

@@ -18,7 +18,7 @@ from allswell.domain.comms import Comm
 from allswell.domain.delivery import Delivery, Failure
 from allswell.domain.event import Event
 from allswell.domain.journal import Entry
-from allswell.domain.notion_page import ID, REVIEW, TITLE, news_of, page_of, schema, wrong_with_schema
+from allswell.domain.notion_page import ID, TITLE, news_of, page_of, schema, wrong_with_schema
 from allswell.domain.retry_after import asked_wait
 from allswell.domain.sink_spec import SinkSpec
 from allswell.doors.shapes.moment import moment
@@ -75,7 +75,6 @@ class NotionSink:
             await self._update(comm.request, page, news_of(properties))
         else:
             parent = {"type": "data_source_id", "data_source_id": source}
-            properties[REVIEW] = {"checkbox": False}
             made = await self._call(self._client.pages.create, parent=parent, properties=properties)
             page = str(_part(made, "id"))
         if len(self._pages) >= _REMEMBERED:

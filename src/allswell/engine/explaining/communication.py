@@ -22,8 +22,7 @@ async def asked_of(views: Views, event: Event) -> Asked:
     blocked = str(event.task or "") if asker is None else asker.task.name
     if row is None:  # kept by an older version, or not any more: the event itself has the most of it
         return Asked(str(event.data["request"]), str(event.data.get("to", "")), None, blocked)
-    task = row.task
-    asked, stand = task.spec.request, task.record.request
-    if asked is None or stand is None:
-        return Asked(task.name, task.role, task.spec.policy.timeout, blocked)
-    return Asked(task.name, asked.to, asked.timeout, blocked, stand.attempt)
+    spec, record = row.task.spec.request, row.task.record.request
+    if spec is None or record is None:
+        return Asked(row.task.name, row.task.role, row.task.spec.policy.timeout, blocked)
+    return Asked(row.task.name, spec.to.removeprefix("role:"), spec.timeout, blocked, record.attempt)

@@ -6,10 +6,12 @@ known of them is called unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
+from allswell.domain.address import family
 from allswell.domain.checkin import Agent
 from allswell.domain.condition import QUIET, Condition
 from allswell.domain.fleet import AgentSpec
@@ -17,6 +19,7 @@ from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.policy import DEFAULT
 from allswell.domain.presence import PREFIX, Post, Presence, is_alive
+from allswell.domain.standing import Expiry, degraded
 from allswell.store.views import Views
 
 PAGE = 1_000
@@ -45,6 +48,8 @@ class Member(msgspec.Struct, frozen=True):
     deadline: Millis | None = None
     remaining_ms: int | None = None
     waits: str | None = None
+    degraded: tuple[Expiry, ...] = ()
+    """The requests that it let expire, if they are too many: it is asked only where nobody else can serve."""
 
 
 class Crew(msgspec.Struct, frozen=True):
@@ -63,7 +68,9 @@ async def look(store: Views, specs: Iterable[AgentSpec] = (), threshold: int = D
     for row in await _held(store):
         if row.lease is not None:
             held.setdefault(row.lease.agent, []).append(row)
-    records = {str(agent.id): agent for agent in await store.view_agents()}
+    agents = await store.view_agents()
+    records = {str(agent.id): agent for agent in agents if not agent.standing}
+    against = degraded(agents, now)
     members: dict[tuple[str, str | None], Member] = {}
     for presence in supervisors:
         for post in presence.posts if is_alive(presence, now) else ():
@@ -86,7 +93,16 @@ async def look(store: Views, specs: Iterable[AgentSpec] = (), threshold: int = D
     for spec in specs:
         if spec.name not in watched:
             members[spec.name, None] = Member(spec.name, ABSENT, 0, threshold, None, spec.kind, spec.role)
-    return Crew(now, tuple(supervisors), tuple(members.values()))
+    return Crew(now, tuple(supervisors), _with_degraded([*members.values()], against, threshold))
+
+
+def _with_degraded(
+    members: Sequence[Member], against: Mapping[str, tuple[Expiry, ...]], threshold: int
+) -> tuple[Member, ...]:
+    """Everybody, with what makes those degraded that are, and with those of whom nothing else is known."""
+    strangers = sorted(against.keys() - {family(member.agent) for member in members})
+    named = [*members, *(Member(name, Condition.UNKNOWN.value, 0, threshold) for name in strangers)]
+    return tuple(replace(member, degraded=against.get(family(member.agent), ())) for member in named)
 
 
 async def _held(store: Views) -> list[TaskRow]:
@@ -118,7 +134,7 @@ def _posted(
     )
     if row is None or lease is None:
         return about
-    return msgspec.structs.replace(
+    return replace(
         about,
         task=row.task.id,
         name=row.task.name,

@@ -56,6 +56,7 @@ SENTENCES: Mapping[str, str] = {
     "mesh_asked": "everybody is asked: who can answer {request} for {to}?",
     "request_blocked": "waits for {request}: {to} has not answered, and {agent} moved on",
     "request_resolved": "{request} was answered{by} after {blocked_ms}",
+    "task_blocked_long": "the task is still blocked after {blocked_ms}: {to} has not answered {request}",
     "request_closed": "the request {request} is {outcome}: {reason}",
     "agent_state": "{agent} is {state}: {evidence}",
     "agent_nudged": "{agent} is nudged ({heard_by}): {evidence}",

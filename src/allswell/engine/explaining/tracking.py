@@ -27,7 +27,7 @@ async def pending_questions(store: Views) -> list[Question]:
 
 async def track(store: Views) -> Tracking:
     """The counters as they stand; a task that has ended counts nothing any more."""
-    agents = await store.view_agents()
+    agents = [agent for agent in await store.view_agents() if not agent.standing]
     timeouts: dict[str, int] = {}
     after = ""
     while True:

@@ -325,6 +325,13 @@ class MemoryTransaction:
             found = list(leases.seen(self._base.tables.claimed.get(command, ())))
             return found + [task for task, lease in leases.made() if lease.command == command]
 
+    async def find_target(self, task: TaskId) -> Sequence[str]:
+        """A task's role, and who holds it."""
+        with self._statement:
+            await self._store.give_way("find_target")
+            found, lease = self.draft.tasks.get(task), self.draft.leases.get(task)
+            return [] if found is None else [found.role, *([] if lease is None else [lease.agent])]
+
     async def find_asking(self) -> Sequence[str]:
         """Which agents wait for an answer of which; others who ask wait."""
         with self._statement:

@@ -8,7 +8,7 @@ from typing import Any
 from allswell.domain.delivery import Delivery, memory_key
 from allswell.domain.journal import Position
 from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.values import json
+from allswell.store.postgres.values import json, texts
 
 
 def enlist(
@@ -33,8 +33,10 @@ def forget(session: Session, follower: str, sink: str) -> None:
         (SQL["lock_cursor"], (follower,)),
         (SQL["delete_cursor"], (follower,)),
         (SQL["delete_deliveries_of"], (sink,)),
-        (SQL["delete_kept"], (follower,)),
     )
+    kept = [key for key, _ in session.ask((SQL["view_kept"], (follower,)))[0].fetchall()]
+    own = [f"kept.{key}" for key in kept if key == follower or key.startswith(f"{follower}.")]
+    session.ask((SQL["delete_kept"], (texts(own),)))
 
 
 def revise(session: Session, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:

@@ -239,7 +239,7 @@ FROM allswell.run WHERE id = ANY($1::text[])
 SELECT id, state FROM allswell.service WHERE id = ANY($1::text[])
 
 -- name: read_agents
-SELECT id, misses, missed_at, stalled FROM allswell.agent WHERE id = ANY($1::text[])
+SELECT id, misses, missed_at, stalled, standing FROM allswell.agent WHERE id = ANY($1::text[])
 
 -- name: read_questions
 SELECT id, task, run, kind, text, options, asked_at, asked_by, closed_at, choice, answer, answered_by, command,
@@ -298,6 +298,9 @@ SELECT pg_advisory_xact_lock(hashtextextended($1::text, 7020105162343935084))
 -- name: find_claimed
 SELECT task FROM (SELECT task FROM allswell.lease WHERE command = $1::text AND command <> '' OFFSET 0) AS l ORDER BY task
 
+-- name: find_target
+SELECT role, (SELECT agent FROM allswell.lease WHERE task = $1::text) FROM allswell.task WHERE id = $1::text
+
 -- name: lock_asking
 -- Agents that ask at once ask in turn: one that would close a circle must see the others.
 SELECT pg_advisory_xact_lock(7020105162343935085)
@@ -334,16 +337,17 @@ INSERT INTO allswell.service (id, state) SELECT x ->> 'id', x::text FROM json_ar
 UPDATE allswell.service AS s SET state = x::text FROM json_array_elements($1::json) AS x WHERE s.id = x ->> 'id'
 
 -- name: insert_agents
-INSERT INTO allswell.agent (id, misses, missed_at, stalled)
-SELECT id, misses, missed_at, stalled
-FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
+INSERT INTO allswell.agent (id, misses, missed_at, stalled, standing)
+SELECT id, misses, missed_at, stalled, standing
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean, standing text)
 
 -- name: put_agents
-INSERT INTO allswell.agent (id, misses, missed_at, stalled)
-SELECT id, misses, missed_at, stalled
-FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean)
+INSERT INTO allswell.agent (id, misses, missed_at, stalled, standing)
+SELECT id, misses, missed_at, stalled, standing
+FROM json_to_recordset($1::json) AS x(id text, misses bigint, missed_at bigint, stalled boolean, standing text)
 ON CONFLICT (id) DO UPDATE
-SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled
+SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled,
+    standing = excluded.standing
 
 -- name: delete_agents
 DELETE FROM allswell.agent WHERE id = ANY($1::text[])
@@ -669,7 +673,7 @@ SELECT id, name, created_at, deadline, ended_at, reason, command, asked, stands_
 ORDER BY created_at DESC, id DESC LIMIT $1::integer
 
 -- name: view_agents
-SELECT id, misses, missed_at, stalled FROM allswell.agent ORDER BY id
+SELECT id, misses, missed_at, stalled, standing FROM allswell.agent ORDER BY id
 
 -- name: view_open_counts
 -- How many tasks are open, are held, wait without being held, and are ready; what is left is delayed. Rows that show
@@ -777,8 +781,8 @@ INSERT INTO allswell.meta (key, value) VALUES ('kept.' || $1::text, $2::text)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value
 
 -- name: delete_kept
--- Everything that the watch keeps about itself under a name, and under those that begin with it and a dot.
-DELETE FROM allswell.meta WHERE key = 'kept.' || $1::text OR starts_with(key, 'kept.' || $1::text || '.')
+-- What the watch keeps about itself no longer.
+DELETE FROM allswell.meta WHERE key = ANY($1::text[])
 
 -- name: create_meta
 CREATE TABLE IF NOT EXISTS allswell.meta (key text PRIMARY KEY, value text NOT NULL)

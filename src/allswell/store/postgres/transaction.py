@@ -269,6 +269,10 @@ class PostgresTransaction:
         _, found = self._ask_all((SQL["lock_claim"], (command,)), (SQL["find_claimed"], (command,)))
         return [TaskId(task) for task in _column(found)]
 
+    async def find_target(self, task: TaskId) -> Sequence[str]:
+        """A task's role, and who holds it."""
+        return [name for row in self._ask("find_target", task).fetchall() for name in row if name is not None]
+
     async def find_asking(self) -> Sequence[str]:
         """Which agents wait for an answer of which; whoever asks next waits for the end of this."""
         _, found = self._ask_all((SQL["lock_asking"], ()), (SQL["find_asking"], ()))

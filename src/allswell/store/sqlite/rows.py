@@ -202,7 +202,7 @@ def services(found: Iterable[Row]) -> dict[str, ServiceRow]:
 
 def agent(row: Row) -> Agent:
     """An agent's record from a row."""
-    return Agent(row[0], row[1], row[2], bool(row[3]))
+    return Agent(row[0], row[1], row[2], bool(row[3]), row[4])
 
 
 def new_spread(spread: Spread) -> Row:

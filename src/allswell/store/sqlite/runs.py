@@ -31,6 +31,11 @@ class RunLooks:
         found = self._connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
         return [TaskId(row[0]) for row in found]
 
+    async def find_target(self, task: TaskId) -> Sequence[str]:
+        """A task's role, and who holds it."""
+        found = self._connection.execute(SQL["find_target"], (task,)).fetchall()
+        return [name for row in found for name in row if name is not None]
+
     async def find_asking(self) -> Sequence[str]:
         """Which agents wait for an answer of which; nobody else can ask before this is over."""
         found = self._connection.execute(SQL["find_asking"]).fetchall()

@@ -49,7 +49,7 @@ SELECT state FROM json_each(?) AS given CROSS JOIN service ON service.id = given
 
 -- name: read_agent
 -- What is held against these agents.
-SELECT agent.id, misses, missed_at, stalled FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
+SELECT agent.id, misses, missed_at, stalled, standing FROM json_each(?) AS given CROSS JOIN agent ON agent.id = given.value;
 
 -- name: read_question
 -- Questions by id.
@@ -173,6 +173,10 @@ WHERE task.run = ? AND task.ended_at IS NULL AND task.id > ? ORDER BY task.id LI
 -- Open questions about a task.
 SELECT id FROM question WHERE task = ? AND closed_at IS NULL ORDER BY id;
 
+-- name: find_target
+-- A task's role, and who holds it.
+SELECT role, lease.agent FROM task LEFT JOIN lease ON lease.task = task.id WHERE task.id = ?;
+
 -- name: find_asking
 -- The open requests between agents.
 SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
@@ -220,12 +224,13 @@ UPDATE service SET state = ? WHERE id = ?;
 
 -- name: insert_agent
 -- The first thing that is held against an agent.
-INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?);
+INSERT INTO agent (id, misses, missed_at, stalled, standing) VALUES (?, ?, ?, ?, ?);
 
 -- name: put_agent
 -- What is held against an agent.
-INSERT INTO agent (id, misses, missed_at, stalled) VALUES (?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled;
+INSERT INTO agent (id, misses, missed_at, stalled, standing) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET misses = excluded.misses, missed_at = excluded.missed_at, stalled = excluded.stalled,
+    standing = excluded.standing;
 
 -- name: delete_agent
 -- Nothing is held against these agents any more.
@@ -425,7 +430,7 @@ FROM run ORDER BY created_at DESC, id DESC LIMIT ?;
 
 -- name: view_agents
 -- What is held against agents.
-SELECT id, misses, missed_at, stalled FROM agent ORDER BY id;
+SELECT id, misses, missed_at, stalled, standing FROM agent ORDER BY id;
 
 -- name: view_counts_bad
 -- How many tasks ended in which way other than well.
@@ -581,7 +586,8 @@ INSERT INTO meta (key, value) VALUES ('kept.' || ?, ?) ON CONFLICT (key) DO UPDA
 
 -- name: delete_kept
 -- Everything that the watch keeps about itself under a name, and under those that begin with it and a dot.
-DELETE FROM meta WHERE key = 'kept.' || ?1 OR substr(key, 1, 6 + length(?1)) = 'kept.' || ?1 || '.';
+DELETE FROM meta WHERE key >= 'kept.' || ?1 AND key < 'kept.' || ?1 || '/'
+  AND (key = 'kept.' || ?1 OR substr(key, 1, 6 + length(?1)) = 'kept.' || ?1 || '.');
 
 -- name: put_version
 -- The number of the migration just run.

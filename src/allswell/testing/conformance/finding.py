@@ -102,6 +102,18 @@ async def open_questions_of_a_task_are_found(place: Place) -> None:
         assert await _found(store, lambda tx: tx.find_questions(task)) == ["q_1.3"]
 
 
+async def whom_a_task_is_for_is_found_with_whoever_holds_it(place: Place) -> None:
+    """Its role, and its holder if there is one; of a task that is not there nothing."""
+    changes = rows.new_tasks(rows.task("t_1"), rows.task("t_2"))
+    role = rows.task("t_1").role
+    async with place.store() as store:
+        await write(store, changes)
+        await write(store, Changes(new_leases=[rows.lease("t_2")]), {Kind.TASK: ["t_2"]})
+        assert await _found(store, lambda tx: tx.find_target(TaskId("t_1"))) == [role]
+        assert await _found(store, lambda tx: tx.find_target(TaskId("t_2"))) == [role, rows.lease("t_2").agent]
+        assert await _found(store, lambda tx: tx.find_target(TaskId("t_3"))) == []
+
+
 async def leases_are_found_by_the_claim_that_made_them(place: Place) -> None:
     """Only the current ones; and all leases in the order of their tasks, a page at a time."""
     names = ("t_B", "t_a", "t_a-1", "t_c")
@@ -173,5 +185,6 @@ CASES: tuple[Case, ...] = (
     open_tasks_of_a_run_are_found,
     open_questions_of_a_task_are_found,
     leases_are_found_by_the_claim_that_made_them,
+    whom_a_task_is_for_is_found_with_whoever_holds_it,
     a_transaction_finds_its_own_writes,
 )

@@ -186,7 +186,7 @@ def new_tasks(*tasks: Task) -> Changes:
 
 def agent(id_: str, misses: int = 1) -> Agent:
     """What is held against an agent."""
-    return Agent(AgentId(id_), misses, Millis(AT + misses), stalled=misses > 2)
+    return Agent(AgentId(id_), misses, Millis(AT + misses), stalled=misses > 2, standing=TEXT)
 
 
 def service(id_: str, until: int = AT) -> ServiceRow:

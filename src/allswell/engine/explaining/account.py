@@ -1,0 +1,30 @@
+"""An agent's ledger, read from the journal: a day of it, or as far back as is asked for."""
+
+from __future__ import annotations
+
+from allswell.domain.ledger import Ledger, ledger_of
+from allswell.domain.standing import Standing, standing_of, standing_row
+from allswell.engine.journal_end import first_number, numbering
+from allswell.store.views import Views
+
+_CHUNK = 2_000
+_MARGIN = 60_000
+"""Transactions that overlap may be stamped a little out of order."""
+
+
+async def read_ledger(views: Views, agent: str, since: int) -> Ledger:
+    """What the journal says of an agent since a moment."""
+    at = await numbering(views)
+    early = since - _MARGIN
+    after = at(await first_number(views, at, lambda found: not found or found[0].at >= early) - 1)
+    entries = []
+    while found := await views.journal(after, _CHUNK):
+        entries += [(entry.at, entry.event) for entry in found if entry.at >= since]
+        after = found[-1].position
+    return ledger_of(agent, entries)
+
+
+async def read_standing(views: Views, agent: str) -> Standing:
+    """What is kept of an agent, and decides who is asked."""
+    rows = {row.id: row for row in await views.view_agents()}
+    return standing_of(rows.get(standing_row(agent)))

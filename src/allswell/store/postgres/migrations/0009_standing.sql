@@ -1,0 +1,2 @@
+-- What requests say of an agent: the row of its own that it has for that holds it as JSON.
+ALTER TABLE allswell.agent ADD COLUMN standing text NOT NULL DEFAULT '';
