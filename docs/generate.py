@@ -219,6 +219,7 @@ TABLES = {
     "pace": "`[pace]`: how patient the engine is",
     "fleet": "`[fleet]`: how a supervisor holds its tasks",
     "quota": "`[quota]`: what one attempt may put into the store",
+    "mesh": "`[mesh]`: requests between agents",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",
 }
 

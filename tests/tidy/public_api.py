@@ -21,6 +21,7 @@ HEAD = f"# as mypy {mypy_version.split('+')[0]} sees it; written by: python -m t
 CLASSES = ("Guard", "Lease", "Scope", "SyncLease", "SyncWatch", "SyncWork", "Watch", "Work")
 """Those whose methods and properties are public; the others are values and errors, which their fields show."""
 _NOTE = re.compile(r':(\d+): note: Revealed type is "(.*)"$')
+_KEYS = re.compile(r"\{('[^{}]*)\}")
 _MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")
 
 
@@ -52,8 +53,13 @@ def seen() -> dict[str, str]:
     for line in out.splitlines():
         note = _NOTE.search(line)
         if note is not None:
-            found[names[int(note[1]) - 1]] = _MODULE.sub("", note[2])
+            found[names[int(note[1]) - 1]] = _KEYS.sub(_sorted_keys, _MODULE.sub("", note[2]))
     return found
+
+
+def _sorted_keys(match: re.Match[str]) -> str:
+    """The keys of a TypedDict by name: mypy has them as they are written, or, from its cache, sorted."""
+    return "{" + ", ".join(sorted(re.split(r", (?=')", match[1]))) + "}"
 
 
 def text() -> str:
