@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from allswell import LeaseLost, Refused, Unavailable
-from allswell.domain.command import Cancel, Command, Complete, NewTask, Submit
+from allswell.domain.command import Cancel, Command, Complete, NewTask, Release, Submit
 from allswell.domain.late import afterwards
 from allswell.domain.names import AgentId, CommandId, TaskId, Token
 from allswell.engine.batch import Performed
@@ -299,3 +299,24 @@ def test_nothing_but_rows_that_changed_is_written() -> None:
         )
 
     play(scene)
+
+
+def test_a_run_that_one_command_reads_and_another_changes_is_locked_for_the_change() -> None:
+    async def scene(stage: Stage) -> None:
+        run = await stage.watch.open_run("night", timeout="1h")
+        held = await stage.watch.take_up(
+            run, "flow", limit=900_000, length=60_000, agent="ada", is_dead=lambda _: False
+        )
+        lease = held.lease
+        assert lease is not None
+        made, left = await together(
+            stage,
+            submit(replace(new("t_a"), run=run)),
+            Release(CommandId("r"), lease.task, lease.token, AgentId("ada"), "not now"),
+        )
+        assert (made, left) == (["t_a"], lease.task)
+        found = await stage.watch.run(run)
+        assert found is not None
+        assert found.asked == 1  # whoever runs it was asked, so its clock stands
+
+    play(scene, seed=IN_ORDER)

@@ -52,7 +52,7 @@ async def perform(
     """
     plan = await plan.look(tx, careful=careful)
     now, rows = await plan.take(tx, careful=careful)
-    book = Book(now, rows, lanes, plan.found, plan.runs_found)
+    book = Book(now, rows, lanes, plan.found, plan.runs_found, shares_runs=plan.shares_runs)
     if (more := plan.reads(book.situation)) is not None:
         book.add(await tx.read(more))
     answers: list[object] = []

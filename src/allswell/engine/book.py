@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.case import Case, Outcome
+from allswell.domain.case import Case, Outcome, RunUnread
 from allswell.domain.checkin import Agent
 from allswell.domain.command import NewTask
 from allswell.domain.decision import Decision
@@ -76,8 +76,11 @@ class Book:
         lanes: Mapping[LaneKey, int],
         found: Mapping[Search, Sequence[str]],
         runs_found: Mapping[TaskId, RunId],
+        *,
+        shares_runs: bool = False,
     ) -> None:
         self.now = now
+        self._shares_runs = shares_runs
         self.cases = cases_of(rows)
         self.changes = Changes()
         self.news = News()
@@ -203,6 +206,8 @@ class Book:
         """Enter a run that is new, or has changed."""
         before = self._rows.runs.get(run.id)
         if before is not run:
+            if before is not None and self._shares_runs:  # read for another command of the batch, which changes none
+                raise RunUnread(run.id)
             self._runs.setdefault(run.id, before)
             self._rows.runs[run.id] = run
 

@@ -64,6 +64,11 @@ class Plan:
         """The lanes of the tasks that are to be made."""
         return self._all["lanes"]
 
+    @property
+    def shares_runs(self) -> bool:
+        """Whether its runs are locked so that others may read them too: then none of them may change."""
+        return not self._all["runs"]
+
     def _named(self, *fields: str) -> list[Any]:
         """The ids that stand in any of these fields, in the one order of locking."""
         filled = [ids for field in fields if (ids := self._all[field])]
@@ -125,7 +130,7 @@ class Plan:
             whole=True,
         )
         locks = [
-            Lock(Kind.RUN, runs, shared=not self._all["runs"]),
+            Lock(Kind.RUN, runs, shared=self.shares_runs),
             Lock(Kind.SERVICE, wanted.services),
             Lock(Kind.AGENT, wanted.agents),
             Lock(Kind.QUESTION, wanted.questions),
