@@ -163,6 +163,7 @@ def _run_and_recover(allswell: Terminal) -> None:
 
 def _watch_over_a_fleet(allswell: Terminal) -> None:
     assert "no agents are set up here" in allswell("up", code=2).out
+    assert "would be" in allswell("init", "--agent", "claude", "--dry-run").out
     command = 'command = ["sh", "-c", "echo $0; sleep 0.3", "{prompt}"]'
     (allswell.folder / "allswell.toml").write_text(f'[agents."{AGENT}"]\n{command}\nrole = "painter"\n')
     allswell("submit", LONG, "--role", "painter")
@@ -214,7 +215,8 @@ SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
     "fail cancel retry dismiss config check doctor completion drill",
     _run_and_recover: "receipts recover diff logs run show graph resume",
-    _watch_over_a_fleet: "up,submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,"
+    _watch_over_a_fleet: "up,init,"
+    "submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,"
     "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",
 }
 """What is played at a terminal, and the commands that are typed in it."""

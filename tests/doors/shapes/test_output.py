@@ -114,6 +114,7 @@ def without_a_store(typed: Typist) -> None:
     typed("config")
     assert len(typed("config", "retry.backoff")["settings"]) == 1
     assert typed("drill", "--hours", "0.02")["well"]
+    assert typed("init", "--dry-run", "--agent", "claude")["agents"] == ["claude"]
     typed("check")
 
 

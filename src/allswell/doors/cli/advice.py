@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import msgspec
 
 VARIABLE = "ALLSWELL_STORE"
-STORELESS = ("audit-agent", "build-agent", "check", "completion", "demo", "drill", "graph")
+STORELESS = ("audit-agent", "build-agent", "check", "completion", "demo", "drill", "graph", "init")
 """Commands that look into no store."""
 _FIELDS = ("command", "next", "ahead")
 """What a field of a shape is called that holds a command."""

@@ -21,6 +21,7 @@ from allswell.doors.shapes.dismissed import DismissedShape
 from allswell.doors.shapes.drill import DrillShape
 from allswell.doors.shapes.event import EventShape
 from allswell.doors.shapes.explanation import ExplanationShape
+from allswell.doors.shapes.first_file import InitShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
 from allswell.doors.shapes.key import KeyShape, KeysShape, NewKeyShape
@@ -92,6 +93,7 @@ ANSWERS: Mapping[str, Answer] = {
     "events": Answer((EventShape,), lines=True),
     "fail": Answer((LastWordShape,)),
     "graph": Answer((GraphShape, PictureShape)),
+    "init": Answer((InitShape,)),
     "logs": Answer((LogShape,), lines=True),
     "key create": Answer((NewKeyShape,)),
     "key list": Answer((KeysShape,)),

@@ -24,6 +24,7 @@ from allswell.errors import AllswellError, Refused
 _MODULES = {
     "run": "running",
     "resume": "flowrun",
+    "init": "init",
     "up": "fleet",
     "work": "fleet",
     "worker": "messages",

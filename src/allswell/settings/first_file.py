@@ -1,0 +1,158 @@
+"""The first `allswell.toml` of a project: which coding agents are on this machine, and how each is run under watch.
+
+Only what was found is written, with the two settings that matter most: a working tree for each task, and an end for
+what shows no progress. Nothing is overwritten, and no link is written through.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from allswell.errors import Refused
+from allswell.store.ownership import doubt
+
+NAME = "allswell.toml"
+IGNORED = ".allswell/"
+_GITIGNORE_MOST = 1 << 20
+IDLE = "10m"
+
+
+class KnownAgent(msgspec.Struct, frozen=True):
+    """A coding agent that can be run without somebody at its terminal."""
+
+    name: str
+    command: tuple[str, ...]
+    pass_env: tuple[str, ...] = ()
+    about: str = ""
+
+
+KNOWN: tuple[KnownAgent, ...] = (
+    KnownAgent(
+        "claude",
+        ("claude", "-p", "{prompt}", "--output-format", "stream-json", "--verbose", "--permission-mode", "acceptEdits"),
+        ("ANTHROPIC_*", "CLAUDE_*"),
+        "Claude Code; its events are read as they come. --max-budget-usd would cap a session.",
+    ),
+    KnownAgent(
+        "codex",
+        ("codex", "exec", "--json", "--sandbox", "workspace-write", "{prompt}"),
+        ("OPENAI_*", "CODEX_*"),
+        "Codex; its events are read as they come.",
+    ),
+    KnownAgent("gemini", ("gemini", "--approval-mode", "auto_edit", "-p", "{prompt}"), ("GEMINI_*", "GOOGLE_*")),
+    KnownAgent("opencode", ("opencode", "run", "{prompt}"), ("ANTHROPIC_*", "OPENAI_*")),
+    KnownAgent("cursor-agent", ("cursor-agent", "-p", "{prompt}"), ("CURSOR_*",)),
+    KnownAgent("aider", ("aider", "--yes-always", "--message", "{prompt}"), ("ANTHROPIC_*", "OPENAI_*")),
+    KnownAgent("goose", ("goose", "run", "-t", "{prompt}"), ("GOOSE_*",)),
+)
+"""The ones that are looked for, in the order in which they are offered."""
+
+
+def agents_on(path: str | None) -> list[KnownAgent]:
+    """The agents whose programs are found."""
+    return [one for one in KNOWN if shutil.which(one.name, path=path) is not None]
+
+
+def written(agents: Sequence[KnownAgent], *, worktree: bool, concurrency: int = 1) -> str:
+    """The text of a first `allswell.toml`; with an example that is commented out, where there is no agent."""
+    head = "# Made by `allswell init`. `allswell check` reads it, `allswell config` lists every setting.\n"
+    if not agents:
+        example = _entry(KNOWN[0], worktree=worktree, concurrency=concurrency)
+        lines = "".join(f"# {line}\n" for line in example.strip().splitlines())
+        return f"{head}\n# No agent was found on PATH. Any command can be one:\n{lines}"
+    return head + "".join(_entry(one, worktree=worktree, concurrency=concurrency) for one in agents)
+
+
+def _entry(agent: KnownAgent, *, worktree: bool, concurrency: int) -> str:
+    lines = ["", f"[agents.{agent.name}]"]
+    lines += [f"# {agent.about}"] if agent.about else []
+    lines.append(f"command = {_list(agent.command)}")
+    lines += [f"pass_env = {_list(agent.pass_env)}"] if agent.pass_env else []
+    lines += [f"concurrency = {concurrency}"] if concurrency != 1 else []
+    if worktree:
+        lines.append("# Each task in a working tree of its own, on the branch allswell/TASK.")
+        lines.append("worktree = true")
+    else:
+        lines.append(
+            "# Set this once there is a git repository with a commit: each task gets a working tree of its own."
+        )
+        lines.append("worktree = false")
+    lines.append(
+        "# No step, no change, no processor time for so long: it is ended, its work kept, and the task tried again."
+    )
+    lines.append(f'idle = "{IDLE}"')
+    return "\n".join(lines) + "\n"
+
+
+def _list(words: Sequence[str]) -> str:
+    return "[" + ", ".join(msgspec.json.encode(word).decode() for word in words) + "]"
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a folder that has settings already, or in which others could put some."""
+    if os.path.lexists(folder / NAME):
+        text = f"there is an {NAME} here already, and nothing is overwritten"
+        raise Refused("set_up_already", text, where=str(folder / NAME), hint="`allswell check` reads it")
+    why = doubt(folder.stat())
+    if why is not None:
+        raise Refused("not_yours", f"{folder}: {why}", where=str(folder))
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write the settings, new and for their user to change; `Refused` where something stands there."""
+    path = folder / NAME
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        os.fchmod(opened, 0o644)  # whatever the umask is: nobody else may write what names commands to run
+    except FileExistsError:
+        check_place(folder)
+        raise
+    except OSError as error:
+        raise Refused("cannot_write", f"{path} cannot be written: {error.strerror}", where=str(path)) from None
+    with open(opened, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+        file.write(text)
+    return path
+
+
+def ignores_state(top: Path) -> bool:
+    """Whether a repository's own `.gitignore` has the line for the folder of ours."""
+    try:
+        content = _read_own(top / ".gitignore")
+    except OSError:
+        return False
+    wanted = (IGNORED, IGNORED.rstrip("/"), f"/{IGNORED}", f"/{IGNORED.rstrip('/')}")
+    return any(line.strip() in wanted for line in content.splitlines())
+
+
+def ignore_state(top: Path) -> str | None:
+    """Add the line to the `.gitignore` of a repository; in words why that cannot be, or None."""
+    path = top / ".gitignore"
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        opened = os.open(path, flags, 0o644)
+    except OSError as error:
+        return "it is a link" if error.errno == errno.ELOOP else str(error.strerror)
+    try:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_uid != os.geteuid():
+            return "it is not a file of yours alone"
+        last = os.pread(opened, 1, found.st_size - 1) if found.st_size else b"\n"
+        os.write(opened, (b"" if last == b"\n" else b"\n") + f"{IGNORED}\n".encode())
+    finally:
+        os.close(opened)
+    return None
+
+
+def _read_own(path: Path) -> str:
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(opened, _GITIGNORE_MOST).decode("utf-8", "replace")
+    finally:
+        os.close(opened)
