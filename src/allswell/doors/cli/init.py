@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from allswell.doors.cli.commands import RUNNING, Commands
 from allswell.doors.cli.frame import Frame, remark, write
 from allswell.doors.cli.options import Json, Option
-from allswell.doors.cli.render import harmless, paint, plain
+from allswell.doors.cli.render import block, paint, plain, sentence
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -107,14 +107,14 @@ def _asked(question: str) -> str:
 def _tell(path: Path, names: list[str], text: str, ignored: str | None, *, dry_run: bool) -> None:
     """What was done, and what to type next."""
     if dry_run:
-        write(f"{paint(f'{plain(str(path))} would be:', 'dim')}\n\n{harmless(text)}\n")
+        write(f"{sentence(f'{plain(str(path))} would be:')}\n\n{block(text)}\n")
         if ignored is not None:
-            write(f"\n.allswell/ would be added to {plain(ignored)}\n")
+            write(f"\n{sentence(f'.allswell/ would be added to {plain(ignored)}')}\n")
         return
     agents = " and ".join(names) if names else "no agent was found on PATH: edit it"
     write(f"{paint('allswell.toml', 'bold')} is written: {agents}\n")
     if ignored is not None:
-        write(f".allswell/ is added to {plain(ignored)}\n")
+        write(sentence(f".allswell/ is added to {plain(ignored)}") + "\n")
     nexts = (
         [("allswell check", "read it once more")]
         if not names
