@@ -57,6 +57,12 @@ def test_a_build_on_standard_input_and_output_goes_on_where_it_was_left(folder: 
         ["db", "merged", "passed", "by", "b"],
         ["api", "held", "b", "open"],
     ]
+    alone = allswell(folder)
+    assert alone.returncode == 3
+    assert "Nobody coordinates the build “shop”: start its coordinator again" in alone.stdout
+    assert alone.stdout.endswith("  Build shop: 1 of 2 merged, 1 held\n    b has api (in audit)\n")
+    (build,) = json.loads(allswell(folder, "--json").stdout)["builds"]
+    assert (build["coordinated"], build["counts"], build["next"]) == (False, {"merged": 1, "held": 1}, [])
     (told,) = [allswell(folder, "show", "shop", "--json").stdout]
     assert check("show", told) == "ShownRun"
     assert [one["in_audit"] for one in json.loads(told)["build"]["components"]] == [False, True]
@@ -184,6 +190,11 @@ def test_told_to_stop_it_leaves_the_build_to_be_gone_on_with(folder: Path) -> No
         with coordinating(folder, server):  # at once: the first one has let go
             server.tell("@a", HERE, "CLAIM db")
             server.wait_for(lambda said: "ACK db @a" in said.content, 10)
+            glance = allswell(folder)
+            assert glance.returncode == 0
+            assert glance.stdout.endswith(
+                "  Build shop: 0 of 2 merged, 1 held, 1 waiting\n    @a has db (building)\n    Next: api\n"
+            )
 
 
 def test_what_has_passed_is_merged_and_what_does_not_merge_goes_back(tmp_path: Path) -> None:

@@ -1,9 +1,14 @@
-"""A build as `show` tells it: how each component stands, who has it, what its audit says, and what it waits for."""
+"""A build as `show` tells it: how each component stands, who has it, what its audit says, and what it waits for.
+
+`allswell` alone tells of each build that is not over in a few lines: how far it is, who is at what, what comes next.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from allswell.domain.build.glance import BuildGlance, work_on
+from allswell.doors.cli.ink import prose
 from allswell.doors.cli.render import Column, plain, table
 
 if TYPE_CHECKING:
@@ -13,6 +18,54 @@ if TYPE_CHECKING:
     from allswell.store.views import Views
 
 _COLUMNS = (Column("COMPONENT", 10), Column("STATE", 7), Column("BUILDER", 8), Column("AUDIT", 8), Column("NEEDS", 6))
+
+
+_OTHERS = ("held", "free", "asked", "waiting", "skipped")
+_MOST_BUILDS = 3
+_MOST_NAMES = 5
+"""So many builds are told of, and so many names in one line; the others are counted."""
+
+
+async def glance_at_builds(views: Views) -> list[BuildGlance]:
+    """The builds that are not over, the first few of them."""
+    from allswell.domain.build.roles import BUILD_ROLE
+    from allswell.domain.listing import TaskFilter
+
+    found: list[BuildGlance] = []
+    for row in await views.view_tasks(TaskFilter(open=True, role=BUILD_ROLE, limit=_MOST_BUILDS)):
+        from allswell.build.place import kept_spec
+        from allswell.build.rows import BuildRows
+
+        run = row.task.run
+        spec = None if run is None else await kept_spec(views, run)
+        if run is not None and spec is not None:
+            standing = await BuildRows(views, run).look(spec, row.task.created_at)
+            found.append(BuildGlance(run, spec.name, row.lease is not None, standing))
+    return found
+
+
+def glance_lines(seen: list[BuildGlance]) -> list[str]:
+    """A build in a few lines, for the state of the watch."""
+    lines: list[str] = []
+    for build in seen:
+        counts = build.counts
+        total = len(build.standing.components)
+        others = [f"{counts[state]:,} {state}" for state in _OTHERS if counts.get(state)]
+        told = ", ".join([f"{counts.get('merged', 0):,} of {total:,} merged", *others])
+        lines.append(prose(f"Build {plain(build.name)}: {told}", indent="  ", further="    "))
+        parts = [f"{plain(one.holder)} has {one.name} ({work_on(one)})" for one in build.at_work]
+        if parts:
+            lines.append(prose(_listed(parts), indent="    "))
+        ahead = [("Free", build.free), ("For a human", build.asked), ("Next", build.next)]
+        told = ". ".join(f"{what}: {_listed(names)}" for what, names in ahead if names)
+        if told:
+            lines.append(prose(told, indent="    "))
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 async def build_of(views: Views, run: Run) -> tuple[BuildShape | None, str]:

@@ -11,6 +11,7 @@ from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    from allswell.domain.build.glance import BuildGlance
     from allswell.worker.presence import QueueSeen
 
 
@@ -50,8 +51,9 @@ def bare(store: str | None, *, json: bool) -> None:
 
     seen = typed_in(frame.look(look))
     queues, lines = _queues(frame)
-    text = None if json else "\n".join([words(seen), *lines])
-    frame.say(StatusShape.of(hide(frame.url), seen, queues), text)
+    builds, more = _builds(frame, seen.counts)
+    text = None if json else "\n".join([words(seen), *lines, *more])
+    frame.say(StatusShape.of(hide(frame.url), seen, queues, builds), text)
     if not seen.well:
         raise Left(Exit.NEEDS_HUMAN)
 
@@ -64,6 +66,16 @@ def _queues(frame: Frame) -> tuple[list[QueueSeen], list[str]]:
 
     seen = queues(frame)
     return seen, queue_lines(seen)
+
+
+def _builds(frame: Frame, counts: dict[str, int]) -> tuple[list[BuildGlance], list[str]]:
+    """The builds that are not over, and what is said of them: the task of one is held by its coordinator, or ready."""
+    if not counts.get("held") and not counts.get("ready"):
+        return [], []
+    from allswell.doors.cli.buildshown import glance_at_builds, glance_lines
+
+    seen = frame.look(glance_at_builds)
+    return seen, glance_lines(seen)
 
 
 def _is_there(url: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from allswell.domain.build.glance import BuildGlance
 from allswell.domain.build.standing import ComponentStanding, ComponentState, Standing
 
 
@@ -23,6 +24,27 @@ class BuildComponentShape(Struct, frozen=True):
         """How it stands."""
         url = one.audits[-1].url if one.audits else None
         return cls(one.name, one.state, one.needs, one.task, one.holder or None, one.in_audit is not None, url)
+
+
+class BuildGlanceShape(Struct, frozen=True):
+    """A build that is not over, at one glance; `counts` has how many components stand in each state."""
+
+    run_id: str
+    name: str
+    coordinated: bool
+    counts: dict[str, int]
+    at_work: tuple[BuildComponentShape, ...]
+    free: tuple[str, ...]
+    asked: tuple[str, ...]
+    next: tuple[str, ...]
+    """What can begin once that is merged which somebody has or could claim now."""
+
+    @classmethod
+    def of(cls, seen: BuildGlance) -> BuildGlanceShape:
+        """What is to be seen."""
+        held = tuple(BuildComponentShape.of(one) for one in seen.at_work)
+        lists = tuple(seen.free), tuple(seen.asked), tuple(seen.next)
+        return cls(seen.run, seen.name, seen.coordinated, seen.counts, held, *lists)
 
 
 class BuildShape(Struct, frozen=True):

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from allswell.doors.shapes.build import BuildGlanceShape
 from allswell.doors.shapes.moment import Moment, moment
 from allswell.doors.shapes.named import named
 from allswell.doors.shapes.worker import QueueShape
 from allswell.engine.explaining.overview import Concern
 
 if TYPE_CHECKING:
+    from allswell.domain.build.glance import BuildGlance
     from allswell.engine.explaining.overview import Need, Overview
     from allswell.worker.presence import QueueSeen
 
@@ -63,14 +65,21 @@ class StatusShape(Struct, frozen=True):
     dismissed: DismissedHoldShape
     queues: list[QueueShape]
     """Of messages, in the store's database."""
+    builds: list[BuildGlanceShape]
+    """Those that are not over, the first few."""
 
     @classmethod
-    def of(cls, store: str, seen: Overview, queues: Sequence[QueueSeen] = ()) -> StatusShape:
+    def of(
+        cls, store: str, seen: Overview, queues: Sequence[QueueSeen] = (), builds: Sequence[BuildGlance] = ()
+    ) -> StatusShape:
         """What is to be seen in a store."""
         needs = [NeedShape.of(need) for need in seen.needs]
         shown = [QueueShape.of(queue) for queue in queues]
         held = DismissedHoldShape(seen.dismissed.questions, seen.dismissed.tasks)
-        return cls(store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs, held, shown)
+        glances = [BuildGlanceShape.of(build) for build in builds]
+        return cls(
+            store, True, seen.well, moment(seen.now), seen.counts, moment(seen.next_due), needs, held, shown, glances
+        )
 
     @classmethod
     def of_none(cls, store: str) -> StatusShape:
@@ -85,4 +94,5 @@ class StatusShape(Struct, frozen=True):
             needs=[],
             dismissed=DismissedHoldShape(0, 0),
             queues=[],
+            builds=[],
         )

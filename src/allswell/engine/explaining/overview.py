@@ -1,8 +1,8 @@
 """The state of the whole watch at one look: whether all is well, and if not, what needs somebody first.
 
 In the order in which it matters: a clock that stands still, what nothing will ever move, questions only a person can
-answer, what is overdue because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands
-and flows that were stopped and wait for somebody to resume them.
+answer, what is overdue because nobody sweeps, agents that do not answer, what has failed since yesterday, and commands,
+flows and builds that were stopped and wait for somebody to resume them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from allswell.domain.build.roles import BUILD_ROLE
 from allswell.domain.checkin import Agent
 from allswell.domain.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.dismissal import Holding, holding, is_dismissed
@@ -67,6 +68,7 @@ async def look(store: Views) -> Overview:
     dismissed = await _held_by_dismissed(store, questions)
     stopped = await _to_resume(store) if counts.get(State.READY) else []
     flows = await _flows_to_resume(store) if counts.get(State.READY) else []
+    builds = await _builds_to_resume(store) if counts.get(State.READY) else []
     needs = (
         *_standing_still(agenda),
         *(_stuck(row) for row in stuck),
@@ -76,6 +78,7 @@ async def look(store: Views) -> Overview:
         *(_failure(row, agenda.now) for row in failed),
         *(_stopped(row) for row in stopped),
         *(_stopped_flow(row) for row in flows),
+        *(_stopped_build(row, name) for row, name in builds),
     )
     return Overview(agenda.now, not needs, counts, agenda.next_due, needs, dismissed)
 
@@ -123,6 +126,17 @@ async def _flows_to_resume(store: Views) -> list[TaskRow]:
     rows = {row.task.run: row for row in await store.view_tasks(which) if row.task.record.handover is not None}
     held = [await store.view_tasks(TaskFilter(run=run, states=(State.HELD.value,), limit=1)) for run in rows]
     return [row for row, others in zip(rows.values(), held, strict=True) if not others]
+
+
+async def _builds_to_resume(store: Views) -> list[tuple[TaskRow, str]]:
+    """Builds that were coordinated, and are not any more; with their names."""
+    which = TaskFilter(open=True, role=BUILD_ROLE, states=(State.READY.value,), limit=PAGE)
+    found: list[tuple[TaskRow, str]] = []
+    for row in await store.view_tasks(which):
+        run = None if row.task.run is None else await store.view_run(row.task.run)
+        if run is not None and row.task.record.token and not is_dismissed(row.task):
+            found.append((row, run.name))
+    return found
 
 
 def _standing_still(agenda: Agenda) -> tuple[Need, ...]:
@@ -173,3 +187,8 @@ def _stopped_flow(row: TaskRow) -> Need:
     run, name = RunId(task.run or ""), quoted(task.name, 40)
     how = "" if handover is None else f": the last attempt at {name} {outcome(handover.reason, handover.message)}"
     return Need("stopped", run, f"The flow of {run} is not finished{how}", resume_flow(run))
+
+
+def _stopped_build(row: TaskRow, name: str) -> Need:
+    what = f"Nobody coordinates the build {quoted(name, 60)}: start its coordinator again, as you did before"
+    return Need("stopped", RunId(row.task.run or ""), what, typed("show", row.task.run or ""))
