@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import psycopg
@@ -111,6 +112,28 @@ def test_a_wait_in_vain_for_a_connection_is_counted_and_no_message_is_read_meanw
         for connection in held:
             pool.putconn(connection)
         until(lambda: worker.counts()["handled"], "it is handled")
+
+
+@pytest.mark.row("W3")
+def test_a_handler_that_waits_in_vain_for_one_more_connection_is_tried_again(stage: Stage) -> None:
+    worker = stage.worker(concurrency=1, pool_timeout=0.5)
+    waited: list[float] = []
+
+    @worker.handler("work")
+    def work(_message: Message, _connection: psycopg.Connection[Any]) -> None:
+        with ExitStack() as held:
+            while True:
+                began = time.monotonic()
+                try:
+                    held.enter_context(worker.pool().connection())
+                finally:
+                    waited.append(time.monotonic() - began)
+
+    with worker:
+        id_ = stage.send()
+        until(lambda: stage.trouble(id_) == ("retrying", "POOL_EXHAUSTED", 1), "it is tried again")
+        assert worker.counts()["exhausted"] >= 1
+    assert waited[-1] >= 0.45, "PoolTimeout comes after the pool's timeout"
 
 
 @pytest.mark.row("W3")

@@ -175,6 +175,7 @@ def test_a_connection_string_that_cannot_be_read_is_refused_and_never_shown(tmp_
             with pytest.raises(Refused, match="the connection string cannot be read") as told:
                 attempt(conninfo)
             assert "cret" not in str(told.value)
+    assert "cret" not in repr(Worker("postgresql://eve:secret@host/db", "orders").plan)
     for words in (("worker", "setup", "orders"), ("worker", "status"), ("worker", "jobs:handlers", "-q", "orders")):
         ran = run(*words, cwd=tmp_path, ALLSWELL_STORE="postgresql://eve:se%cret@host/db")
         assert ran.code == 2, ran
@@ -182,7 +183,12 @@ def test_a_connection_string_that_cannot_be_read_is_refused_and_never_shown(tmp_
         assert "Traceback" not in ran.err
 
 
-def test_figures_that_no_thread_can_wait_for_are_refused_by_name() -> None:
+@pytest.mark.row("W2")
+def test_limits_in_the_wrong_order_and_figures_that_nobody_can_wait_for_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"statement_timeout \(30000ms\) .* visibility_timeout \(30s = 30000ms\)"):
+        Worker("postgresql://x", "orders", statement_timeout=30_000)
+    with pytest.raises(ValueError, match=r"statement_timeout \(0ms\) must be more than 0"):
+        Worker("postgresql://x", "orders", statement_timeout=0)
     for name, figure in (("poll_interval", float("inf")), ("stop_timeout", float("nan")), ("retry_pauses", [1e12])):
         with pytest.raises(ValueError, match=name):
             Worker("postgresql://x", "orders", **{name: figure})  # type: ignore[arg-type]

@@ -42,6 +42,10 @@ class WorkerPlan(msgspec.Struct, frozen=True):
     max_idle: float = 600.0
     reconnect_timeout: float = 300.0
 
+    def __repr__(self) -> str:
+        """Without the conninfo: there may be a password in it."""
+        return f"WorkerPlan(queue={self.queue!r}, layers={self.layers!r})"
+
     @property
     def min_size(self) -> int:
         """The fewest connections that the pool has."""

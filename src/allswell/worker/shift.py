@@ -205,6 +205,8 @@ class Shift:
             view.limit = None  # a task that it left behind would write into the next handler's transaction
 
     def _judge(self, attempt: MessageAttempt, error: BaseException) -> MessageFailure:
+        if isinstance(error, PoolTimeout):  # of a handler that wanted one more
+            self.figures.exhausted()
         if attempt.given_up or not isinstance(error, psycopg.errors.QueryCanceled):
             if isinstance(error, psycopg.errors.OperationalError):
                 log.warning("message %s: %s", attempt.taken.token.id, sentence(error))

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[3]
 JOBS = "tests.worker.jobs:handlers"
 
 
+@pytest.mark.row("W2")
 def test_what_cannot_be_is_told_in_a_sentence(pg_url: str, tmp_path: Path) -> None:
     def told(*words: str, store: str = pg_url) -> str:
         ran = run("worker", *words, cwd=tmp_path, ALLSWELL_STORE=store)
@@ -89,6 +90,8 @@ def test_a_supervised_worker_from_start_to_stop(pg_url: str, tmp_path: Path) -> 
             _until_said(systemd, b"READY=1")
             assert _asked(port, "readyz")[0] == 200
             _handle(pg_url, range(20))
+            lines = [Path(f"/proc/{one['pid']}/cmdline").read_bytes() for one in _asked(port, "healthz")[1]["workers"]]
+            assert all(b"allswell.worker.process" in line and b"postgresql" not in line for line in lines), "ps is open"
             victim = _asked(port, "healthz")[1]["workers"][0]["pid"]
             os.kill(victim, signal.SIGKILL)
             until(lambda: _asked(port, "readyz")[0] == 503, "one process is missing")
