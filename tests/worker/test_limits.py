@@ -67,6 +67,39 @@ def test_a_later_statement_has_only_what_is_left_of_the_visibility(stage: Stage)
     assert caps[1] <= min(caps[0], 5_300), "0.7 s of the 6 s are gone"
 
 
+@pytest.mark.row("W1")
+def test_the_limit_travels_with_the_statement_in_one_round_trip(stage: Stage, pg_cluster: Cluster) -> None:
+    took: list[float] = []
+    caps: list[str] = []
+    asked = "SELECT current_setting('statement_timeout')"
+    with Proxy(pg_cluster.host, pg_cluster.port) as proxy:
+        limits = {"visibility_timeout": 10, "statement_timeout": 9_999}
+        worker = stage.worker(proxy.before(stage.url), concurrency=1, listen=False, **limits)
+
+        @worker.handler("sync")
+        def sync(_message: Message, connection: psycopg.Connection[Any]) -> None:
+            connection.execute("SELECT pg_sleep(0.1)")
+            began, proxy.delay = time.monotonic(), 0.5
+            caps.extend(connection.execute(asked).fetchone() or ())
+            proxy.delay = 0.0
+            took.append(time.monotonic() - began)
+
+        @worker.handler("async")
+        async def not_sync(_message: Message, connection: psycopg.AsyncConnection[Any]) -> None:
+            await connection.execute("SELECT pg_sleep(0.1)")
+            began, proxy.delay = time.monotonic(), 0.5
+            caps.extend(await (await connection.execute(asked)).fetchone() or ())
+            proxy.delay = 0.0
+            took.append(time.monotonic() - began)
+
+        with worker:
+            stage.send("sync")
+            stage.send("async")
+            until(lambda: worker.counts()["handled"] == 2, "both are handled")
+    assert [int(cap.removesuffix("ms")) <= 9_900 for cap in caps] == [True, True], "what was left was set anew"
+    assert all(1.0 <= seconds < 1.9 for seconds in took), f"there and back is one second: {took}"
+
+
 def test_the_worker_alone_ends_a_handlers_transaction(stage: Stage) -> None:
     refused: list[str] = []
     worker = stage.worker()

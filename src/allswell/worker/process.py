@@ -93,7 +93,7 @@ def main() -> int:
     except (AllswellError, ValueError) as error:
         print(f"allswell worker: {error}", file=sys.stderr)  # noqa: T201 - its log
         return WRONG
-    except Exception:  # of the user's own module, which is told where
+    except (Exception, SystemExit):  # of the user's own module, which is told where
         logging.exception("%s cannot be loaded", order.handlers)  # noqa: LOG015 - nobody else logs yet
         return WRONG
     alive = True

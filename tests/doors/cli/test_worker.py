@@ -54,6 +54,14 @@ def test_what_cannot_be_is_told_in_a_sentence(pg_url: str, tmp_path: Path) -> No
     assert "jobs:handlers is of type int: it must be a Handlers, or a Worker" in told(
         "jobs:handlers", "--queue", "orders"
     )
+    assert "--queue NAME is missing: `allswell worker [OPTIONS] MODULE:NAME --queue NAME" in told(JOBS)
+    (tmp_path / "leaving.py").write_text("import sys; sys.exit(3)\n")
+    assert (
+        "leaving:handlers could not be started"
+        in run("worker", "leaving:handlers", "--queue", "orders", cwd=tmp_path, ALLSWELL_STORE=pg_url).err.splitlines()[
+            -1
+        ]
+    )
     assert "it must be a whole number from 1 to 1,000" in told(JOBS, "--queue", "orders", "--concurrency", "0")
     (tmp_path / "allswell.toml").write_text("[worker]\nvisibility_timeout = 20\n")
     assert "statement_timeout (25000ms) must be less than visibility_timeout (20s = 20000ms)" in told(

@@ -102,7 +102,13 @@ def _dashes(command: Command, known: Sequence[Parameter], words: Sequence[str]) 
 def usage(command: Command, known: Sequence[Parameter]) -> str:
     """How a command is typed."""
     places = [one.metavar if one.required else f"[{one.metavar}]" for one in known if not one.declared.names]
-    return " ".join([command.path, "[OPTIONS]", *places])
+    needed = [_as_typed(one) for one in known if one.required and one.declared.names]
+    return " ".join([command.path, "[OPTIONS]", *places, *needed])
+
+
+def _as_typed(one: Parameter) -> str:
+    """A parameter as it is typed: `--queue NAME`, or `NAME` at its place."""
+    return " ".join([*one.declared.names[:1], one.metavar])
 
 
 def _given(command: Command, known: Sequence[Parameter], words: Sequence[str]) -> dict[str, Value] | None:
@@ -124,7 +130,7 @@ def _given(command: Command, known: Sequence[Parameter], words: Sequence[str]) -
         else:
             _take(given, option, word, text)
     _add_variables(given, known)
-    missing = [one.metavar for one in known if one.required and one.name not in given]
+    missing = [_as_typed(one) for one in known if one.required and one.name not in given]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         text = f"{' and '.join(missing)} {are} missing: `{usage(command, known)}`"
