@@ -43,7 +43,7 @@ $(STAMP): pyproject.toml
 
 test: $(STAMP) ## lint, and every test but the slow ones; those that measure time come last
 	@$(MAKE) --no-print-directory -j2 lint shared
-	$(PYTEST) -n 2 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
+	$(PYTEST) -n auto --maxschedchunk 1 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
 	$(PYTEST) -m 'alone and not slow' $(TIMED) || [ $$? -eq 5 ]
 
 # Beside mypy, which keeps one processor busy for as long as it takes.
@@ -78,8 +78,9 @@ race: $(STAMP) ## race against the peers, each in an environment of its own from
 demo: $(STAMP) ## see it at work
 	$(BIN)/python -m allswell.demo $(ARGS)
 
-sim: $(STAMP) ## simulation in full: every seed kept, and fresh ones
+sim: $(STAMP) ## simulation in full: a thousand hours, every seed kept, and fresh ones; and long scripts on every store
 	$(SHARED) tests/sim $(ARGS)
+	ALLSWELL_SEQUENCES=1000 $(SHARED) --timeout 600 tests/engine/test_equal_answers.py $(ARGS)
 
 mutants: $(STAMP) ## small mistakes put into the core, one at a time: which of them would no test notice?
 	$(BIN)/python -m tests.mutation $(ARGS)

@@ -31,7 +31,14 @@ _OF_AN_ATTEMPT = {
         "WORK",
     ]
 }
-_LONGEST = ("test_every_promise_holds", "test_every_command_at_a_terminal")
+_LONGEST = (
+    "test_every_message_is_handled_once",
+    "test_every_promise_holds",
+    "test_every_command_at_a_terminal",
+    "test_everything_adds_up_after_a_storm",
+    "test_a_fleet_with_one_in_five_misbehaving",
+    "test_the_reference_failure",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,6 @@ SECONDS = float(os.environ.get("ALLSWELL_MIXED_SECONDS", "4"))
 
 
 @pytest.mark.realtime
-@pytest.mark.alone
 @pytest.mark.timeout(90)
 def test_mixed_work_of_two_processes(url: str, start: Start) -> None:
     """Both get on, nothing is completed twice, and this third process's claims are always served in time."""
@@ -55,8 +54,6 @@ def _count(process: "Popen[str]") -> Counter[str]:
     return Counter(line.split()[0] for line in process.stdout)
 
 
-@pytest.mark.realtime
-@pytest.mark.alone
 def test_a_waiting_claim_hears_of_work_from_another_process(url: str, start: Start) -> None:
     """A claim that waits is served when somebody else submits."""
 

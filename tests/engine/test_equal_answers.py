@@ -20,7 +20,7 @@ from allswell.store.postgres import PostgresStore
 from allswell.store.sqlite import SqliteStore
 from tests.engine.script import Author, Line, Sweep, perform, plain, stands
 
-SEQUENCES = int(os.environ.get("ALLSWELL_SEQUENCES", "200"))
+SEQUENCES = int(os.environ.get("ALLSWELL_SEQUENCES", "100"))
 LINES = 25
 TABLES = ("lane", "task", "ready", "timer", "waits", "bar", "lease", "attempt", "question", "run", "service", "agent")
 PARTS = 4

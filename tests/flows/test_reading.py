@@ -122,16 +122,14 @@ def test_limits_of_commands_alone_are_not_held_against_calls_of_models(tmp_path:
     assert read(tmp_path, "timeouts: {step: 1m}\nsteps: [{id: a, run: x}]").timeouts.step == 60_000
 
 
-@pytest.mark.realtime
-@pytest.mark.alone
-def test_a_matrix_of_ten_thousand_is_loaded_in_under_two_seconds(tmp_path: Path) -> None:
+def test_a_matrix_of_ten_thousand_is_loaded_in_two_seconds_of_a_processor(tmp_path: Path) -> None:
     axis = ", ".join(map(str, range(100)))
     many = f"{{id: many, needs: first, python: 'a:b', matrix: {{a: [{axis}], b: [{axis}]}}}}"
     text = f"steps:\n- {{id: first, run: x}}\n- {many}\n"
-    began = time.monotonic()
+    began = time.process_time()
     flow = read(tmp_path, text)
     members = [member for step in flow.steps for member in step.members()]
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
     assert len(members) == 10_001
     assert members[-1].id == "many@99,99"
     assert members[-1].values == {"a": 99, "b": 99}

@@ -1,4 +1,4 @@
-"""A thousand hours in which everything goes wrong, and every promise holds."""
+"""Days in which everything goes wrong, and every promise holds: 300 hours in every run, 1,000 by `make sim`."""
 
 import fcntl
 import os
@@ -14,6 +14,8 @@ from allswell.testing.sim import CALM, Report, simulate
 HOURS = 20
 WEEKS = [range(first, first + 5) for first in range(1, 51, 5)]
 """A thousand hours of days; a week of them is one test, so that processes may share the tests."""
+EACH_RUN = WEEKS[:3]
+"""What `make test` lives through. In ten days all there is to meet was met, and what was ever found is kept."""
 KEPT = Path(__file__).with_name("seeds.txt")
 
 SOMETIMES = (
@@ -114,7 +116,11 @@ def lived(week: range, almanac: Path) -> list[Report]:
     return msgspec.json.decode(kept.read_bytes(), type=list[Report])
 
 
-@pytest.mark.parametrize("week", WEEKS, ids=lambda week: f"{week.start}-{week.stop - 1}")
+@pytest.mark.parametrize(
+    "week",
+    [pytest.param(week, marks=() if week in EACH_RUN else pytest.mark.slow) for week in WEEKS],
+    ids=lambda week: f"{week.start}-{week.stop - 1}",
+)
 def test_every_promise_holds(week: range, almanac: Path) -> None:
     for report in lived(week, almanac):
         assert report.broken == [], f"seed {report.seed}"
@@ -122,9 +128,14 @@ def test_every_promise_holds(week: range, almanac: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_in_a_thousand_hours_everything_was_met(almanac: Path) -> None:
-    reports = [report for week in WEEKS for report in lived(week, almanac)]
-    assert sum(report.hours for report in reports) >= 1_000
+@pytest.mark.parametrize(
+    "weeks, hours",
+    [(EACH_RUN, 300), pytest.param(WEEKS, 1_000, marks=pytest.mark.slow)],
+    ids=["300 hours", "1,000 hours"],
+)
+def test_in_these_hours_everything_was_met(weeks: list[range], hours: int, almanac: Path) -> None:
+    reports = [report for week in weeks for report in lived(week, almanac)]
+    assert sum(report.hours for report in reports) >= hours
     met: dict[str, int] = {}
     for report in reports:
         assert report.well, f"seed {report.seed}"
@@ -133,7 +144,7 @@ def test_in_a_thousand_hours_everything_was_met(almanac: Path) -> None:
     assert [name for name in (*SOMETIMES, *WEATHER) if not met.get(name)] == []
 
 
-@pytest.mark.parametrize("seed", sorted(set(kept_seeds()).difference(*WEEKS)))
+@pytest.mark.parametrize("seed", sorted(set(kept_seeds()).difference(*EACH_RUN)))
 def test_a_seed_that_once_failed_holds(seed: int) -> None:
     assert simulate(seed, hours=HOURS).broken == []
 

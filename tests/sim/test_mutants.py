@@ -1,18 +1,12 @@
 """The simulator is worth something only if it finds bugs: here are some, and it must find every one."""
 
-import tomllib
-
 import pytest
 
 from allswell.testing.sim import simulate
 from tests.sim.mutants import MUTANTS
-from tests.sim.repin import HOURS, PINS, find, fits
+from tests.sim.repin import HOURS, find, fits, pins
 
 SEEDS_WITHOUT_A_PIN = 60
-
-
-def pins() -> dict[str, dict[str, object]]:
-    return tomllib.loads(PINS.read_text())
 
 
 def test_every_planted_bug_has_its_pin() -> None:

@@ -120,7 +120,7 @@ def seconds(*command: str, cwd: Path) -> float:
     return time.perf_counter() - began
 
 
-def ratio(cwd: Path, *command: str, rounds: int = 15) -> float:
+def ratio(cwd: Path, *command: str, rounds: int = 7) -> float:
     """How many times as long as an empty Python a command takes: the median of interleaved runs."""
     seconds(*command, cwd=cwd)
     return statistics.median(seconds(*command, cwd=cwd) / seconds("-c", "pass", cwd=cwd) for _ in range(rounds))
