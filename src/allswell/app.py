@@ -31,7 +31,9 @@ from allswell.timing.clock import Clock, SystemClock, this_machine
 from allswell.timing.foreign import refuse_other_loops
 
 if TYPE_CHECKING:
+    from allswell.engine.gate import Gate
     from allswell.engine.sync import SyncWatch
+    from allswell.settings import Settings
 
 
 def default_url(start: Path | None = None) -> str:
@@ -88,6 +90,23 @@ def make_watch(  # noqa: PLR0913 - each has a name
         tell_of_wait=tell_of_wait,
     )
     return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies, escalation=escalation)
+
+
+def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_wait) -> Gate:
+    """A watch on a store for callers from elsewhere, each with a key."""
+    from allswell.engine.gate import Gate
+
+    store, clock, chance = store_for(url), SystemClock(), random.Random()
+    engine = Engine(
+        store,
+        draw=chance.random,
+        clock=clock,
+        pace=settings.pace(),
+        machine=None if store.shared_clock else this_machine(),
+        pause_on_question=settings.pause_on_question,
+        tell_of_wait=tell_of_wait,
+    )
+    return Gate(engine, Ids(clock.wall, chance.getrandbits), policies=settings.policies())
 
 
 class Opening:

@@ -13,6 +13,7 @@ from allswell.engine.batch import Performed
 from allswell.engine.batcher import Batch, Wait
 from allswell.errors import Bug
 from allswell.store.port import Changes
+from allswell.testing.inside import engine_of
 from tests.engine.stage import Stage, Weather, play
 
 IN_ORDER = None
@@ -214,13 +215,13 @@ def test_a_batch_that_breaks_is_tried_one_by_one_so_that_only_the_bad_command_fa
                 raise RuntimeError("the disk said something odd")
 
         in_batch: list[object] = []
-        perform = watch._engine._decisions._perform
+        perform = engine_of(watch)._decisions._perform
 
         async def note(batch: Batch[Command], wait: Wait) -> Performed:
             in_batch[:] = batch.commands
             return await perform(batch, wait)
 
-        watch._engine._decisions._perform = note
+        engine_of(watch)._decisions._perform = note
         weather.on = break_on_poison
         good, bad, also = await asyncio.gather(
             watch.submit("a"), watch.cancel(poison), watch.submit("b"), return_exceptions=True

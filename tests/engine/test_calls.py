@@ -13,6 +13,7 @@ from allswell.engine.ear import Ear
 from allswell.engine.pace import Pace
 from allswell.store.call import Call
 from allswell.store.memory import MemoryStore
+from allswell.testing.inside import engine_of
 from allswell.testing.loop import run, running_loop
 from tests.engine.stage import Stage, play
 
@@ -103,7 +104,7 @@ def test_no_work_is_lost_with_its_call() -> None:
 
 def counted(watch: Watch) -> Callable[[], int]:
     """How many units of work this process has run so far."""
-    store = watch._engine.store
+    store = engine_of(watch).store
     calls = 0
     transact = store.transact
 

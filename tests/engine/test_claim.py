@@ -9,6 +9,7 @@ from allswell.domain.command import Claim, Park
 from allswell.domain.names import AgentId, CommandId, TaskId
 from allswell.domain.service import REOPENING
 from allswell.errors import Refused
+from allswell.testing.inside import engine_of
 from tests.engine.stage import Stage, Weather, play
 
 
@@ -195,7 +196,7 @@ def claim(agent: str, *roles: str, count: int = 1) -> Claim:
 
 async def held_by(stage: Stage, *claims: Claim) -> dict[str, list[str]]:
     """Who got what from claims of one batch."""
-    answers = await stage.watch._engine._decisions.ask_many(claims)
+    answers = await engine_of(stage.watch)._decisions.ask_many(claims)
     return {one.agent: [each.task.name for each in got] for one, got in zip(claims, answers, strict=True)}  # type: ignore[attr-defined]
 
 

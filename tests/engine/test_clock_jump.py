@@ -19,6 +19,7 @@ from allswell.store.memory import MemoryStore
 from allswell.store.port import Store
 from allswell.store.sqlite import SqliteStore
 from allswell.testing.clock import VirtualClock
+from allswell.testing.inside import engine_of
 from allswell.testing.loop import run
 from allswell.timing.clock import Clock, SystemClock, this_machine
 from tests.engine.stage import Stage, play
@@ -136,7 +137,7 @@ def test_of_several_processes_one_gives_the_window() -> None:
             clock.suspend(HOUR)
             async with process(store.another(), clock) as command_line:
                 await command_line._engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
-            await long_lived._engine.sweeper.sweep()
+            await engine_of(long_lived).sweeper.sweep()
             told = [entry.event.kind async for entry in long_lived.events()]
             assert told.count("clock_jumped") == 1
 

@@ -24,6 +24,7 @@ from allswell.store.own_clock import SETTLING
 from allswell.store.port import Store
 from allswell.store.sqlite import SqliteStore
 from allswell.testing.clock import VirtualClock
+from allswell.testing.inside import engine_of
 from allswell.testing.loop import run
 from allswell.timing.clock import Clock, SystemClock
 from tests.engine.stage import Stage, play
@@ -163,7 +164,7 @@ def test_forward_and_back_again_is_as_if_nothing_had_been(caplog: pytest.LogCapt
         before = await stage.watch._engine.store.view_task(task)
         for by in (HOUR, -HOUR, YEAR, -YEAR):
             stage.clock.jump_wall(by)
-            await stage.watch._engine.sweeper.sweep()
+            await engine_of(stage.watch).sweeper.sweep()
         assert await stage.watch._engine.store.view_task(task) == before
 
     with caplog.at_level(logging.WARNING):
@@ -184,7 +185,7 @@ def test_a_walk_over_many_rows_that_is_cut_off_is_taken_up_where_it_was() -> Non
         weather = Cut(2)
         with pytest.raises(ConnectionError):
             async with process(stage.store.another(faults=weather), stage.clock) as dies:
-                await dies._engine.sweeper.settle()
+                await engine_of(dies).sweeper.settle()
         assert weather.commits == 3
         word = await stage.store.recall(SETTLING)
         assert word is not None
@@ -252,7 +253,7 @@ def test_however_often_it_is_set_a_lease_ends_by_elapsed_time(steps: list[tuple[
                 async with process(store.another(), clock) as command_line:
                     await command_line._engine.check_in(CheckIn(lease.task, lease.token, lease.agent))
         async with process(store.another(), clock) as last:
-            await last._engine.sweeper.sweep()
+            await engine_of(last).sweeper.sweep()
             row = await last._engine.store.view_task(task)
         assert row is not None
         if row.lease is not None:
@@ -312,7 +313,7 @@ def test_a_process_that_lived_on_follows_whoever_settled(tmp_path: Path) -> None
             async with process(SqliteStore(tmp_path / "x.db", clock=clock), clock) as command_line:
                 await command_line.submit("another")
             await lease.checkin("here")
-            await old._engine.sweeper.sweep()
+            await engine_of(old).sweeper.sweep()
             row = await old._engine.store.view_task(lease.task)
             assert row is not None
             assert row.lease is not None
@@ -335,7 +336,7 @@ def test_the_sweeper_settles_without_being_asked() -> None:
             await claimed(ahead)
         clock.jump_wall(-YEAR)
         async with process(store.another(), clock, None) as watch:
-            sweeper: Sweeper = watch._engine.sweeper
+            sweeper: Sweeper = engine_of(watch).sweeper
             assert not sweeper.jumped
             assert await sweeper.sweep() == 0.0
             assert (await watch._engine.store.view_agenda()).stands == 0

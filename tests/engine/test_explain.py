@@ -28,6 +28,7 @@ from allswell.engine.explaining.why import why
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
 from allswell.testing.clock import VirtualClock
+from allswell.testing.inside import engine_of
 from allswell.testing.loop import run
 from tests.engine.stage import Scene, Stage, play
 from tests.properties.budget import DETERMINISTIC
@@ -131,7 +132,7 @@ def test_a_pause_that_is_over_and_a_need_that_has_ended_wait_for_a_sweeper() -> 
         assert told.next[0].at is not None
         await asyncio.sleep(60)
         assert "Its pause was over" in said(await asked(watch, first))
-        await watch._engine.sweeper.sweep()
+        await engine_of(watch).sweeper.sweep()
         lease = await watch.claim(agent="bob")
         assert lease is not None
         await lease.complete()

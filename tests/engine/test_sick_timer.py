@@ -13,6 +13,7 @@ from allswell.domain.run import Run
 from allswell.store.memory import MemoryStore
 from allswell.store.views import Agenda
 from allswell.testing.clock import VirtualClock
+from allswell.testing.inside import engine_of
 from allswell.testing.loop import run
 
 
@@ -34,7 +35,7 @@ def test_a_sick_timer_is_set_aside_and_the_others_go_on(monkeypatch: pytest.Monk
                 assert await watch.claim(agent=name)
             await asyncio.sleep(11)
             assert (await watch.counts()) == {"held": 1, "ready": 2}
-            assert len(watch._engine.sweeper.troubles) == 1
+            assert len(engine_of(watch).sweeper.troubles) == 1
             sick.clear()
             sick["name"] = "nobody"
             await asyncio.sleep(60)

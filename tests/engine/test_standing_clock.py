@@ -10,6 +10,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.run import Run
 from allswell.engine.explaining.why import why
 from allswell.errors import LeaseLost
+from allswell.testing.inside import engine_of
 from tests.engine.stage import MINUTE, Stage, play
 
 
@@ -139,7 +140,7 @@ def test_a_holder_that_comes_back_after_the_limit_of_a_run_that_stands_is_heard(
         assert asking is not None
         assert working is not None
         assert ending is not None
-        watch._engine.sweeper.sweep = asleep  # type: ignore[method-assign]
+        engine_of(watch).sweeper.sweep = asleep  # type: ignore[method-assign]
         await asking.ask("Which one?")
         await asyncio.sleep(6 * MINUTE)
         assert (await working.checkin("half")).remaining_ms == 9 * MINUTE * 1_000

@@ -16,6 +16,7 @@ from allswell.store.memory import AnswerLost, MemoryStore
 from allswell.store.memory.locks import LockTable, Owner
 from allswell.store.port import Kind
 from allswell.testing.clock import VirtualClock
+from allswell.testing.inside import engine_of
 from allswell.testing.loop import run
 
 A, B, C, D = (TaskId(f"t_{letter}") for letter in "abcd")
@@ -111,7 +112,7 @@ def test_a_part_that_is_split_before_the_dependents_are_told_is_waited_for() -> 
         await _split(watch, A, C)
         await _split(watch, C, D)
         for _ in range(5):
-            await watch._engine.sweeper.sweep()
+            await engine_of(watch).sweeper.sweep()
         assert await stands(watch, B) == "open"
 
     on_a_watch(story, sweeping=False)

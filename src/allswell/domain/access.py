@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -62,6 +63,8 @@ from allswell.domain.responding import is_for
 from allswell.domain.resubmission import Resubmit
 from allswell.domain.task import OPEN, Attempt
 from allswell.errors import Refused
+
+C = TypeVar("C", bound=Command)
 
 
 class Act(StrEnum):
@@ -128,7 +131,7 @@ LOOKS: Mapping[str, tuple[Act, ...]] = {
     "view_run": (Act.LOOK, Act.LOOK_AT_ONE),
     "view_tasks": (Act.LOOK, Act.LOOK_AT_OWN),
     "view_questions": (Act.LOOK, Act.LOOK_AT_OWN),
-    "view_runs": (Act.LOOK,),
+    "view_runs": (Act.LOOK, Act.SUBMIT),  # whoever hands over names the run
     "view_agents": (Act.LOOK,),
     "view_counts": (Act.LOOK,),
     "view_unaccounted": (Act.LOOK,),
@@ -173,33 +176,34 @@ def check_act(key: Key, *acts: Act) -> None:
         raise _not_allowed(key, acts[0])
 
 
-def admitted(key: Key, command: Command) -> Command:
+def admitted(key: Key, command: C) -> C:
     """The command as it is carried out for a key: signed with its name, and a claim kept to its roles."""
     act = ACT_OF.get(type(command))
     if act is None:
         raise Refused("not_allowed", f"{type(command).__name__} cannot be asked for from elsewhere", where="command")
     check_act(key, act)
+    signed: dict[str, object] = {"key": key.name}
     match command:
         case Claim():
             _check_agent(key, command.agent)
-            # An id of its own, so that nobody is given another's leases by repeating another's claim.
-            id_ = command.id if command.id == NO_COMMAND else CommandId(f"{key.name}/{command.id}")
-            return replace(command, id=id_, roles=_roles(key, command.roles), key=key.name)
+            signed["roles"] = _roles(key, command.roles)
+            if command.id != NO_COMMAND:  # nobody is given another's leases by repeating another's claim
+                signed["id"] = CommandId(f"{key.name}/{command.id}")
         case MoveOn():
             _check_agent(key, command.agent)
-            return replace(command, roles=_roles(key, command.roles), key=key.name)
+            signed["roles"] = _roles(key, command.roles)
         case Respond():
             _check_agent(key, command.agent)
-            return replace(command, roles=_roles(key, command.roles) or (), key=key.name)
+            signed["roles"] = _roles(key, command.roles) or ()
         case CheckIn() | Word():
             _check_agent(key, command.agent)
         case Notice():
             _check_notice(key, command.event)
         case Answer() | Resubmit() | DismissQuestion() | DismissTask():
-            return replace(command, by=f"{command.by} (key {key.name})".lstrip(), key=key.name)
+            signed["by"] = f"{command.by} (key {key.name})".lstrip()
         case _:
             pass
-    return replace(command, key=key.name)
+    return replace(command, **signed)
 
 
 def is_its_agent(key: Key, agent: str) -> bool:
@@ -266,6 +270,12 @@ def _check_notice(key: Key, event: Event) -> None:
     about = event.agent or str(event.data.get("supervisor", ""))
     if about:
         _check_agent(key, about)
+
+
+def refuse_sinks() -> Refused:
+    """What a sink does, which lives beside the store."""
+    text = "sinks are told beside the store: run `allswell sinks run` or `allswell up` there"
+    return Refused("not_allowed", text, where="store")
 
 
 def _not_allowed(key: Key, act: Act) -> Refused:

@@ -185,7 +185,7 @@ class Effect(StrEnum):
     WITHDRAW = "withdraw"
 
 
-class Permit(msgspec.Struct, frozen=True):
+class Permit(msgspec.Struct, frozen=True, tag="permit"):
     """One call may go through, in this generation; to be given back with its outcome."""
 
     service: str
@@ -193,11 +193,12 @@ class Permit(msgspec.Struct, frozen=True):
     probe: bool = False
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
     """The service may not be called now."""
 
     service: str
-    stand: Stand | Literal["parked"]
+    stand: str
+    """Where its breaker stands (`Stand`), or "parked"."""
     wait: Millis | None
     """When to ask again; None while a human is waited for."""
     generation: int

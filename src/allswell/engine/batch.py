@@ -119,7 +119,7 @@ async def _serve_named(
     there = {claim.task: None for _, claim, _ in claims if claim.task is not None and claim.task in book.cases}
     await _load(tx, book, [*there], bars=True)
     for place, claim, among in claims:
-        decision = _decided(book, HandOut(claim, () if claim.task is None else (claim.task,), among))
+        decision = _decided(book, HandOut(claim, () if claim.task is None else (claim.task,), among, key=claim.key))
         answers[place] = decision.error if decision.error is not None else _handed(decision).granted
     await book.write(tx)
 
@@ -143,7 +143,7 @@ async def _serve_from(
         left = await tx.pick(among, sum(claim.count for _, claim in claims), alone, outside)
     await _load(tx, book, left, bars=alone is None)
     for place, claim in claims:
-        left = _hand_out(book, HandOut(claim, left, among), given[place])
+        left = _hand_out(book, HandOut(claim, left, among, key=claim.key), given[place])
     for place, claim in claims:
         missing = claim.count - len(given[place])
         if missing > 0 and left and alone is None:
@@ -151,7 +151,7 @@ async def _serve_from(
             await book.write(tx)
             more = [id_ for id_ in await tx.pick(among, missing, claim.agent, outside) if id_ not in book.cases]
             await _load(tx, book, more, bars=False)
-            _hand_out(book, HandOut(replace(claim, count=missing), more, among), given[place])
+            _hand_out(book, HandOut(replace(claim, count=missing), more, among, key=claim.key), given[place])
     await book.write(tx)  # or the next pick would find what this one has handed out
 
 

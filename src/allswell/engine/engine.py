@@ -14,7 +14,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.claim import Granted
@@ -27,6 +26,7 @@ from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_ba
 from allswell.domain.rule import LaneKey
 from allswell.domain.situation import Situation
 from allswell.domain.word import said_again
+from allswell.engine.backend import Claimed
 from allswell.engine.batch import Performed, perform
 from allswell.engine.batcher import Batch, Batcher, Wait, commit
 from allswell.engine.book import News
@@ -50,13 +50,6 @@ TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
 """Seconds. A process that is over sooner and waits for nothing needs no ears; to open them costs a connection."""
-
-
-class Claimed(msgspec.Struct, frozen=True):
-    """What was claimed, and when the claim was sent (on the loop's clock): trust in a lease counts from then."""
-
-    granted: list[Granted]
-    sent: float
 
 
 class Engine:
@@ -160,6 +153,10 @@ class Engine:
     def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run something beside the engine for as long as it is open."""
         self._nursery.start(work, name=name)
+
+    async def sweep(self) -> bool:
+        """Do now what is due; whether nothing is left to do."""
+        return await self.sweeper.sweep() > 0
 
     async def do(self, command: Command) -> object:
         """Have a command decided and committed; its answer, or its error."""

@@ -14,7 +14,7 @@ from allswell.domain.command import NewTask, RecordStep
 from allswell.domain.flow import FLOW_ROLE
 from allswell.domain.names import CommandId, RunId, TaskId
 from allswell.domain.policy import DEFAULT, Policy
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
 from allswell.errors import Refused
@@ -46,7 +46,7 @@ def new_flow(run: RunId, name: str, limit: int) -> NewTask:
 class FlowHold:
     """The right to run one flow. `lease` is None where the flow is done: then there is nothing left to run."""
 
-    def __init__(self, engine: Engine, run: RunId, lease: Lease | None) -> None:
+    def __init__(self, engine: Backend, run: RunId, lease: Lease | None) -> None:
         self._engine = engine
         self.run = run
         self.lease = lease

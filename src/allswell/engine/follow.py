@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from allswell.domain.journal import Entry, Position
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.signal import either
 from allswell.errors import Unavailable
 
@@ -20,7 +20,7 @@ CHUNK = 500
 log = logging.getLogger(__name__)
 
 
-async def events(engine: Engine, after: Position, *, follow: bool) -> AsyncIterator[Entry]:
+async def events(engine: Backend, after: Position, *, follow: bool) -> AsyncIterator[Entry]:
     """The journal after a position; with `follow`, for ever."""
     if follow:
         engine.hear()
@@ -42,7 +42,7 @@ async def events(engine: Engine, after: Position, *, follow: bool) -> AsyncItera
         await either(news, engine.pace.follow_poll * (0.75 + engine.draw() / 2))
 
 
-async def follow(engine: Engine, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+async def follow(engine: Backend, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
     """Hand the journal to `handler`, chunk by chunk, until cancelled; progress is kept under `name`."""
     engine.hear()
     pause = engine.pace.retry_first

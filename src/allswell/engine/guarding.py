@@ -6,7 +6,7 @@ from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
 from allswell.domain.command import Admit, AskForHelp, Park, Report
 from allswell.domain.retry import ErrorClass
 from allswell.domain.serving import Told
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.ids import Ids
 from allswell.engine.looking import Looking
 
@@ -14,7 +14,7 @@ from allswell.engine.looking import Looking
 class Guarding(Looking):
     """A watch as guards have it."""
 
-    def __init__(self, engine: Engine, ids: Ids) -> None:
+    def __init__(self, engine: Backend, ids: Ids) -> None:
         super().__init__(engine)
         self._ids = ids
 

@@ -20,7 +20,7 @@ from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
 from allswell.domain.names import RunId
 from allswell.domain.task import Handover
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids
 from allswell.engine.mesh import Mesh, Requested
@@ -47,7 +47,7 @@ class Lease(Held):
         "on_end",
     )
 
-    def __init__(self, engine: Engine, ids: Ids, granted: Granted, sent: float, mesh: Mesh | None = None) -> None:
+    def __init__(self, engine: Backend, ids: Ids, granted: Granted, sent: float, mesh: Mesh | None = None) -> None:
         lease = granted.lease
         super().__init__(engine, ids, lease.task, lease.token, lease.agent, mesh)
         self.granted = granted

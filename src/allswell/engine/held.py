@@ -34,7 +34,7 @@ from allswell.domain.plain_data import to_json
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import OPEN, Attempt
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.ids import Ids
 from allswell.engine.mesh import COMES_WITHIN, Caller, Mesh, Requested, Wishes
 from allswell.errors import Refused
@@ -46,7 +46,7 @@ class Held:
     __slots__ = ("_engine", "_ids", "_mesh", "agent", "task", "token")
 
     def __init__(
-        self, engine: Engine, ids: Ids, task: TaskId, token: Token, agent: AgentId, mesh: Mesh | None = None
+        self, engine: Backend, ids: Ids, task: TaskId, token: Token, agent: AgentId, mesh: Mesh | None = None
     ) -> None:
         self._engine = engine
         self._ids = ids
@@ -131,9 +131,11 @@ class Held:
         """Have the journal know of a receipt; also after the lease has ended."""
         await self._engine.do(Keep(self._command(), self.task, self.token, self.agent, receipt, status, path))
 
-    async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
+    async def ask(
+        self, text: str, options: Sequence[Option] = (), *, hold: bool = False, command: str | None = None
+    ) -> QuestionId:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
-        said = Ask(self._command(), self.task, self.token, self.agent, text, tuple(options), hold)
+        said = Ask(self._command(command), self.task, self.token, self.agent, text, tuple(options), hold)
         return QuestionId(str(await (self._say(said) if hold else self._end(said))))
 
     async def delegate(

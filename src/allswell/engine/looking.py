@@ -18,7 +18,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.follow import events, follow
 from allswell.engine.signal import Bell
 from allswell.store.outbox import Outbox
@@ -28,7 +28,7 @@ from allswell.store.views import Views
 class Looking:
     """What can be looked at in an open watch."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Backend) -> None:
         self._engine = engine
 
     @property

@@ -26,8 +26,8 @@ from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.request import ESCALATION, KINDS, Escalation, RequestKind, check_kind
 from allswell.domain.responding import RequestStands, is_for
 from allswell.domain.task import KEPT, OPEN, RequestSpec, State
+from allswell.engine.backend import Backend
 from allswell.engine.candidates import can_serve
-from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids, mark_for
 from allswell.engine.signal import either
 from allswell.errors import AllswellError, LeaseLost, Refused
@@ -107,7 +107,7 @@ class Mesh:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Backend,
         ids: Ids,
         *,
         policies: Mapping[str, Policy] = {},

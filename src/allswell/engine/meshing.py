@@ -7,7 +7,7 @@ from typing import Unpack
 
 from allswell.domain.duration import Duration, parse
 from allswell.domain.names import AgentId, TaskId, Token
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.guarding import Guarding
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids
@@ -17,7 +17,7 @@ from allswell.engine.mesh import InboxItem, Mesh, Requested, Wishes
 class Meshing(Guarding):
     """What agents say to each other, through an open watch."""
 
-    def __init__(self, engine: Engine, ids: Ids, mesh: Mesh) -> None:
+    def __init__(self, engine: Backend, ids: Ids, mesh: Mesh) -> None:
         super().__init__(engine, ids)
         self._mesh = mesh
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from allswell.domain.command import CheckIn
 from allswell.domain.hold import Orders
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError
@@ -24,7 +24,7 @@ _NOTHING_HELD = 60.0
 class Renewing:
     """The leases of one watch that have to be renewed."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Backend) -> None:
         self._engine = engine
         self._held: dict[tuple[str, int], Lease] = {}
         self._sooner = Signal()
@@ -59,7 +59,7 @@ class Renewing:
                 await asyncio.sleep(self._engine.pace.retry_first)
 
 
-async def say_many(engine: Engine, leases: Sequence[Lease], *, proof: bool) -> list[Orders | AllswellError]:
+async def say_many(engine: Backend, leases: Sequence[Lease], *, proof: bool) -> list[Orders | AllswellError]:
     """Check in on many leases at once; orders, or what went wrong, for each."""
     sent = asyncio.get_running_loop().time()
     said = [CheckIn(lease.task, lease.token, lease.agent, proof) for lease in leases]

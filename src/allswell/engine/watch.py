@@ -33,7 +33,7 @@ from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, Questi
 from allswell.domain.policy import Policy
 from allswell.domain.request import ESCALATION, KINDS, Escalation, RequestKind
 from allswell.domain.resubmission import Resubmit
-from allswell.engine.engine import Engine
+from allswell.engine.backend import Backend
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker
 from allswell.engine.handle import Lease
@@ -61,7 +61,7 @@ class Watch(Meshing):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Backend,
         ids: Ids,
         *,
         policies: Mapping[str, Policy] | None = None,
@@ -265,9 +265,9 @@ class Watch(Meshing):
         answers = await self._engine.do_many(commands)
         return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
 
-    async def cancel(self, task: str, reason: str = "cancelled") -> None:
+    async def cancel(self, task: str, reason: str = "cancelled", *, command: str | None = None) -> None:
         """Call a task off, whoever holds it."""
-        await self._engine.do(Cancel(self._ids.command(), TaskId(task), reason))
+        await self._engine.do(Cancel(self._command(command), TaskId(task), reason))
 
     async def retry(
         self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
@@ -303,9 +303,9 @@ class Watch(Meshing):
         before = None if after is None else RunId(after)
         return RunId(str(await self._engine.do(OpenRun(command, id_, name, limit, before))))
 
-    async def end_run(self, run: str, reason: str = "ended") -> None:
+    async def end_run(self, run: str, reason: str = "ended", *, command: str | None = None) -> None:
         """End a run and everything in it that is still open."""
-        await self._engine.do(EndRun(self._ids.command(), RunId(run), reason))
+        await self._engine.do(EndRun(self._command(command), RunId(run), reason))
 
     async def answer(
         self,
@@ -316,13 +316,14 @@ class Watch(Meshing):
         subtasks: Iterable[Mapping[str, Any]] = (),
         timeout: Duration | None = None,
         by: str = "",
+        command: str | None = None,
     ) -> None:
         """Decide a question; the option acts."""
         row = await self.question(question)
         run = row.run if row is not None else None
         made = await self.prepare([{"run": run, **fields} for fields in subtasks])
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
-        id_ = self._ids.command()
+        id_ = self._command(command)
         await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
 
     async def dismiss(self, what: str, by: str) -> None:
@@ -330,6 +331,9 @@ class Watch(Meshing):
         id_ = self._ids.command()
         seen = DismissQuestion(id_, QuestionId(what), by) if what[:2] == "q_" else DismissTask(id_, TaskId(what), by)
         await self._engine.do(seen)
+
+    def _command(self, given: str | None) -> CommandId:
+        return self._ids.command() if given is None else CommandId(given)
 
     # --- for those who speak for others: supervisors, flows, the command line -----------------------------------------
 
@@ -368,7 +372,7 @@ class Watch(Meshing):
 
     async def sweep_once(self) -> bool:
         """Do now what is due: lapsed leases, reached limits, consequences. Whether nothing is left to do."""
-        return await self._engine.sweeper.sweep() > 0
+        return await self._engine.sweep()
 
     # --- how it was opened --------------------------------------------------------------------------------------------
 

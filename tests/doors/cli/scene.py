@@ -17,6 +17,7 @@ from allswell import ErrorClass, Failure, Policy, Watch, make_watch
 from allswell.doors.cli.app import run as command_line
 from allswell.engine.handle import Lease
 from allswell.store.sqlite import SqliteStore
+from allswell.testing.inside import engine_of
 
 HOUR = 3_600_000
 
@@ -50,7 +51,7 @@ async def _tell(path: Path) -> None:
 
         async def pass_by(seconds: int) -> None:
             clock.at += seconds * 1000
-            while await watch._engine.sweeper.sweep() == 0.0:
+            while await engine_of(watch).sweeper.sweep() == 0.0:
                 pass
 
         fetch = await watch.submit("fetch the sources")

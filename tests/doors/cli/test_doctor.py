@@ -14,6 +14,7 @@ from allswell.domain.names import Millis
 from allswell.domain.presence import Presence
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.engine.watch import Watch
+from allswell.testing.inside import engine_of
 from tests.doors.cli.upkeep import HOUR, MINUTE, at_terminal, change, database, run, watch_at
 
 CHECKS = [
@@ -229,7 +230,7 @@ def test_a_task_that_could_not_start_before_was_not_forgotten(tmp_path: Path) ->
         await submit(tmp_path, "second", ago=HOUR, needs=[first])
         async with watch_at(tmp_path) as watch:
             await finish(watch)
-            await watch._engine.sweeper.sweep()
+            await engine_of(watch).sweeper.sweep()
 
     asyncio.run(night())
     report = Report(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from allswell import Policy, make_watch
 from allswell.errors import LeaseLost
 from allswell.store.sqlite import SqliteStore
+from allswell.testing.inside import engine_of
 from tests.doors.cli.console import Console, millis
 from tests.doors.cli.scene import SetClock
 from tests.doors.cli.upkeep import at_terminal, run
@@ -101,12 +102,12 @@ def test_tracking_has_the_original_shape_and_is_what_decisions_use(cli: Console)
             id_ = await watch.submit("silent", policy=policy)
             assert await watch.claim(agent="bob") is not None
             clock.at += 931_000
-            while await watch._engine.sweeper.sweep() == 0.0:
+            while await engine_of(watch).sweeper.sweep() == 0.0:
                 pass
             lease = await watch.claim(agent="bob")
             assert lease is not None
             clock.at += 331_000
-            while await watch._engine.sweeper.sweep() == 0.0:
+            while await engine_of(watch).sweeper.sweep() == 0.0:
                 pass
             return id_
 
@@ -132,7 +133,7 @@ def test_open_questions_have_the_original_shape_too(cli: Console) -> None:
             for _ in range(3):
                 assert await watch.claim(agent="bob") is not None
                 clock.at += 60_000
-                while await watch._engine.sweeper.sweep() == 0.0:
+                while await engine_of(watch).sweeper.sweep() == 0.0:
                     pass
             return id_
 
@@ -286,7 +287,7 @@ def test_a_clock_that_stands_and_what_came_late_are_shown(cli: Console) -> None:
             assert again.deadline == clock.at + 1_200_000
             await asking.ask("Now what?")
             clock.at += 86_400_000
-            while await watch._engine.sweeper.sweep() == 0.0:
+            while await engine_of(watch).sweeper.sweep() == 0.0:
                 pass
             return run, ids[0], ids[1]
 

@@ -25,6 +25,7 @@ SHOWN_ELSEWHERE = {
     **dict.fromkeys(
         ("worker", "worker setup", "worker status"), "tests/doors/cli/test_worker.py has the server for it"
     ),
+    "serve": "tests/doors/http/ calls it",
     "coordinate": "tests/doors/cli/test_coordinate.py talks to it",
     **dict.fromkeys(("build-agent", "audit-agent"), "tests/doors/cli/test_members.py has a chat for them"),
 }

@@ -33,6 +33,7 @@ ELSEWHERE = {
     ("coordinate", "Build"),  # tests/doors/cli/test_coordinate.py, with the next: there is a chat
     ("coordinate", "Said"),
     ("demo", "Night"),  # tests/doors/cli/test_demo.py: real processes, for many seconds
+    ("serve", "Said"),  # tests/doors/http/test_security.py: it runs until it is told to stop
     ("sinks run", "Said"),  # tests/doors/cli/test_sinks.py: it runs until it is told to stop
     ("work", "Joined"),  # tests/doors/cli/test_flow.py: two processes at one flow
     ("worker", "Said"),  # tests/doors/cli/test_worker.py, with the next two: they need a PostgreSQL

@@ -18,6 +18,7 @@ from allswell.domain.retry import RetryPolicy
 from allswell.engine.pace import Pace
 from allswell.runtime.guard import Guard
 from allswell.runtime.guard.reaching import breakers_of
+from allswell.testing.inside import engine_of
 
 ONCE = GuardPolicy(retry=RetryPolicy(retries=0))
 
@@ -124,7 +125,7 @@ def test_a_watch_whose_loop_is_blocked_holds_nobody_up_for_long(tmp_path: Path) 
     pace = Pace(service_patience=0.1)
     with allswell.open(f"sqlite:///{tmp_path / 'watch.db'}", pace=pace) as watch:
         threads, awaited = breakers_of(watch)
-        loop, free = watch.inner._engine.loop, threading.Event()
+        loop, free = engine_of(watch.inner).loop, threading.Event()
         assert loop is not None
         loop.call_soon_threadsafe(free.wait)
         try:

@@ -17,6 +17,7 @@ from allswell.app import make_watch, store_for
 from allswell.domain.listing import TaskFilter
 from allswell.domain.names import RunId
 from allswell.engine.watch import Watch
+from allswell.testing.inside import engine_of
 from tests.store.postgres.scene import await_alone, opened
 
 MANY = 50_000
@@ -144,8 +145,8 @@ def test_a_sweep_reads_what_is_due_and_no_more(pg_url: str, analyzed: bool) -> N
         connection.execute(_FALL_DUE.encode())
 
     async def sweep(watch: Watch) -> None:
-        assert await watch._engine.sweeper.sweep() == 0.0
-        assert await watch._engine.sweeper.sweep() > 0.0
+        assert await engine_of(watch).sweeper.sweep() == 0.0
+        assert await engine_of(watch).sweeper.sweep() > 0.0
 
     read = rows_read(pg_url, sweep)
     assert {name: scanned for name, (scanned, _) in read.items() if scanned > SOME} == {}

@@ -18,6 +18,7 @@ from allswell.domain.names import RunId
 from allswell.engine.watch import Watch
 from allswell.store.sqlite import SqliteStore
 from allswell.store.sqlite import connection as connections
+from allswell.testing.inside import engine_of
 from tests.store.sqlite.scene import HandClock
 
 MANY = 50_000
@@ -76,7 +77,7 @@ async def let_time_pass(watch: Watch, clock: HandClock) -> None:
     leases = await watch.claim_many(SOME, agent="reader")
     assert len(leases) == SOME
     clock.at += 900_000
-    assert await watch._engine.sweeper.sweep() == 0.0
+    assert await engine_of(watch).sweeper.sweep() == 0.0
     assert len(await watch.attempts(leases[0].task)) == 1
 
 

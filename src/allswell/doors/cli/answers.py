@@ -107,6 +107,7 @@ ANSWERS: Mapping[str, Answer] = {
     "retry": Answer((RetriedShape,)),
     "run": Answer((RanShape, FlowRanShape)),
     "runs": Answer((RunsShape,)),
+    "serve": Answer((SaidShape,), lines=True),
     "show": Answer((ShownTaskShape, ShownRunShape, ShownQuestionShape, ShownReceiptShape)),
     "sinks": Answer((SinksShape,)),
     "sinks check": Answer((SinksCheckedShape,)),

@@ -27,6 +27,7 @@ _MODULES = {
     "init": "init",
     "up": "fleet",
     "work": "fleet",
+    "serve": "serving",
     "worker": "messages",
     "sinks run": "sinks",
     "coordinate": "building",

@@ -194,7 +194,7 @@ class Frame:
         from allswell.runtime.contained import run_through
 
         if not making:
-            self._check_there()
+            self.check_there()
         else:
             self._say_where()
 
@@ -242,7 +242,7 @@ class Frame:
 
     def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
         """Look at the store, changing nothing. The work awaits nothing but the views."""
-        path = self._check_there()
+        path = self.check_there()
         if path is not None:
             from allswell.store.port import drive
             from allswell.store.sqlite.reader import SqliteReader
@@ -280,7 +280,7 @@ class Frame:
         with SqliteReader(path, busy_timeout=_MOMENT) as reader:
             return drive(work(reader)) if reader.current else otherwise
 
-    def _check_there(self) -> Path | None:
+    def check_there(self) -> Path | None:
         """The file of an SQLite store, which must exist: opening one to look into it would make it."""
         path = self.database
         if path is None:

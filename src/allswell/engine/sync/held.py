@@ -75,9 +75,11 @@ class SyncHeld:
         """Have the journal know of a receipt; also after the lease has ended."""
         self._wait_for(self._held.keep(receipt, status, path))
 
-    def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
+    def ask(
+        self, text: str, options: Sequence[Option] = (), *, hold: bool = False, command: str | None = None
+    ) -> QuestionId:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
-        return self._wait_for(self._held.ask(text, options, hold=hold))
+        return self._wait_for(self._held.ask(text, options, hold=hold, command=command))
 
     def delegate(self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own."""

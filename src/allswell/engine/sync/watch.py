@@ -157,9 +157,9 @@ class SyncWatch(SyncLooking):
         """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
         return self.wait_for(self._open.complete_many([(lease.inner, result) for lease, result in done]))
 
-    def cancel(self, task: str, reason: str = "cancelled") -> None:
+    def cancel(self, task: str, reason: str = "cancelled", *, command: str | None = None) -> None:
         """Call a task off, whoever holds it."""
-        self.wait_for(self._open.cancel(task, reason))
+        self.wait_for(self._open.cancel(task, reason, command=command))
 
     def retry(
         self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
@@ -179,9 +179,9 @@ class SyncWatch(SyncLooking):
         """Open a run; nothing in it outlives its timeout. Under the same `key` or `run` it is opened once."""
         return self.wait_for(self._open.open_run(name, timeout=timeout, key=key, run=run, after=after))
 
-    def end_run(self, run: str, reason: str = "ended") -> None:
+    def end_run(self, run: str, reason: str = "ended", *, command: str | None = None) -> None:
         """End a run and everything in it that is still open."""
-        self.wait_for(self._open.end_run(run, reason))
+        self.wait_for(self._open.end_run(run, reason, command=command))
 
     def answer(
         self,
@@ -192,9 +192,13 @@ class SyncWatch(SyncLooking):
         subtasks: Iterable[Mapping[str, Any]] = (),
         timeout: Duration | None = None,
         by: str = "",
+        command: str | None = None,
     ) -> None:
         """Decide a question; the option acts."""
-        self.wait_for(self._open.answer(question, option, text, subtasks=subtasks, timeout=timeout, by=by))
+        answering = self._open.answer(
+            question, option, text, subtasks=subtasks, timeout=timeout, by=by, command=command
+        )
+        self.wait_for(answering)
 
     def dismiss(self, what: str, by: str) -> None:
         """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""

@@ -1,0 +1,12 @@
+"""The watch over HTTP: one port for people, programs and agents that are not on this machine (ADR 57).
+
+    listening.py   addresses, sockets, TLS; connections that dawdle; starting and stopping
+    doorkeeper.py  before any route: Host, Origin, key, limits; after it: the headers of every answer
+    call.py        one call, as routes have it: the watch of the caller's key, and what was asked
+    route.py       how a route is declared: one line, from which OpenAPI is made too
+    api.py         all routes, put together
+    problem.py     what went wrong, as RFC 9457 has it
+
+The other files are routes, by noun. They translate and decide nothing: what a key may do is decided behind the watch
+that they are given, for each command and each look (`engine/admitted.py`).
+"""

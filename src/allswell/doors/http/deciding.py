@@ -1,0 +1,213 @@
+"""Deciding: questions and their answers, runs, and what could not be delivered."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+
+from allswell.build.place import kept_spec
+from allswell.build.rows import BuildRows
+from allswell.domain.delivery import Delivery, DeliveryFilter, again
+from allswell.domain.listing import TaskFilter
+from allswell.doors.http.call import Call
+from allswell.doors.http.route import Nothing, Route
+from allswell.doors.http.tasks import Length, Limit, Reason, TaskGiven
+from allswell.doors.shapes.build import BuildShape
+from allswell.doors.shapes.cancelled import CancelledShape
+from allswell.doors.shapes.delivery import DeliveriesShape, RevisedShape
+from allswell.doors.shapes.dismissed import DismissedShape
+from allswell.doors.shapes.question import DecidedShape, QuestionsShape
+from allswell.doors.shapes.retried import RetriedShape
+from allswell.doors.shapes.run import RunShape, RunsShape
+from allswell.doors.shapes.shown import ShownRunShape
+from allswell.doors.shapes.task import stands
+from allswell.engine.finding import find_question, find_run, find_task
+from allswell.errors import Refused
+
+_LISTED = 10_000
+
+
+class QuestionsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Those that are open, or all."""
+
+    all: bool = False
+    limit: Limit = 100
+
+
+async def list_questions(call: Call, asked: QuestionsAsked) -> QuestionsShape:
+    """List what waits for a human, the oldest first."""
+    found = await call.views.view_questions(open_only=not asked.all, limit=asked.limit)
+    return QuestionsShape.of(found, [])
+
+
+class AnswerGiven(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the question's options, and what the next holder should know."""
+
+    option: str
+    text: str = ""
+    subtasks: list[TaskGiven] = []
+    timeout: Length | None = None
+    by: str = ""
+
+
+async def answer_question(call: Call, given: AnswerGiven) -> DecidedShape:
+    """Decide a question; the option acts."""
+    id_ = await find_question(call.views, call.named("question"))
+    parts = [one.fields() for one in given.subtasks]
+    await call.watch.answer(
+        id_, given.option, given.text, subtasks=parts, timeout=given.timeout, by=given.by, command=call.command
+    )
+    closed = await call.watch.question(id_)
+    return DecidedShape(id_, given.option if closed is None else closed.choice or given.option)
+
+
+class SeenGiven(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who has seen it."""
+
+    by: str = ""
+
+
+async def dismiss_question(call: Call, given: SeenGiven) -> DismissedShape:
+    """Say that a question was seen: it stays open, and is no longer told as needing somebody."""
+    id_ = await find_question(call.views, call.named("question"))
+    await call.watch.dismiss(id_, given.by)
+    return DismissedShape(None, id_, given.by)
+
+
+async def dismiss_task(call: Call, given: SeenGiven) -> DismissedShape:
+    """Say that the end of a task was seen: it is no longer told as needing somebody."""
+    id_ = await find_task(call.views, call.named("task"))
+    await call.watch.dismiss(id_, given.by)
+    return DismissedShape(id_, None, given.by)
+
+
+class RetryGiven(Struct, frozen=True, forbid_unknown_fields=True):
+    """With those that were skipped because of it; even if it is done; into which run."""
+
+    with_dependents: bool = False
+    again: bool = False
+    run: str | None = None
+    by: str = ""
+
+
+async def retry_task(call: Call, given: RetryGiven) -> RetriedShape:
+    """Hand an ended task over again, as a new one that carries its history."""
+    id_ = await find_task(call.views, call.named("task"))
+    run = None if given.run is None else await find_run(call.views, given.run)
+    made = await call.watch.retry(id_, dependents=given.with_dependents, again=given.again, run=run, by=given.by)
+    return RetriedShape.of(made)
+
+
+class RunsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many."""
+
+    limit: Limit = 100
+
+
+async def list_runs(call: Call, asked: RunsAsked) -> RunsShape:
+    """List runs, the newest first."""
+    return RunsShape([RunShape.of(run) for run in await call.views.view_runs(asked.limit)])
+
+
+class RunGiven(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run; nothing in it outlives its timeout."""
+
+    name: str
+    timeout: Length | None = None
+    key: str | None = None
+
+
+async def open_run(call: Call, given: RunGiven) -> RunShape:
+    """Open a run; under the same `key`, or Idempotency-Key, it is opened once."""
+    id_ = await call.watch.open_run(given.name, timeout=given.timeout, key=given.key or call.command)
+    run = await call.watch.run(id_)
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {id_!r}", where="run")
+    return RunShape.of(run)
+
+
+async def show_run(call: Call, _: Nothing) -> ShownRunShape:
+    """Show a run, how many of its tasks stand where, and its build, if it is one."""
+    id_ = await find_run(call.views, call.named("run"))
+    run = await call.watch.run(id_)
+    if run is None:
+        raise Refused("unknown_run", f"there is no run {id_!r}", where="run")
+    rows = await call.views.view_tasks(TaskFilter(run=id_, limit=_LISTED))
+    spec = await kept_spec(call.views, id_)
+    build = None
+    if spec is not None:
+        standing = await BuildRows(call.views, id_).look(spec, run.created_at)
+        build = BuildShape.of(id_, spec.name, standing)
+    return ShownRunShape(RunShape.of(run), dict(Counter(map(stands, rows))), None, build)
+
+
+async def end_run(call: Call, why: Reason) -> CancelledShape:
+    """End a run and everything in it that is still open."""
+    id_ = await find_run(call.views, call.named("run"))
+    await call.watch.end_run(id_, why.reason, command=call.command)
+    return CancelledShape(None, id_, cancelled=True)
+
+
+class DeliveriesAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which deliveries."""
+
+    sink: str | None = None
+    given_up: bool = False
+    limit: Limit = 100
+
+
+async def list_deliveries(call: Call, asked: DeliveriesAsked) -> DeliveriesShape:
+    """List what sinks still have to deliver, and what they have given up."""
+    which = DeliveryFilter(asked.sink, given_up=True if asked.given_up else None, limit=asked.limit)
+    return DeliveriesShape.of(await call.views.view_deliveries(which))
+
+
+class DeliveriesMeant(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of those that were given up or are failing: these, or all of a sink, or all."""
+
+    delivery_ids: list[str] | None = None
+    sink: str | None = None
+
+
+async def retry_deliveries(call: Call, meant: DeliveriesMeant) -> RevisedShape:
+    """Try deliveries again, at once and as patiently as new ones."""
+    found = await _meant(call, meant)
+    await call.watch.outbox.revise([again(one) for one in found])
+    return RevisedShape("retried", [one.id for one in found])
+
+
+async def drop_deliveries(call: Call, meant: DeliveriesMeant) -> RevisedShape:
+    """Drop deliveries: nobody will be told."""
+    found = await _meant(call, meant)
+    await call.watch.outbox.revise([], found)
+    return RevisedShape("dropped", [one.id for one in found])
+
+
+async def _meant(call: Call, meant: DeliveriesMeant) -> list[Delivery]:
+    kept = await call.views.view_deliveries(DeliveryFilter(meant.sink, limit=_LISTED))
+    failing = [one for one in kept if one.given_up or one.tries]
+    if meant.delivery_ids is None:
+        return failing
+    found = [one for one in kept if one.id in meant.delivery_ids]
+    if len(found) < len(set(meant.delivery_ids)):
+        raise Refused(
+            "unknown_delivery", "no delivery has one of these ids, or it was made by now", where="delivery_ids"
+        )
+    return found
+
+
+ROUTES = (
+    Route("GET", "/questions", list_questions, QuestionsAsked, (QuestionsShape,)),
+    Route("POST", "/questions/{question}/answer", answer_question, AnswerGiven, (DecidedShape,)),
+    Route("POST", "/questions/{question}/dismiss", dismiss_question, SeenGiven, (DismissedShape,)),
+    Route("POST", "/tasks/{task}/dismiss", dismiss_task, SeenGiven, (DismissedShape,)),
+    Route("POST", "/tasks/{task}/retry", retry_task, RetryGiven, (RetriedShape,), status=201),
+    Route("GET", "/runs", list_runs, RunsAsked, (RunsShape,)),
+    Route("POST", "/runs", open_run, RunGiven, (RunShape,), status=201),
+    Route("GET", "/runs/{run}", show_run, Nothing, (ShownRunShape,)),
+    Route("POST", "/runs/{run}/end", end_run, Reason, (CancelledShape,)),
+    Route("GET", "/deliveries", list_deliveries, DeliveriesAsked, (DeliveriesShape,)),
+    Route("POST", "/deliveries/retry", retry_deliveries, DeliveriesMeant, (RevisedShape,)),
+    Route("POST", "/deliveries/drop", drop_deliveries, DeliveriesMeant, (RevisedShape,)),
+)

@@ -1,0 +1,143 @@
+"""Before any route: is this call meant for us, whose is it, and is it too much? Behind it: the headers of each answer.
+
+In this order, and each refusal is a problem like any other:
+
+1.  **Host.** A page that was loaded from elsewhere can have a browser call this port under a name of its own (DNS
+    rebinding). Only names that the server was told of are answered; on a unix socket there are none.
+2.  **Origin.** A browser says from which page a call comes. Any but our own is refused, and no answer ever allows
+    another page to read it: there is no CORS here at all.
+3.  **Key.** `Authorization: Bearer awk_…`. Only `/healthz` and `/readyz` need none, and they tell nothing but that.
+4.  **Limits.** So many calls a second for each key, with some to spare at once, and so many at a time.
+
+A key in the query is not looked for: addresses are written into logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from allswell.domain.key import Key
+from allswell.doors.http.limits import Limits
+from allswell.doors.http.problem import answer_to
+from allswell.engine.gate import Gate
+from allswell.errors import AllswellError, Refused
+
+OPEN = ("/healthz", "/readyz")
+KEY = "allswell.key"
+"""Where routes find the key, in the scope of a call."""
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+_METHODS = ("GET", "HEAD", "POST")
+
+
+class Meant(Struct, frozen=True):
+    """By which names the server is called; None: by any, as on a unix socket."""
+
+    hosts: Collection[str] | None
+    """Without ports, in small letters."""
+    secure: bool = False
+    """Whether it is reached over TLS, its own or a proxy's."""
+
+
+class Doorkeeper:
+    """The server's outermost layer."""
+
+    def __init__(self, inner: ASGIApp, gate: Callable[[], Gate], meant: Meant, limits: Limits) -> None:
+        self._inner = inner
+        self._gate = gate
+        self._meant = meant
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One call, or the beginning and the end of the server's life."""
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        send = self._with_headers(send)
+        headers = Headers(scope=scope)
+        try:
+            self._check_meant(scope, headers)
+            if scope["path"] in OPEN:
+                await self._inner(scope, receive, send)
+                return
+            key = await self._gate().admit(_shown(headers))
+        except AllswellError as error:
+            await answer_to(error)(scope, receive, send)
+            return
+        wait = self._limits.enter(key.name)
+        if wait is not None:
+            await _too_many(key, wait)(scope, receive, send)
+            return
+        try:
+            scope[KEY] = key
+            await self._inner(scope, receive, send)
+        finally:
+            self._limits.leave(key.name)
+
+    def _check_meant(self, scope: Scope, headers: Headers) -> None:
+        if scope["method"] not in _METHODS:
+            raise Refused("bad_method", f"{scope['method']} is not done here", where="method")
+        hosts = self._meant.hosts
+        host = headers.get("host", "")
+        if hosts is not None and _without_port(host) not in hosts:
+            text = f"this server is not called {host[:100]!r}"
+            raise Refused("foreign_host", text, where="Host", hint="`allswell serve --host NAME` gives it a name")
+        origin = headers.get("origin")
+        if origin is None:
+            if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+                raise _foreign("another page")
+            return
+        scheme = "https" if self._meant.secure else scope["scheme"]
+        if origin.lower() != f"{scheme}://{host}".lower():
+            raise _foreign(origin[:100])
+
+    def _with_headers(self, send: Send) -> Send:
+        async def sends(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if self._meant.secure:
+                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+            await send(message)
+
+        return sends
+
+
+def _shown(headers: Headers) -> str:
+    """The key that a caller shows."""
+    kind, _, shown = headers.get("authorization", "").partition(" ")
+    if not shown:
+        text = "a key is needed: send the header `Authorization: Bearer awk_…`"
+        raise Refused("no_key", text, where="Authorization", hint="`allswell key create` makes one, at the store")
+    if kind.lower() != "bearer":
+        raise Refused("bad_key", f"{kind[:20]!r} is not how a key is shown; send `Bearer awk_…`", where="Authorization")
+    return shown.strip()
+
+
+def _without_port(host: str) -> str:
+    """The name in a Host header: `[::1]:80` is `[::1]`, and `Watch.:8420` is `watch`."""
+    name, colon, port = host.rpartition(":")
+    bare = name if colon and port.isdigit() and (not host.startswith("[") or name.endswith("]")) else host
+    return bare.lower().removesuffix(".")
+
+
+def _foreign(origin: str) -> Refused:
+    text = f"calls from other pages are not taken (this one comes from {origin})"
+    return Refused("foreign_origin", text, where="Origin")
+
+
+def _too_many(key: Key, wait: float) -> Response:
+    text = f"the key {key.name} calls too often, or too much at a time"
+    return answer_to(Refused("too_many_calls", text, where="Authorization", hint="wait, and call again"), retry_s=wait)

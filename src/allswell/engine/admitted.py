@@ -1,0 +1,157 @@
+"""A backend for one key: every command and every look passes the rules of access, whichever door it came by.
+
+A server has nothing else to give to a caller, so a route that forgets to ask has nothing to forget. What is decided is
+decided in `domain/access.py`; here it is only asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from allswell.domain.access import admitted
+from allswell.domain.claim import Granted
+from allswell.domain.command import CheckIn, Claim, Command, MoveOn, RecordStep
+from allswell.domain.hold import Orders
+from allswell.domain.key import Key
+from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
+from allswell.engine.backend import Backend, Claimed
+from allswell.engine.pace import Pace
+from allswell.engine.sight import Sight
+from allswell.engine.signal import Signal
+from allswell.errors import AllswellError, Bug
+from allswell.timing.clock import Clock
+
+C = TypeVar("C", bound=Command)
+
+
+class Admitted:
+    """What is behind it, as far as a key allows it."""
+
+    def __init__(self, behind: Backend, key: Key) -> None:
+        self._behind = behind
+        self._key = key
+        self._sight = Sight(behind.store, key)
+
+    @property
+    def store(self) -> Sight:
+        """What the key may look at."""
+        return self._sight
+
+    @property
+    def pace(self) -> Pace:
+        """How patient it is."""
+        return self._behind.pace
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this process."""
+        return self._behind.clock
+
+    @property
+    def ready(self) -> Signal:
+        """Fired when a task may have become ready."""
+        return self._behind.ready
+
+    @property
+    def journal(self) -> Signal:
+        """Fired when the journal may have grown."""
+        return self._behind.journal
+
+    def draw(self) -> float:
+        """A number by chance, from 0 to 1."""
+        return self._behind.draw()
+
+    async def __aenter__(self) -> object:
+        raise Bug("what is behind a key is opened once, for all keys")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Nothing goes on for a caller that has its answer."""
+        work.close()
+        raise Bug(f"{name} cannot be started for a key")
+
+    def hear(self) -> None:
+        """Hear what other processes tell, from now on."""
+        self._behind.hear()
+
+    async def sweep(self) -> bool:
+        """What is due is seen to without callers."""
+        return True
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    async def do(self, command: Command) -> object:
+        """Have a command decided and committed, if the key allows it."""
+        return await self._behind.do(admitted(self._key, await self._kept_back(command)))
+
+    async def do_many(self, commands: Sequence[Command]) -> list[object]:
+        """Have commands decided together; an answer or an error for each."""
+        allowed, answers = self._sorted([await self._kept_back(command) for command in commands])
+        return _placed(answers, await self._behind.do_many(allowed) if allowed else [])
+
+    async def check_in(self, command: CheckIn) -> Orders:
+        """Renew a lease; the orders for its holder."""
+        return await self._behind.check_in(admitted(self._key, command))
+
+    async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
+        """Renew leases together; orders or an error for each."""
+        allowed, answers = self._sorted(commands)
+        return _placed(answers, await self._behind.check_in_many(allowed) if allowed else [])
+
+    async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
+        """Claim tasks, waiting up to `wait` seconds for the first to be there."""
+        return await self._behind.claim(admitted(self._key, claim), wait=wait)
+
+    async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
+        """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
+        allowed, refused = self._sorted(claims)
+        if not allowed:
+            return [error for error in refused if error is not None], asyncio.get_running_loop().time()
+        granted, sent = await self._behind.claim_each(allowed)
+        served = iter(granted)
+        return [next(served) if error is None else error for error in refused], sent
+
+    async def held_back(self) -> HeldBack:
+        """What open questions hold back is asked here, for each command, and not by callers."""
+        return NOTHING_HELD_BACK
+
+    async def _kept_back(self, command: Command) -> Command:
+        """A command that may claim something, kept from what open questions hold back here."""
+        if not isinstance(command, MoveOn):
+            return command
+        back = await self._behind.held_back()
+        return replace(command, outside=back.runs, claims=command.claims and not back.everything)
+
+    async def record(self, step: RecordStep) -> None:
+        """Have a step of a flow recorded."""
+        await self._behind.record(admitted(self._key, step))
+
+    def record_here(self, step: RecordStep) -> bool:  # noqa: ARG002 - as a backend has it
+        """From elsewhere there is no short way."""
+        return False
+
+    def _sorted(self, commands: Sequence[C]) -> tuple[list[C], list[AllswellError | None]]:
+        """The commands that the key allows, and for each of all of them what is wrong, or None."""
+        allowed: list[C] = []
+        errors: list[AllswellError | None] = []
+        for command in commands:
+            try:
+                allowed.append(admitted(self._key, command))
+                errors.append(None)
+            except AllswellError as error:
+                errors.append(error)
+        return allowed, errors
+
+
+def _placed(refused: Sequence[AllswellError | None], answers: Sequence[object]) -> list[object]:
+    served = iter(answers)
+    return [next(served) if error is None else error for error in refused]

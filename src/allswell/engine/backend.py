@@ -1,0 +1,143 @@
+"""What a watch is the face of: it carries commands to where they are decided, and shows what was committed.
+
+In the process that has the store this is the engine (`engine.py`). From elsewhere it is a connection to a server
+(`allswell.remote`), and on that server, for each caller, the engine behind the rules of access (`admitted.py`). All of
+them take the same commands and answer with the same values, so a watch, its leases and its guards know none by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+
+from allswell.domain.claim import Granted
+from allswell.domain.command import CheckIn, Claim, Command, RecordStep
+from allswell.domain.hold import Orders
+from allswell.domain.journal import Position
+from allswell.domain.names import RunId, TaskId
+from allswell.domain.question import HeldBack
+from allswell.engine.pace import Pace
+from allswell.engine.signal import Signal
+from allswell.errors import AllswellError
+from allswell.store.outbox import Outbox
+from allswell.store.views import Views
+from allswell.store.words import Words
+from allswell.timing.clock import Clock
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What was claimed, and when the claim was sent (on the loop's clock): trust in a lease counts from then."""
+
+    granted: list[Granted]
+    sent: float
+
+
+class Records(Views, Words, Outbox, Protocol):
+    """What is kept, as far as a watch looks at it or keeps something there itself."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        ...
+
+    async def view_results(self, run: RunId, role: str, after: str, limit: int) -> list[tuple[TaskId, str]]:
+        """The results of a run's tasks of one role that are done, by id, a page at a time after an id."""
+        ...
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Every follower that has ever got anywhere, and where."""
+        ...
+
+    async def advance(self, follower: str, position: Position) -> None:
+        """Note durably where a follower has got to; never backwards."""
+        ...
+
+
+class Backend(Protocol):
+    """Where the commands of a watch go."""
+
+    @property
+    def store(self) -> Records:
+        """What is kept."""
+        ...
+
+    @property
+    def pace(self) -> Pace:
+        """How patient it is."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this process."""
+        ...
+
+    @property
+    def ready(self) -> Signal:
+        """Fired when a task may have become ready."""
+        ...
+
+    @property
+    def journal(self) -> Signal:
+        """Fired when the journal may have grown."""
+        ...
+
+    def draw(self) -> float:
+        """A number by chance, from 0 to 1."""
+        ...
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Run something beside it for as long as it is open."""
+        ...
+
+    def hear(self) -> None:
+        """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
+        ...
+
+    async def sweep(self) -> bool:
+        """Do now what is due; whether nothing is left to do."""
+        ...
+
+    async def do(self, command: Command) -> object:
+        """Have a command decided and committed; its answer, or its error."""
+        ...
+
+    async def do_many(self, commands: Sequence[Command]) -> list[object]:
+        """Have commands decided together; an answer or an error for each."""
+        ...
+
+    async def check_in(self, command: CheckIn) -> Orders:
+        """Renew a lease; the orders for its holder."""
+        ...
+
+    async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
+        """Renew leases together; orders or an error for each."""
+        ...
+
+    async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
+        """Claim tasks, waiting up to `wait` seconds for the first to be there."""
+        ...
+
+    async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
+        """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
+        ...
+
+    async def held_back(self) -> HeldBack:
+        """What open questions hold back from claims."""
+        ...
+
+    async def record(self, step: RecordStep) -> None:
+        """Have a step of a flow recorded; it is durable when this returns."""
+        ...
+
+    def record_here(self, step: RecordStep) -> bool:
+        """The short way for a step that comes from a thread; False: go the long way."""
+        ...

@@ -1,0 +1,128 @@
+"""What travels between a watch and its server: commands and looks by name, each with the types that it has in code.
+
+Nothing is declared twice. Commands are those of the rules of access (`domain/access.py`), looks are the methods of
+`Records`, read off their signatures. So whoever adds a command or a view has it here too. `ANSWERS` says what comes
+back where that is more than an id or nothing.
+
+Both sides must be of one version as far as these types go; fields that one side does not know are passed over, and
+those that it misses have their defaults.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from allswell.domain.access import ACT_OF, LOOKS
+from allswell.domain.claim import Granted
+from allswell.domain.command import Admit, CheckIn, CheckInAgain, Claim, Command, MoveOn, Park, Report, TakeUp
+from allswell.domain.hold import Orders
+from allswell.domain.responding import RequestStands
+from allswell.domain.serving import Told
+from allswell.engine.backend import Records
+
+VERSION = 1
+WAIT_MOST = 45_000
+"""Milliseconds that one call may be waited for: what stands between two machines cuts longer ones off."""
+COMMANDS: Mapping[str, type[Command]] = {kind.__name__: kind for kind in ACT_OF}
+ANSWERS: Mapping[type[Command], Any] = {
+    Claim: list[Granted],
+    CheckIn: Orders,
+    CheckInAgain: Orders,
+    MoveOn: list[Granted] | RequestStands | None,
+    TakeUp: Granted | str | None,
+    Admit: Told,
+    Report: Told,
+    Park: Told,
+}
+"""What a command is answered with; all others with an id or nothing."""
+PLAIN: Any = str | int | bool | None
+WRITES = ("swap", "revise")
+"""What is no look, and no command either: words of the watch's own, and what people do to deliveries."""
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """What went wrong, as RFC 9457 has it; the fields from `kind` on are ours."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    kind: str
+    code: str
+    where: str | None = None
+    hint: str | None = None
+    task_id: str | UnsetType = UNSET
+    token: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    service: str | UnsetType = UNSET
+    retry_after_ms: int | UnsetType = UNSET
+    place: int | UnsetType = UNSET
+
+
+class Said(Struct, frozen=True):
+    """One command: what it is called, and its fields."""
+
+    command: str
+    about: Raw
+
+
+class Saying(Struct, frozen=True, omit_defaults=True):
+    """Commands to be decided together; a claim may be waited for, if it comes alone."""
+
+    commands: list[Said]
+    wait_ms: int = 0
+
+
+class Answered(Struct, frozen=True, omit_defaults=True):
+    """What became of one command: its answer, or what went wrong."""
+
+    answer: Raw | UnsetType = UNSET
+    error: Problem | UnsetType = UNSET
+
+
+class Answering(Struct, frozen=True):
+    """What became of each, in their order."""
+
+    answers: list[Answered]
+
+
+class Look(Struct, frozen=True):
+    """A look, or a write that is no command, by its name."""
+
+    name: str
+    arguments: type[Struct]
+    """Its arguments, as one struct."""
+    answer: Any
+
+
+def _look(name: str) -> Look:
+    method = getattr(Records, name)
+    hints = get_type_hints(method)
+    fields: list[Any] = []
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        kind = hints[parameter.name]
+        if parameter.default is inspect.Parameter.empty:
+            fields.append((parameter.name, kind))
+        else:
+            fields.append((parameter.name, kind, parameter.default))
+    made = msgspec.defstruct(f"{name}_arguments", fields, frozen=True, kw_only=True)
+    return Look(name, made, hints["return"])
+
+
+CALLS: Mapping[str, Look] = {name: _look(name) for name in (*LOOKS, *WRITES)}
+
+
+def said(command: Command) -> Said:
+    """A command as it travels."""
+    return Said(type(command).__name__, Raw(msgspec.json.encode(command)))
+
+
+def heard(one: Said) -> Command | None:
+    """A command as it arrived; None if there is none of that name. What does not fit is a `ValidationError`."""
+    kind = COMMANDS.get(one.command)
+    return None if kind is None else msgspec.json.decode(one.about, type=kind)
