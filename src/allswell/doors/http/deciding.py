@@ -96,7 +96,7 @@ async def retry_task(call: Call, given: RetryGiven) -> RetriedShape:
     id_ = await find_task(call.views, call.named("task"))
     run = None if given.run is None else await find_run(call.views, given.run)
     made = await call.watch.retry(id_, dependents=given.with_dependents, again=given.again, run=run, by=given.by)
-    return RetriedShape.of(made)
+    return RetriedShape.of({str(old): str(new) for old, new in made.items()})
 
 
 class RunsAsked(Struct, frozen=True, forbid_unknown_fields=True):
