@@ -61,11 +61,13 @@ class Presence(msgspec.Struct, frozen=True, omit_defaults=True):
     stopping: bool = False
     gone: bool = False
     """It has stopped in good order; what it was stays to be looked at."""
+    died: bool = False
+    """Its process is certainly gone: never written down, and known only to whoever looks from its own machine."""
 
 
 def is_alive(presence: Presence, now: Millis) -> bool:
     """Whether a supervisor has spoken lately; what was said far ahead of now was said by a clock that was set back."""
-    return not presence.gone and abs(now - presence.beaten_at) < presence.pace * _LOST
+    return not presence.gone and not presence.died and abs(now - presence.beaten_at) < presence.pace * _LOST
 
 
 def check_free(presence: Presence | None, now: Millis, *, dead: bool) -> None:

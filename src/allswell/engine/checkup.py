@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +20,10 @@ from allswell.domain.fleet import MAIN
 from allswell.domain.lease import ends_at
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, question_id
-from allswell.domain.presence import PREFIX, Presence, is_alive
+from allswell.domain.presence import Presence, is_alive
 from allswell.domain.service import ServiceRow, open_question, shut
 from allswell.domain.task import Lane
+from allswell.engine.explaining.crew import presences
 from allswell.engine.explaining.services import in_short
 from allswell.engine.explaining.words import ago, clean, listed, many, rough, time_stands, typed, within
 from allswell.engine.tolerance import Tolerance
@@ -71,6 +72,8 @@ class Patient(msgspec.Struct, frozen=True):
     """Those that are set up here."""
     second_look: float = 2.0
     """Seconds after which what a sweeper should have worked off is looked at again."""
+    has_died: Callable[[Presence], bool] = lambda _one: False
+    """Says of a supervisor whether it is certain that its process is gone."""
 
 
 async def examine(patient: Patient) -> Checkup:
@@ -112,7 +115,7 @@ async def _look(patient: Patient, agenda: Agenda) -> list[Finding]:
         await _sweeper(patient, agenda),
         _leases(held, counts.get("held", 0), agenda.now, patient.tolerance),
         await _agents(store),
-        *await _supervisors(store, agenda.now),
+        *await _supervisors(patient, agenda.now),
         await _clocks(patient),
         await _pool(patient, held, counts.get("ready", 0), agenda.now),
         await _services(patient, agenda.now),
@@ -197,10 +200,9 @@ async def _agents(store: Store) -> Finding:
     return Finding("agents", "warn", says, "allswell agents", {"stalled": stalled})
 
 
-async def _supervisors(store: Store, now: Millis) -> list[Finding]:
+async def _supervisors(patient: Patient, now: Millis) -> list[Finding]:
     """One finding where there are any: whether each is heard of that has not said good-bye."""
-    known = [msgspec.json.decode(text, type=Presence) for text in (await store.view_kept(PREFIX)).values()]
-    here = [one for one in known if not one.gone]
+    here = [one for one in await presences(patient.store, patient.has_died) if not one.gone]
     silent = [one for one in here if not is_alive(one, now)]
     if not here:
         return []
@@ -209,7 +211,9 @@ async def _supervisors(store: Store, now: Millis) -> list[Finding]:
             Finding("supervisors", "ok", f"{many(len(here), 'supervisor')} watching: {_some([p.name for p in here])}")
         ]
     first = silent[0]
-    says = f"supervisor {clean(first.name, 40)} on {clean(first.host, 40)} was last heard {ago(first.beaten_at, now)}"
+    heard = f"last heard {ago(first.beaten_at, now)}"
+    how = f"has died ({heard})" if first.died else f"was {heard}"
+    says = f"supervisor {clean(first.name, 40)} on {clean(first.host, 40)} {how}"
     command = "allswell up" if first.name == MAIN else typed("up", "--name", first.name)
     return [Finding("supervisors", "warn", says, command, {"silent": [one.name for one in silent]})]
 

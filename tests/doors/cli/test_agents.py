@@ -129,7 +129,7 @@ def test_asking_and_being_answered(cli: Console) -> None:
     cli.claim()
     question = cli.ok("ask", "Which one?").out.strip()
     assert state(cli, "unclear") == "waiting"
-    cli.ok("answer", question, "reply", "The first.")
+    cli.ok("answer", question, "The", "first.")
     assert cli.claim()["task"]["notes"] == ["The first."]
 
 

@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 import shutil
+import socket
+import time
 from pathlib import Path
 
 import msgspec
@@ -185,6 +187,13 @@ def test_a_supervisor_that_was_killed_is_named(tmp_path: Path) -> None:
     assert (report.code, report.amiss()) == (3, {"supervisors"})
     assert "supervisor night on ship was last heard" in report.says("supervisors")
     assert report.findings["supervisors"]["next"] == "allswell up --name night"
+    now = Millis(time.time_ns() // 1_000_000)
+    just_now = Presence("night", "m", socket.gethostname(), 42, "another boot", "ns", 7, now, now)
+    word = msgspec.json.encode(just_now).decode()
+    change(tmp_path, f"UPDATE meta SET value = '{word}' WHERE key = 'kept.supervisor.night'")  # noqa: S608 - words of ours
+    assert "has died (last heard " in Report(tmp_path).says("supervisors"), "one of this machine is known to be gone"
+    seen = run("agents", cwd=tmp_path).out
+    assert "night has died on" in seen
 
 
 def test_a_stalled_agent_is_named(tmp_path: Path) -> None:

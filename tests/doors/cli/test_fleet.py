@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 from allswell import Policy, make_watch
+from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.question import REPLY, Question
 from allswell.errors import LeaseLost
+from allswell.runtime.supervisor.telling import asks
 from allswell.store.sqlite import SqliteStore
 from allswell.testing.inside import engine_of
 from tests.doors.cli.console import Console, millis
@@ -28,12 +32,27 @@ def test_up_works_everything_off(cli: Console) -> None:
         cli.submit(f"n{number}")
     said = run("up", "--drain", cwd=cli.folder)
     assert said.code == 0, said
-    assert "shell.1 takes 'n" in said.out
+    assert "shell.1 takes “n" in said.out
     assert sorted((cli.folder / "done.txt").read_text().split()) == ["n0", "n1", "n2"]
     assert "3 done" in cli.ok().out
     told = kinds_of(cli)
     assert told.count("task_completed") == 3
     assert "supervisor_stopped" in told
+
+
+def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:
+    command = json.dumps(["sh", "-c", "echo half > half.txt; echo 'no such table' >&2; exit 7", "{name}{prompt}"])
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\ncommand = {command}\n")
+    task = cli.submit("migrate", "--retries", "0")
+    said = " ".join(run("up", "--drain", cwd=cli.folder, DEEP_KEY="k").out.split())
+    assert "shell takes “migrate”" in said
+    assert re.search(
+        r"shell failed at “migrate” after \S+: exit code 7; its work \(1 file\): allswell diff " + task, said
+    )
+    assert re.search(r"shell was not handed on: .*DEEP_KEY", said)
+    assert "transient" not in said
+    question = Question(QuestionId("q_1.1"), TaskId(task), None, "", "Which\ntable?", (REPLY,), Millis(1), "shell")
+    assert asks(question) == "shell asks: “Which table?” → allswell answer q_1.1 'your answer'"
 
 
 def test_up_without_agents_says_what_to_do(cli: Console) -> None:

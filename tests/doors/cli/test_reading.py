@@ -90,7 +90,8 @@ def line(chance: random.Random, known: list[Parameter], chosen: dict[str, Any]) 
     options = [spelt(chance, one, chosen[one.name]) for one in known if one.declared.names and one.name in chosen]
     rest = next((one for one in known if one.declared.rest and one.name in chosen), None)
     takes_rest = any(one.declared.rest for one in known)
-    places = [str(chosen[one.name]) for one in known if one.placed and one.name in chosen]
+    given_by_place = [chosen[one.name] for one in known if one.placed and one.name in chosen]
+    places = [str(word) for value in given_by_place for word in (value if isinstance(value, list) else [value])]
     dashed = not takes_rest and any(word.startswith("-") for word in places)
     chance.shuffle(options)
     words: list[str] = []

@@ -15,6 +15,7 @@ from allswell.runtime.receipts import Home
 from allswell.runtime.supervisor import Plan
 from allswell.runtime.supervisor.attending import Attendance, Shared
 from allswell.runtime.supervisor.plan import Slot
+from allswell.runtime.supervisor.telling import Voice
 from tests.engine.stage import Stage, play
 
 NUDGED: list[str] = []
@@ -37,7 +38,7 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         assert lease is not None
         spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0)
         plan = Plan(Fleet({"ada": spec}), Home(tmp_path / ".allswell"), clock=stage.clock)
-        shared = Shared(Tower(), asyncio.Semaphore(1), lambda _who, _usage: None)
+        shared = Shared(Tower(), asyncio.Semaphore(1), lambda _who, _usage: None, Voice(lambda _said: None))
         attended = Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
         attending = asyncio.ensure_future(attended.attend())
 

@@ -103,7 +103,9 @@ def test_the_next_attempt_begins_when_the_last_is_gone_and_is_watched_like_any_o
         await night.event("receipt_written")
 
     told = night(tmp_path, scene, standin(concurrency=2, grace=600), policies={"": policy}, stop=100)
-    assert [line for line in told.lines if "interrupted" in line], "the second one was ended with its supervisor"
+    assert [line for line in told.lines if "was stopped at “slow”" in line], (
+        "the second one was ended with its supervisor"
+    )
 
 
 @pytest.mark.row("O3", "O8")

@@ -67,7 +67,7 @@ def test_exit_code_0_is_not_done_where_the_last_line_says_so(tmp_path: Path) -> 
         assert not await night.told("usage_limit")
 
     told = night(tmp_path, scene, standin(concurrency=4), policies={"": policy})
-    assert not [line for line in told.lines if "'denied' done" in line]
+    assert not [line for line in told.lines if "has done “denied”" in line]
 
 
 @pytest.mark.parametrize("part", ["claude:init,claude:429", "codex:failed:429"])

@@ -50,7 +50,7 @@ _MODULES = {
     "tracking": "fleet",
     "worker status": "messages",
     "questions": "people",
-    "answer": "people",
+    "answer": "answering",
     "retry": "retrying",
     "dismiss": "dismissing",
     "cancel": "people",

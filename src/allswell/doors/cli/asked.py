@@ -50,6 +50,8 @@ class Ran(msgspec.Struct):
     error: AllswellError | None = None
     starved: bool = False
     """Whether it was not tried again because its standard input was too long to be kept."""
+    held_back: list[str] = []
+    """The variables that a command which has failed was not handed on."""
     untold: AllswellError | None = None
     """Why the store does not know how it ended, if it does not."""
     worktree: Worktree | None = None

@@ -48,6 +48,7 @@ from allswell.runtime.attempt import (
 )
 from allswell.runtime.attempt.fed import Fed
 from allswell.runtime.attempt.flight import FlightFile
+from allswell.runtime.warden import held_back
 from allswell.timing.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -296,6 +297,8 @@ class Course:
                 fed.close()
             self._screen.clear()
         ran.starved = tries.starved
+        if self._asked.clean and ran.outcome is not None and ran.outcome.end is End.FAILED:
+            ran.held_back = held_back(self._asked.handed_on)
         row = None if tries.untold is not None else await watch.task(task)
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _BY_ITSELF = (End.FAILED, End.SIGNALLED, End.LOST, End.NOT_STARTED)
 _CAN_GO_ON = (End.TIMEOUT, End.IDLE, End.STALLED, End.INTERRUPTED, End.ORPHANED, End.RELEASED)
 _TAIL = 4_096
+_NAMED = 12
+"""Variables that are named."""
 _LONGEST = 200
 """Characters of a line that are repeated."""
 
@@ -49,6 +51,9 @@ def tell(frame: Frame, ran: Ran, retries: int) -> None:
         warnings = receipt.warnings
         if receipt.survivors:
             warnings = (*warnings, f"the kernel did not let us end {', '.join(map(str, receipt.survivors))}")
+    if ran.held_back:
+        named = ", ".join(ran.held_back[:_NAMED]) + (", …" if len(ran.held_back) > _NAMED else "")
+        warnings = (*warnings, f"--clean-env kept back: {named} (-e NAME hands one on)")
     if ran.starved:
         warnings = (*warnings, "what was piped to it was too long to be kept for another try")
     if ran.untold is not None:

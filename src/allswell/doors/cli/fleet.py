@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allswell.domain.fleet import AgentSpec, Fleet
+    from allswell.domain.presence import Presence
     from allswell.domain.question import Question
     from allswell.engine.explaining.crew import Crew, Member
     from allswell.engine.explaining.tracking import Tracking
@@ -297,19 +298,28 @@ def agents(
     threshold = int(frame.settings.value("stall_threshold") or 0)
 
     async def work(views: Views) -> tuple[Crew, int]:
-        return await look(views, specs, threshold), len(await views.view_questions())
+        return await look(views, specs, threshold, has_died), len(await views.view_questions())
 
     crew, waiting = frame.look(work)
     if json:
         frame.say(AgentsShape.of(crew, waiting))
         return
     if not crew.members:
-        frame.say(None, in_words("Nobody is at work. `allswell up` starts the agents of allswell.toml."))
+        known = [sentence(_supervision(crew))] if any(not one.gone for one in crew.supervisors) else []
+        nobody = in_words("Nobody is at work. `allswell up` starts the agents of allswell.toml.")
+        frame.say(None, "\n".join([*known, nobody]))
         return
     waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
     lines = [paint(waits, "warn")]
     lines = lines[: waiting > 0] + ([sentence(_supervision(crew))] if crew.supervisors else [])
     frame.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
+
+
+def has_died(presence: Presence) -> bool:
+    """Whether a supervisor of this machine is gone; asked only where there is one that has not said good-bye."""
+    from allswell.runtime.supervisor.presence import has_died as is_gone
+
+    return is_gone(presence)
 
 
 def _supervision(crew: Crew) -> str:
@@ -324,6 +334,10 @@ def _supervision(crew: Crew) -> str:
                 paused = f", paused{until}: little of the session is left"
             state = "stopping" if one.stopping else "watches"
             told.append(f"{one.name} {state} {many(len(one.posts), 'slot')} from {one.host}{paused}")
+        elif one.died:
+            told.append(
+                f"{one.name} has died on {one.host} (last heard {when(one.beaten_at, crew.now)}): start it again"
+            )
         elif not one.gone:
             told.append(f"{one.name} was last heard {when(one.beaten_at, crew.now)}, on {one.host}: start it again")
     return paint(plain("; ".join(told)) if told else "No supervisor is running.", "dim")

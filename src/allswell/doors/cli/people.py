@@ -45,14 +45,6 @@ def add_to(app: Commands) -> None:
     app.add(LOOKING, "runs", runs, "allswell runs --json")
     journal.add_to(app)
     app.add(DECIDING, "questions", questions, "allswell questions", "allswell questions --all")
-    app.add(
-        DECIDING,
-        "answer",
-        answer,
-        'allswell answer q_….1 reply "the one in schema public"',
-        "allswell answer q_….1 increase_timeout --timeout 1h",
-        "allswell answer q_….1 split --subtasks parts.json",
-    )
     app.add(DECIDING, "cancel", cancel, 'allswell cancel "write the changelog" "not needed any more"')
 
 
@@ -300,68 +292,12 @@ def _closed(question: Question, now: int) -> str:
 # --- deciding ---------------------------------------------------------------------------------------------------------
 
 
-def answer(
-    question: Annotated[
-        str, Argument(metavar="QID", help="The question, or the task or service it is about.", of=("question",))
-    ],
-    option: Annotated[str, Argument(metavar="OPTION", help="One of the question's options.", of=("option",))],
-    text: Annotated[str, Argument(metavar="TEXT", help="What the next holder should know.", show_default=False)] = "",
-    subtasks: Annotated[
-        str | None, Option("--subtasks", metavar="FILE", help="For split: a JSON list of tasks, or JSON lines.")
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        Option("--timeout", metavar="TIME", help="For the options that increase; default: twice as long."),
-    ] = None,
-    by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """Decide a question; the option acts."""
-    from allswell.doors.cli.given import tasks_in
-    from allswell.doors.shapes.question import DecidedShape
-
-    frame = Frame(store, json=json)
-    frame.for_humans("answer")
-    who = deciding(by)
-    source = "" if subtasks is None else subtasks if subtasks == "-" else f"@{subtasks.removeprefix('@')}"
-    parts = tasks_in(source, "--subtasks") if source else []
-
-    async def work(watch: Watch) -> tuple[str, str, str]:
-        from allswell.engine.finding import find_question
-
-        views = watch.views
-        id_ = await find_question(views, question)
-        await watch.answer(id_, option, text, subtasks=parts, timeout=timeout, by=who)
-        closed = await views.view_question(id_)
-        return id_, closed.choice or "" if closed else "", "" if closed is None else await _stands(views, closed)
-
-    id_, choice, now = frame.run(work)
-    words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
-    frame.say(DecidedShape(id_, choice), sentence(words))
-
-
 def deciding(by: str | None) -> str:
     """Who decides: whoever they say they are, and the user that it runs as, who cannot be made up."""
     from allswell.store.ownership import user_name
 
     user = user_name(os.geteuid())
     return user if by in (None, "", user) else f"{by} ({user})"
-
-
-async def _stands(views: Views, question: Question) -> str:
-    """What an answer has come to so far."""
-    from allswell.doors.shapes.task import stands
-    from allswell.engine.explaining.services import in_short
-
-    if question.service is not None:
-        row = (await views.view_services()).get(question.service)
-        now = (await views.view_agenda()).now
-        return "" if row is None else f"service {question.service} {in_short(row, now)}"
-    if question.message is not None:
-        return "a worker carries it out; until then `allswell worker status` shows it as answered"
-    task = None if question.task is None else await views.view_task(question.task)
-    return "" if task is None else f"{task.task.name} is {stands(task)}"
 
 
 def cancel(

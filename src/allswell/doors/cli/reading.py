@@ -112,7 +112,7 @@ def _as_typed(one: Parameter) -> str:
 
 
 def _given(command: Command, known: Sequence[Parameter], words: Sequence[str]) -> dict[str, Value] | None:
-    places = iter([one for one in known if one.placed])
+    places = [one for one in known if one.placed]
     given: dict[str, Value] = {}
     seen = list(tokens(known, words))
     if any(token.kind == "help" for token in seen):
@@ -121,10 +121,12 @@ def _given(command: Command, known: Sequence[Parameter], words: Sequence[str]) -
         if kind == "rest":
             given |= {one.name: list(behind) for one in known if one.declared.rest}
         elif kind == "place":
-            place = next(places, None)
-            if place is None:
+            if not places:
                 raise _unexpected(command, known, word)
-            given[place.name] = _value(place, word, place.title)
+            place = places[0] if places[0].listed else places.pop(0)
+            value = _value(place, word, place.title)
+            before = given.get(place.name)
+            given[place.name] = [*(before if isinstance(before, list) else ()), word] if place.listed else value
         elif option is None:
             raise _unknown(known, word)
         else:

@@ -210,6 +210,7 @@ def _patient(settings: Settings) -> Patient | Refused:
     """What is to be looked at, or why it is nothing."""
     from allswell.app import store_for
     from allswell.domain.store_url import hide
+    from allswell.doors.cli.fleet import has_died
     from allswell.engine.checkup import Patient
     from allswell.timing.clock import SystemClock
 
@@ -226,6 +227,7 @@ def _patient(settings: Settings) -> Patient | Refused:
         path if isinstance(path, Path) else None,
         frozenset(settings.told or {}),
         2 * settings.pace().sweep_most,
+        has_died,
     )
 
 

@@ -6,7 +6,7 @@ known of them is called unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -60,10 +60,21 @@ class Crew(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
-async def look(store: Views, specs: Iterable[AgentSpec] = (), threshold: int = DEFAULT.stall_threshold) -> Crew:
+async def presences(store: Views, has_died: Callable[[Presence], bool]) -> list[Presence]:
+    """Every supervisor that has left its word; `has_died` says of which it is certain that its process is gone."""
+    found = [msgspec.json.decode(text, type=Presence) for text in (await store.view_kept(PREFIX)).values()]
+    return [msgspec.structs.replace(one, died=not one.gone and has_died(one)) for one in found]
+
+
+async def look(
+    store: Views,
+    specs: Iterable[AgentSpec] = (),
+    threshold: int = DEFAULT.stall_threshold,
+    has_died: Callable[[Presence], bool] = lambda _one: False,
+) -> Crew:
     """Everybody; `specs` are those that the settings name, `threshold` how many misses make a stall."""
     now = (await store.view_agenda()).now
-    supervisors = [msgspec.json.decode(text, type=Presence) for text in (await store.view_kept(PREFIX)).values()]
+    supervisors = await presences(store, has_died)
     held: dict[str, list[TaskRow]] = {}
     for row in await _held(store):
         if row.lease is not None:

@@ -26,6 +26,7 @@ from allswell.domain.event import Event
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.presence import Post
+from allswell.domain.question import Question
 from allswell.domain.receipt import End, told
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.usage import Usage
@@ -40,6 +41,7 @@ from allswell.runtime.attempt.consequence import report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
+from allswell.runtime.supervisor.telling import Voice, ended, too_late
 from allswell.runtime.supervisor.worktree import TaskTree, tree_for
 
 T = TypeVar("T")
@@ -59,6 +61,7 @@ class Shared:
     """So many are being started at a time: two hundred at once would keep the supervisor from renewing its leases."""
     gauged: Callable[[str, Usage | None], None]
     """Takes what an agent reports of its own usage; nothing, once it has ended."""
+    voice: Voice
 
 
 class Attendance:
@@ -85,6 +88,7 @@ class Attendance:
         self._watch = watch
         self._plan = plan
         self._shared = shared
+        self._voice = shared.voice
         self._clock = plan.clock
         self._allowance = Allowance(plan.quota, plan.clock)
         """For what it says in its output; what it says at its socket has one of its own."""
@@ -104,8 +108,8 @@ class Attendance:
 
     async def attend(self) -> None:
         """From the claim to what is said about it; raises nothing that concerns this attempt alone."""
-        lease, name = self.lease, self.slot.holder
-        self._plan.tell(f"{name} takes {lease.name!r} (attempt {lease.attempt})")
+        lease = self.lease
+        self._voice.took(self.slot.holder, lease.name, lease.attempt)
         try:
             await self._alone()
             with ExitStack() as turn:
@@ -121,7 +125,7 @@ class Attendance:
         try:
             outcome = await self._say(outcome)
         except AllswellError as error:
-            self._plan.tell(f"{name}: the end of {lease.name!r} could not be told: {error}")
+            self._plan.tell(f"how {lease.agent} ended “{lease.name}” could not be told: {error}")
             with contextlib.suppress(AllswellError):
                 await lease.release("supervisor_failed")
         finally:
@@ -183,18 +187,20 @@ class Attendance:
     async def _say(self, outcome: Outcome) -> Outcome:
         """Say what follows, then tell it as the store has taken it: what comes too late is refused, and kept (O10)."""
         lease = self.lease
-        told = f"{lease.agent}: {lease.name!r} {outcome.end.value} ({outcome.reason})"
+        told = ended(lease.agent, lease.name, outcome)
         try:
             if outcome.said is None and not lease.over:
                 await (self._conclude(outcome) if lease.lost is None else self._offer(outcome))
         except LeaseLost as refused:
-            late = outcome.end is End.DONE or outcome.by_itself
-            if late and "too late" not in outcome.reason:
-                told = f"{lease.agent}: {lease.name!r} was too late ({outcome.reason}): {refused.reason}"
-            told += "; what it brought is kept" if late else ""
+            told = too_late(lease.agent, lease.name, outcome, refused.reason)
             if outcome.end is End.DONE:
                 outcome = replace(outcome, end=End.LEASE_LOST, reason=refused.reason)
         self._plan.tell(told)
+        if outcome.end is End.FAILED:
+            self._voice.not_handed_on(self.slot.spec)
+        elif outcome.end is End.ASKED:
+            for question in await self._watch.questions():
+                self._voice.asks(question, about=lease.task)
         return outcome
 
     async def _offer(self, outcome: Outcome) -> None:
@@ -323,7 +329,7 @@ class Attendance:
         if self._run is not None:
             self._run.stop(reason, end, grace=grace)
 
-    def look(self, row: TaskRow | None, for_human: str | None) -> None:
+    def look(self, row: TaskRow | None, question: Question | None) -> None:
         """See how the store has its lease, and how the agent is; what is new is told."""
         held = None if row is None else row.lease
         if self.known.ended is None and not self.lease.over:
@@ -332,6 +338,8 @@ class Attendance:
             elif held.stalled_at is not None and not self.known.stalled:
                 self.known = msgspec.structs.replace(self.known, stalled=True)
                 self.stop("it missed too many check-ins", End.STALLED, grace=_RECOVERING)
+        self._voice.asks(question)
+        for_human = None if question is None else f"{question.id}: {question.text[:200]}"
         for_agent = None if self._run is None else self._run.waits_for
         self.known = msgspec.structs.replace(self.known, for_human=for_human, for_agent=for_agent)
         if held is not None and held.checkin_at is not None and held.checkin_at != self._checked_in_at:

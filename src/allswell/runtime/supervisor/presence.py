@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 
 import msgspec
 
@@ -75,6 +76,11 @@ def _read(text: str) -> Presence | None:
 def _start() -> int:
     own = look(os.getpid())
     return 0 if own is None else own.start
+
+
+def has_died(presence: Presence) -> bool:
+    """Whether a supervisor's process is certainly gone, as far as that can be seen from here."""
+    return _is_dead(presence, socket.gethostname())
 
 
 def _is_dead(before: Presence, host: str) -> bool:

@@ -27,6 +27,7 @@ from allswell.domain.fleet import AgentSpec, holders
 from allswell.domain.listing import TaskFilter
 from allswell.domain.names import NO_COMMAND, AgentId, Millis, TaskId
 from allswell.domain.presence import PACE, Post
+from allswell.domain.question import Question
 from allswell.domain.usage import Act, Level, Usage
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
@@ -41,6 +42,7 @@ from allswell.runtime.supervisor.dispatch import Dispatch, give_back
 from allswell.runtime.supervisor.gauge import Gauge
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.presence import Registered, register
+from allswell.runtime.supervisor.telling import Voice
 from allswell.runtime.warden import KEEPER, allowed_environment, checked_cwd, find_program
 from allswell.timing.nursery import Nursery
 
@@ -133,7 +135,7 @@ class Supervisor:
             act=self._act,
             tell=plan.tell,
         )
-        self._shared = Shared(Tower(), asyncio.Semaphore(_STARTS), self._gauge.report)
+        self._shared = Shared(Tower(), asyncio.Semaphore(_STARTS), self._gauge.report, Voice(plan.tell))
         how = "in good order"
         try:
             async with self._nursery as nursery:
@@ -166,7 +168,7 @@ class Supervisor:
         places = [spec.cwd for spec in self._plan.fleet.agents.values()]
         settled = await settle_left(self._watch, self._plan.home, self._plan.tell, places=places)
         for one in settled:
-            self._plan.tell(f"settled what was left of {one.flight.name!r}: {one.receipt.id}")
+            self._plan.tell(f"kept what was left of “{one.flight.name}”: `allswell show {one.receipt.id}`")
             for doubt in one.doubts:
                 self._plan.tell(f"left alone: {doubt}")
             await self._file(one)
@@ -246,7 +248,7 @@ class Supervisor:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a bug in one attempt must not take the fleet along
-            self._plan.tell(f"attending {attended.lease.name!r} failed: {error!r}")
+            self._plan.tell(f"“{attended.lease.name}” could not be attended to: {error!r}")
             with contextlib.suppress(AllswellError):
                 await attended.lease.release("supervisor_failed")
         finally:
@@ -281,11 +283,11 @@ class Supervisor:
         if attended:
             ids = tuple(dict.fromkeys(one.lease.task for one in attended))
             rows = {row.task.id: row for row in await self._watch.tasks(TaskFilter(ids=ids, limit=len(ids)))}
-        asked: dict[TaskId, str] = {}
+        asked: dict[TaskId, Question] = {}
         if any(row.task.record.questions for row in rows.values()):
             for question in await self._watch.questions():
                 if question.task is not None:
-                    asked[question.task] = f"{question.id}: {question.text[:200]}"
+                    asked[question.task] = question
         for one in attended:
             one.look(rows.get(one.lease.task), asked.get(one.lease.task))
         await self._beat()
@@ -376,7 +378,8 @@ class Supervisor:
                 questions = [one for one in await self._watch.questions() if one.dismissed_at is None]
                 if questions:
                     told = {"count": len(questions), "oldest": questions[0].id, "since": questions[0].asked_at}
-                    self._plan.tell(f"{len(questions)} questions wait for you: `allswell questions`")
+                    are = "1 question waits" if len(questions) == 1 else f"{len(questions)} questions wait"
+                    self._plan.tell(f"{are} for you: `allswell questions`")
                     await self._notice("questions_open", **told)
             await asyncio.sleep(self._plan.reminder / 1_000)
 

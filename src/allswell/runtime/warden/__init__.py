@@ -10,7 +10,14 @@ process.
 The host is never made a subreaper, never forked, and nobody here waits for children that are not ours.
 """
 
-from allswell.runtime.warden.command import Command, allowed_environment, checked_argv, checked_cwd, find_program
+from allswell.runtime.warden.command import (
+    Command,
+    allowed_environment,
+    checked_argv,
+    checked_cwd,
+    find_program,
+    held_back,
+)
 from allswell.runtime.warden.handle import Handle, begin, start
 from allswell.runtime.warden.keeper import KEEPER
 from allswell.runtime.warden.left_over import LeftOver, end_left_over, find_left_over
@@ -34,5 +41,6 @@ __all__ = [
     "end_left_over",
     "find_left_over",
     "find_program",
+    "held_back",
     "start",
 ]

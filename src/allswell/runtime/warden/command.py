@@ -60,6 +60,28 @@ def allowed_environment(
     return kept
 
 
+_OF_NO_INTEREST = (
+    "ALLSWELL_*",
+    "_",
+    "OLDPWD",
+    "SHLVL",
+    "LS_COLORS",
+    "TERM_*",
+    "HIST*",
+    "PS1",
+    "MAIL",
+    "LESS*",
+    "PAGER",
+)
+"""Variables of a shell and of ours, whose absence explains nothing."""
+
+
+def held_back(more: Sequence[str] = ()) -> list[str]:
+    """The host's variables that a command does not get, by name: one that has failed may have needed one of them."""
+    known = _listed((*HANDED_ON, *more, *_OF_NO_INTEREST))
+    return sorted(name for name in os.environ if not known.match(name))
+
+
 @dataclass(frozen=True)
 class Command:
     """What to run, and where its output goes; descriptors are the caller's, and stay the caller's to close."""

@@ -1,0 +1,106 @@
+"""What a supervisor says as things happen: as a person would tell it, with the command to type where there is one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+from allswell.domain.duration import felt, show
+from allswell.domain.fleet import AgentSpec
+from allswell.domain.question import Act, Question
+from allswell.domain.receipt import End, Receipt
+from allswell.runtime.attempt import Outcome
+from allswell.runtime.warden import held_back
+
+_LONGEST = 300
+"""Characters of a question, or of a reason, that are repeated."""
+_NAMED = 12
+"""Variables that are named."""
+
+
+class Voice:
+    """Tells what happens to the agents of one supervisor; what need be said once is said once."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._asked: set[str] = set()
+        self._failed: set[str] = set()
+
+    def took(self, agent: str, name: str, attempt: int) -> None:
+        """Somebody takes a task."""
+        self._tell(f"{agent} takes “{name}”" + (f" (attempt {attempt})" if attempt > 1 else ""))
+
+    def asks(self, question: Question | None, *, about: str | None = None) -> None:
+        """Somebody asks a human; said of each question once, and only of those about that task, if one is named."""
+        if question is not None and question.id not in self._asked and about in (None, question.task):
+            self._asked.add(question.id)
+            self._tell(asks(question))
+
+    def not_handed_on(self, spec: AgentSpec) -> None:
+        """An agent has failed: which variables of ours it did not get, said once for each agent."""
+        names = held_back(spec.pass_env) if spec.command and spec.name not in self._failed else []
+        self._failed.add(spec.name)
+        if names:
+            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+            self._tell(f"{spec.name} was not handed on: {shown}; pass_env of [agents.{spec.name}] hands a variable on")
+
+
+def asks(question: Question) -> str:
+    """Somebody asks a human."""
+    text = " ".join(question.text.split())
+    replies = any(option.act is Act.REPLY for option in question.options)
+    keys = [option.key for option in question.options if option.act is not Act.REPLY]
+    choice = "your answer" if replies or not keys else keys[0]
+    others = f" (or {', '.join(keys[1:])})" if not replies and len(keys) > 1 else ""
+    typed = shlex.join(["allswell", "answer", question.id, choice])
+    return f"{question.asked_by or 'allswell'} asks: “{_cut(text)}” → {typed}{others}"
+
+
+def ended(agent: str, name: str, outcome: Outcome) -> str:
+    """How an attempt has ended, and where its work is."""
+    receipt = outcome.receipt
+    took_ = f" after {felt(receipt.elapsed_ms)}" if receipt is not None else ""
+    why = _cut(outcome.reason)
+    match outcome.end:
+        case End.DONE:
+            return f"{agent} has done “{name}”"
+        case End.FAILED | End.SIGNALLED:
+            said = f"{agent} failed at “{name}”{took_}: {why}"
+        case End.IDLE:
+            silent = "too long" if receipt is None or receipt.limit_ms is None else show(receipt.limit_ms)
+            said = f"{agent} was silent for {silent} at “{name}” and was ended"
+        case End.TIMEOUT:
+            said = f"{agent} was ended at “{name}”{took_}: {why}"
+        case End.STALLED:
+            said = f"{agent} did not answer at “{name}” and was ended: {why}"
+        case End.INTERRUPTED:
+            said = f"{agent} was stopped at “{name}”: {why}"
+        case End.ASKED:
+            return f"{agent} waits for an answer about “{name}”, and has let go of it"
+        case End.RELEASED:
+            said = f"{agent} gave “{name}” back: {why}"
+        case End.NOT_STARTED:
+            return f"{agent} could not be started for “{name}”: {why}"
+        case End.CANCELLED | End.LEASE_LOST:
+            said = f"{agent} had to let go of “{name}”: {why}"
+        case _:
+            said = f"{agent} was lost at “{name}”: {why}"
+    return said + _work(receipt)
+
+
+def too_late(agent: str, name: str, outcome: Outcome, why: str) -> str:
+    """An attempt has ended whose task is not its own any more; what it brought is kept (O10)."""
+    if outcome.end is not End.DONE and not outcome.by_itself:
+        return ended(agent, name, outcome)
+    return f"{agent} came too late with “{name}” ({_cut(outcome.reason)}): {why}; what it brought is kept"
+
+
+def _work(receipt: Receipt | None) -> str:
+    files = 0 if receipt is None else len(receipt.changed) + receipt.changed_more
+    if receipt is None or not files:
+        return ""
+    return f"; its work ({files} file{'' if files == 1 else 's'}): allswell diff {receipt.task}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
