@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
@@ -75,6 +76,8 @@ class OperatorDesk:
         texts = load("allswell.worker", "operator.sql")
         self._sql = {name: sql.SQL(text).format(**tables).as_string() for name, text in texts.items()}
         self._handed: deque[HandedOver] = deque()
+        self._look_at = 0.0
+        """When is looked for answers next: not with each of a thousand messages that are handed over at once."""
         self._odd: set[str] = set()
         """Questions whose answer cannot be carried out, which is told once."""
         self._looking: psycopg.Connection[Any] | None = None
@@ -108,8 +111,9 @@ class OperatorDesk:
                         runner.run(self._store.open())
                         opened = True
                     self._work_off(runner)
-                    if not over:
+                    if not over and time.monotonic() >= self._look_at:
                         self._carry_out_answers(runner)
+                        self._look_at = time.monotonic() + LOOK_SECONDS
                 except AllswellError as error:
                     log.warning("the operator's questions cannot be seen to: %s", error)
                 except psycopg.Error as error:
