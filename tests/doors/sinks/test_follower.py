@@ -209,8 +209,29 @@ def test_what_may_not_be_told_now_waits_whenever_it_happened_and_however_often_i
             waiting = await stage.watch.outbox.view_deliveries(DeliveryFilter("web"))
             assert waiting[0].next_at == begun + 3_600_000, "people can see until when"
             await asyncio.sleep(HOUR)
-        assert [round(at) for at, _ in sink.tried] == [0, 30, 3600, 3600]
+        assert [round(at) for at, _ in sink.tried] == [0, 30, 3600, 3601]
         assert sink.heard == ["a", "b"]
+
+    play(scene)
+
+
+def test_what_may_go_together_is_gathered() -> None:
+    async def scene(stage: Stage) -> None:
+        class Gatherer(Listener):
+            together = 10
+
+            async def send(self, batch: Sequence[Delivery]) -> None:
+                await super().send(batch)
+                sizes.append(len(batch))
+
+        sizes: list[int] = []
+        async with following(stage.watch, Gatherer()):
+            for number in range(40):
+                await submit(stage, f"{number}")
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(5)
+        assert sum(sizes) == 40
+        assert len(sizes) <= 6, "a storm is a few messages"
 
     play(scene)
 

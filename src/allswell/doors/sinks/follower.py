@@ -49,6 +49,9 @@ _LOOK = 2.0
 """Seconds after which lines are looked at again, whatever is told: a human may have asked for another try."""
 _NOTE = 5.0
 """Seconds after which a cursor is written down that has passed nothing of interest."""
+_GATHER = 1.0
+"""Seconds in which more is gathered, after a message to somebody who is told several things at once: a storm of alerts
+is a few messages."""
 log = logging.getLogger(__name__)
 
 
@@ -197,6 +200,8 @@ class Follower:
                 await either(arrived, _until(line, now))
             elif free_at <= now:
                 await self._try(batch)
+                if self._sink.together > 1:
+                    await asyncio.sleep(_GATHER)
             else:
                 await self._insist(partial(self._watch.outbox.revise, [put_off(one, free_at) for one in batch]))
 
