@@ -50,10 +50,12 @@ test: $(STAMP) ## lint, and every test but the slow ones; those that measure tim
 shared: $(STAMP)
 	$(SHARED) -m 'not realtime and not slow' $(ARGS)
 
-# The core, the engine and the stores that need no server; what takes long is left to `make test`.
+# The core, the engine and the stores that need no server; what takes long is left to `make test`, and so is what imports
+# the libraries of providers. One process for each core: these tests wait for nothing.
 quick: $(STAMP) ## ruff, and half of the tests in under a minute, for whoever is working
 	$(BIN)/ruff check
-	$(SHARED) -m 'not realtime and not slow' -k 'not postgres and not kill and not equal_answers' $(ARGS) \
+	$(PYTEST) -n "$$(nproc)" --maxschedchunk 4 --ignore tests/domain/test_classify.py $(ARGS) \
+	    -m 'not realtime and not slow' -k 'not postgres and not kill and not equal_answers and not test_cuts' \
 	    tests/domain tests/settings tests/timing tests/engine tests/flows tests/conformance tests/tidy
 
 lint: $(STAMP) ## ruff, mypy, and the direction of imports
