@@ -92,6 +92,7 @@ chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 
 	ALLSWELL_WORKER_STORM_SECONDS=600 $(PYTEST) --timeout 1200 tests/worker/test_storm.py $(ARGS)
 	ALLSWELL_PROCESS_TREES=1000 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) tests/runtime/warden $(ARGS)
 	ALLSWELL_COORDINATOR_KILLS=50 $(PYTEST) --timeout 1200 tests/doors/cli/test_coordinate_kills.py $(ARGS)
+	ALLSWELL_BUILD_STORMS=100 ALLSWELL_BUILD_SEEDS=20 $(PYTEST) tests/build/test_storm.py tests/build/test_kills.py $(ARGS)
 	ALLSWELL_FLOW_CUTS=all $(PYTEST) tests/flows/run/test_kill.py $(ARGS)
 	ALLSWELL_RUN_KILLS=100 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) -k 'kill or lot' tests/doors/cli/test_run.py $(ARGS)
 	ALLSWELL_TREES=100000 $(PYTEST) tests/properties/test_scope_trees.py $(ARGS)

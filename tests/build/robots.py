@@ -45,12 +45,12 @@ class Robot:
         self.name = name
         self.luck = luck
         self.work: set[asyncio.Task[None]] = set()
+        self.channel = build.room.join(name)
 
     async def live(self) -> None:
-        channel = self.build.room.join(self.name)
         deaf_until = 0.0
         while True:
-            heard = await channel.receive()
+            heard = await self.channel.receive()
             if self.build.stage.seconds < deaf_until:
                 continue
             if self.luck.happens(self.luck.lost):
@@ -67,6 +67,7 @@ class Robot:
         task.add_done_callback(self.work.discard)
 
     async def say(self, line: str) -> None:
+        await self.channel.connected()
         at = None
         if self.luck.happens(self.luck.late):  # the server has dated it; it arrives later, after others
             at = self.build.stage.clock.wall()

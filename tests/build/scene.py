@@ -13,6 +13,7 @@ from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.standing import Standing
 from allswell.engine.watch import Watch
 from allswell.testing.chat.room import Room
+from allswell.timing.clock import Clock
 from tests.engine.stage import Stage, play
 
 MINUTE = 60
@@ -115,11 +116,12 @@ def play_build(
     seed: int = 1,
     lease: int = 300_000,
     echo: float = 0.0,
+    room_of: Callable[[Clock], Room] | None = None,
 ) -> None:
     """Play a scene with a coordinator that is at work already, and end it afterwards."""
 
     async def main(stage: Stage) -> None:
-        room = Room(stage.clock, echo=echo)
+        room = Room(stage.clock, echo=echo) if room_of is None else room_of(stage.clock)
         build = BuildScene(stage, room, spec_of(needs), rights or Rights(humans=["@human"]), limits or BuildLimits())
         build.lease = lease  # renewing it is most of the work of a long scene
         build.begin()

@@ -98,24 +98,3 @@ def test_killed_again_and_again_the_build_goes_on_and_says_everything_once(seed:
         assert build.lives > 5
 
     play_build(scene, GRAPH, Rights(humans=["@human"]), seed=seed, lease=20_000, echo=0.2)
-
-
-@pytest.mark.row("C8")
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_twenty_builders_and_three_auditors_with_bad_luck_finish_the_build(seed: int) -> None:
-    async def scene(build: BuildScene) -> None:
-        luck = Luck(seed, lost=0.01, doubled=0.05, late=0.2)
-        robots: list[Robot] = [Builder(build, f"@b{number}", luck) for number in range(20)]
-        robots += [Auditor(build, f"@auditor{number}", luck, fails=0.3) for number in range(3)]
-        robots += [Human(build, "@human", Luck(seed))]
-        living = await crew(build, robots)
-        await finished(build)
-        for task in living:
-            task.cancel()
-        one_holder_at_a_time(build)
-        assert {row.task.state for row in await build.watch.tasks(TaskFilter(role="build.component"))} <= {
-            "done",
-            "skipped",
-        }
-
-    play_build(scene, GRAPH, Rights(humans=["@human"]), seed=seed)

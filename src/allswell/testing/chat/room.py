@@ -1,7 +1,8 @@
 """A chat in memory, for tests on virtual time: everybody hears everybody, at moments that the room gives out.
 
-What a member says arrives at once, unless the room is told otherwise: it can hold a member's words back, cut a member
-off and let it come back to a replay. For the limits and troubles of a real server there is `ChatServer`.
+What a member says arrives at once, unless the room is told otherwise: it can hold all words back (`mute`), and cut a
+member off (`cut`) and let it come back to a replay (`mend`). For the limits and troubles of a real server there is
+`ChatServer`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from allswell.build.channel import ChannelClosed
-from allswell.domain.build.heard import Heard
+from allswell.domain.build.heard import Heard, KnownMessages
 from allswell.domain.names import Millis
 from allswell.timing.clock import Clock
 
@@ -62,9 +63,30 @@ class Room:
             self.said.append(heard)
             for member in self._members:
                 if member.who != who:
-                    member.put(heard)
+                    self.deliver(member, heard)
             self._changed.notify_all()
         return heard
+
+    def deliver(self, member: RoomChannel, heard: Heard) -> None:
+        """Have a member hear what was said, if it is there."""
+        if member.is_connected:
+            member.put(heard)
+
+    def cut(self, name: str) -> None:
+        """Cut a member off: it hears nothing, and what it says waits."""
+        for member in self._members:
+            if member.who == name:
+                member.disconnect()
+
+    def mend(self, name: str) -> None:
+        """Let a member come back: what it has not heard of the last messages is replayed."""
+        for member in self._members:
+            if member.who == name:
+                member.come_back(self.said[-self._replayed :])
+
+    def replays(self, heard: Heard) -> bool:
+        """Whether a message is among those that somebody who comes now is told."""
+        return heard in self.said[-self._replayed :]
 
     def mute(self) -> None:
         """Let nobody's words through: whoever speaks by its channel waits until `unmute`."""
@@ -105,14 +127,38 @@ class RoomChannel:
         self._name = name
         self._heard: deque[Heard | None] = deque()
         self._rings = asyncio.Event()
+        self._known = KnownMessages()
+        self._connected = asyncio.Event()
+        self._connected.set()
 
     @property
     def who(self) -> str:
         """Our name."""
         return self._name
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it hears what is said."""
+        return self._connected.is_set()
+
+    async def connected(self) -> None:
+        """Wait while this member is cut off."""
+        await self._connected.wait()
+
+    def disconnect(self) -> None:
+        """It is cut off."""
+        self._connected.clear()
+
+    def come_back(self, said: Sequence[Heard]) -> None:
+        """It is there again, and is told what it has missed of these."""
+        self._connected.set()
+        for heard in said:
+            if heard.who != self._name and self._known.is_new(heard.mark):
+                self.put(msgspec.structs.replace(heard, replay=True))
+
     def put(self, heard: Heard) -> None:
         """Have this member hear something."""
+        self._known.is_new(heard.mark)
         self._heard.append(heard)
         self._rings.set()
 
@@ -135,7 +181,13 @@ class RoomChannel:
 
     async def send(self, lines: Sequence[str]) -> Millis:
         """Say these lines in one message."""
-        await self._room.opened()
-        said = await self._room.say(self._name, "\n".join(lines))
-        await asyncio.sleep(self._room.echo)
-        return said.at
+        while True:
+            await self._room.opened()
+            await self.connected()
+            said = await self._room.say(self._name, "\n".join(lines))
+            await asyncio.sleep(self._room.echo)
+            if self.is_connected:
+                return said.at
+            await self.connected()  # the replay says whether it was taken
+            if self._room.replays(said):
+                return said.at
