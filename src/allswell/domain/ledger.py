@@ -17,8 +17,10 @@ from typing import Literal
 import msgspec
 
 from allswell.domain.address import family
+from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.names import Millis
+from allswell.domain.request import DELEGATION
 from allswell.domain.standing import counts
 
 Weight = Literal["for", "against", "idle", "nothing"]
@@ -29,6 +31,7 @@ SLOW = {
     "lease_lapsed": "it was not heard of",
 }
 """Endings that are an agent's own."""
+NOT_ITS_OWN = "the target's, not its own"
 _ANSWERED = "done"
 
 
@@ -75,7 +78,7 @@ class _Book:
         self.lines: list[LedgerLine] = []
         self._agent = agent
         self._asked: dict[str, str] = {}
-        """Requests that were sent to the agent by name."""
+        """Requests that were sent to the agent by name; a delegation is for a role."""
         self._signs: dict[tuple[str, int], Millis] = {}
         """The last sign of each of its attempts."""
 
@@ -89,37 +92,35 @@ class _Book:
         attempt = (str(event.task or ""), int(event.token or 0))
         if event.kind in SLOW:
             idle = at - self._signs.get(attempt, at)
-            why = "a requester that is slow itself has been idle"
-            self.lines.append(LedgerLine(at, "idle", SLOW[event.kind], why, "", attempt[0], idle))
+            self.lines.append(LedgerLine(at, "idle", SLOW[event.kind], "its own idle time", "", attempt[0], idle))
         self._signs[attempt] = at
 
     def _request(self, at: Millis, event: Event, *, own: bool) -> None:
         data, task = event.data, str(event.task or "")
         request, to = str(data["request"]), str(data.get("to", ""))
-        if event.kind == "request_sent" and family(to) == self._agent:
+        if event.kind == "request_sent" and data["kind"] != DELEGATION and family(to) == self._agent:
             self._asked[request] = to
         elif event.kind == "request_expired":
             self._expired(at, event, own=own)
         elif event.kind == "request_blocked" and own:
-            self._add(at, "nothing", f"{to} did not answer; it moved on", "the target let it expire", request, task)
+            self._add(at, "nothing", f"moved on without {to}", NOT_ITS_OWN, request, task)
         elif event.kind == "request_resolved" and family(str(data["by"])) == self._agent:
-            self._add(at, "for", f"its answer let {event.agent} go on", "it has unblocked a task", request, task)
+            self._add(at, "for", f"its answer let {event.agent} go on", "it unblocked a task", request, task)
         elif event.kind == "request_closed" and data["outcome"] == _ANSWERED and request in self._asked:
-            self._add(at, "nothing", "it answered in time", "that is what is expected", request, task)
+            self._add(at, "nothing", f"answered {event.agent} in time", "as is expected", request, task)
 
     def _expired(self, at: Millis, event: Event, *, own: bool) -> None:
         data, task = event.data, str(event.task or "")
         request, timeout, default = str(data["request"]), int(data["timeout_ms"]), int(data["default_ms"])
         if family(str(data["against"])) == self._agent:
-            what = f"it did not answer {event.agent} in {timeout / 1_000:g} s"
+            what = f"no answer to {event.agent} in {show(timeout)}"
             if counts(timeout, default):
-                self._add(at, "against", what, "it had the time that its kind has", request, task)
+                self._add(at, "against", what, "it had its kind's time", request, task)
             else:
-                why = f"its kind has {default / 1_000:g} s: a shorter timeout proves nothing"
-                self._add(at, "nothing", what, why, request, task)
+                self._add(at, "nothing", what, f"too short: its kind has {show(default)}", request, task)
         elif own:
-            what = f"{data['to']} did not answer it in {timeout / 1_000:g} s"
-            self._add(at, "nothing", what, "the target let it expire", request, task)
+            what = f"no answer from {data['to']} in {show(timeout)}"
+            self._add(at, "nothing", what, NOT_ITS_OWN, request, task)
 
     def _add(self, at: Millis, weight: Weight, what: str, why: str, request: str, task: str) -> None:
         self.lines.append(LedgerLine(at, weight, what, why, request, task))

@@ -198,6 +198,8 @@ def _told(allswell: Terminal) -> None:
     allswell("sinks", "run", code=2)
     assert "needs no setting up" not in allswell("sinks", "setup", "nobody", code=2).out
     allswell("alerts", "test", code=2)
+    assert "nothing is kept of a sink" in " ".join(allswell("sinks", "forget", "nobody", code=2).out.split())
+    assert "Nothing is said of nobody" in allswell("agents", "--ledger", "nobody").out
     made = allswell("key", "create", "a-key-with-a-name", "--right", "agent", "--role", "*", "--expires", "90d")
     assert "awk_a-key-with-a-name_" in made.out
     assert "not shown again" in made.out
@@ -217,7 +219,7 @@ SCENES: dict[Callable[[Terminal], None], str] = {
     "fail cancel retry dismiss config check doctor completion drill",
     _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,init,"
-    "submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,"
+    "submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,sinks forget,"
     "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",
 }
 """What is played at a terminal, and the commands that are typed in it."""

@@ -45,8 +45,8 @@ def test_a_degraded_agent_is_shown_with_its_reasons_and_its_ledger(cli: Console)
     assert (ledger["score"], ledger["degraded"]) == (-3, True)
     told = cli.ok("agents", "--ledger", "oracle").out
     assert "oracle: 1 task unblocked, 4 expiries that count; -3 where two are equally healthy." in told
-    assert "a shorter timeout proves nothing" in told
-    assert "Degraded: asked only where nobody else can serve, until" in told
+    assert "too short: its kind has 2m" in told
+    assert "Degraded: asked only where nobody else can serve; healthy again in 2" in told
     asked = cli.ok("agents", "--ledger", "sandman", "--json").json
     assert {line["weight"] for line in asked["lines"]} == {"nothing"}, "it costs the requester nothing"
     assert asked["score"] == 0

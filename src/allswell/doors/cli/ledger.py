@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from allswell.doors.cli.frame import Frame
     from allswell.store.views import Views
 
-_STYLES = {"for": "ready", "against": "failed", "idle": "warn", "nothing": "dim"}
 _COLUMNS = (Column("WHEN"), Column("COUNTS"), Column("WHAT", 24), Column("WHY", 24))
 
 
@@ -42,11 +41,11 @@ def show_ledger(frame: Frame, agent: str, length: int) -> None:
     else:
         heads = [f"{plain(agent)}: {_sum(found)}; {points:+d} where two are equally healthy."]
         if again is not None:
-            heads.append(paint(f"Degraded: asked only where nobody else can serve, until {when(again, now)}.", "warn"))
-        rows = [
-            [when(line.at, now), paint(line.weight, _STYLES[line.weight]), line.what, line.why] for line in found.lines
-        ]
-        words = "\n".join([*heads, table(_COLUMNS, rows, styled=1)])
+            heads.append(
+                paint(f"Degraded: asked only where nobody else can serve; healthy again {when(again, now)}.", "warn")
+            )
+        rows = [[when(line.at, now), line.weight, line.what, line.why] for line in found.lines]
+        words = "\n".join([*heads, table(_COLUMNS, rows)])
     frame.say(LedgerShape.of(found, now - length, points, again), words)
 
 
