@@ -218,6 +218,7 @@ TABLES = {
     "worker": "`[worker]`: how messages are handled (bare numbers are seconds, except for statements)",
     "pace": "`[pace]`: how patient the engine is",
     "fleet": "`[fleet]`: how a supervisor holds its tasks",
+    "requests": "`[requests]`: how patiently agents ask each other ([mesh.md](../mesh.md))",
     "quota": "`[quota]`: what one attempt may put into the store",
     "mesh": "`[mesh]`: requests between agents",
     "doctor": "`[doctor]`: where `allswell doctor` draws the line",

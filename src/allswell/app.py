@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from allswell.domain.policy import Policy
 from allswell.domain.question import Pause
-from allswell.domain.request import ESCALATION, Escalation
+from allswell.domain.request import FIGURES, MeshFigures
 from allswell.domain.store_url import hide, scheme_of
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
@@ -72,7 +72,7 @@ def make_watch(  # noqa: PLR0913 - each has a name
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
     pause_on_question: Pause = "task",
-    escalation: Escalation = ESCALATION,
+    mesh: MeshFigures = FIGURES,
     tell_of_wait: TellsOfWait = log_wait,
 ) -> Watch:
     """A watch on a store; clock and chance can be given, so that a history can be repeated."""
@@ -89,7 +89,7 @@ def make_watch(  # noqa: PLR0913 - each has a name
         pause_on_question=pause_on_question,
         tell_of_wait=tell_of_wait,
     )
-    return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies, escalation=escalation)
+    return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies, mesh=mesh)
 
 
 def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_wait) -> Gate:
@@ -118,7 +118,7 @@ class Opening:
         self._pace = pace or settings.pace()
         self._policies = settings.policies() if policies is None else policies
         self._pause_on_question = settings.pause_on_question
-        self._escalation = settings.escalation()
+        self._mesh = settings.mesh()
         self._watch: Watch | None = None
         self._sync: SyncWatch | None = None
 
@@ -128,7 +128,7 @@ class Opening:
             pace=self._pace,
             policies=self._policies,
             pause_on_question=self._pause_on_question,
-            escalation=self._escalation,
+            mesh=self._mesh,
         )
 
     async def __aenter__(self) -> Watch:

@@ -148,6 +148,7 @@ _AGENTS_TELL = frozenset(
     (
         "agent_state",
         "agent_nudged",
+        "request_told",
         "agent_stopped",
         "checkin_asked",
         "checkpoints_collected",

@@ -82,7 +82,7 @@ def fits(claim: Claim, role: str) -> bool:
     stopped and waits to be resumed. What is addressed to one agent is for nobody else, and not for its other work.
     """
     if (agent := agent_of(role)) is not None:
-        return (claim.inbox or claim.task is not None) and is_agent(claim.agent, agent)
+        return (claim.task is not None or role in (claim.roles or ())) and is_agent(claim.agent, agent)
     if claim.roles is not None:
         return role in claim.roles
     return role not in _BY_NAME_ONLY or claim.task is not None

@@ -73,8 +73,6 @@ class Claim(Command, frozen=True, gc=False):
     """Runs of which it takes nothing now."""
     task: TaskId | None = None
     """Where set, this task and no other: what whoever runs a task of its own asks for."""
-    inbox: bool = False
-    """Also requests that are addressed to this very agent: what starts one that does not run."""
     after: Event | None = None
     """What was given up for this: told together with what is taken instead, under `next`."""
 

@@ -80,6 +80,7 @@ KINDS: Mapping[str, Kind] = {
         "Nobody answered a delivery of a request in time.",
         ("request", "kind", "to", "attempt", "timeout_ms", "default_ms", "against"),
     ),
+    "request_told": Kind("A supervised agent was told of a request.", ("request", "heard_by")),
     "mesh_asked": Kind("Before a request is given up, everybody is asked once.", ("request", "kind", "to")),
     "request_blocked": Kind(
         "Nobody answered a request: its task waits for it, and its agent moved on.",

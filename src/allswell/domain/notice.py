@@ -17,6 +17,7 @@ NOTICES = frozenset(
         "checkin_asked",
         "agent_stopped",
         "agent_nudged",
+        "request_told",
         "usage_limit",
         "supervisor_started",
         "supervisor_stopped",

@@ -76,6 +76,18 @@ class Escalation(msgspec.Struct, frozen=True, gc=False):
 ESCALATION = Escalation()
 
 
+class MeshFigures(msgspec.Struct, frozen=True):
+    """What is set about requests between agents."""
+
+    kinds: Mapping[str, RequestKind] = msgspec.field(default_factory=lambda: KINDS)
+    escalation: Escalation = ESCALATION
+    agents: tuple[str, ...] | None = None
+    """Those that are set up here: then a request to an agent that nobody knows is refused."""
+
+
+FIGURES = MeshFigures()
+
+
 def check_kind(kind: str) -> None:
     """Refuse a kind that there is not."""
     known = (*KINDS, DELEGATION)

@@ -18,7 +18,7 @@ from allswell.domain.claim import Granted
 from allswell.domain.command import CheckIn, HolderCommand
 from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
-from allswell.domain.names import RunId
+from allswell.domain.names import RunId, TaskId
 from allswell.domain.task import Handover
 from allswell.engine.backend import Backend
 from allswell.engine.held import Held
@@ -41,6 +41,7 @@ class Lease(Held):
         "_over",
         "_renewed",
         "attempt",
+        "blocked_on",
         "by_run",
         "granted",
         "length",
@@ -61,6 +62,8 @@ class Lease(Held):
         self._renewed = sent - (granted.told_at - lease.renewed_at) / 1000
         self._lost: LeaseLost | None = None
         self._over = False
+        self.blocked_on: TaskId | None = None
+        """The request that nobody has answered, for which its holder was ended."""
         self.on_end: Callable[[], None] | None = None
         """Called when it is lost or over, so that nobody has to look again and again."""
 
@@ -231,10 +234,17 @@ class Lease(Held):
         return answer
 
     async def wait_for(
-        self, request: str, *, roles: Sequence[str] | None = None, lease: Duration | None = None
+        self,
+        request: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        claims: bool = True,
     ) -> Requested:
         """Wait for a request that this attempt has asked; what is claimed instead is renewed as this lease is."""
-        return await super().wait_for(request, roles=roles, lease=self.length if lease is None else lease)
+        return await super().wait_for(
+            request, roles=roles, lease=self.length if lease is None else lease, claims=claims
+        )
 
     def _blocked(self) -> None:
         self.over = True

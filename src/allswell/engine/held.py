@@ -29,6 +29,7 @@ from allswell.domain.command import (
 )
 from allswell.domain.duration import Duration, parse
 from allswell.domain.hold import Orders
+from allswell.domain.inbox import InboxItem
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.plain_data import to_json
 from allswell.domain.question import Option, Question
@@ -176,17 +177,27 @@ class Held:
         """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
         caller = Caller(self.task, self.token, self.agent)
         said = await self._mesh.routed(self._mesh.sending(caller, to, kind, summary, waits=waits, **wishes))
-        await self._say(said)
-        return said.request.id
+        return await self._mesh.send(said, self._say)
 
     async def wait_for(
-        self, request: str, *, roles: Sequence[str] | None = None, lease: Duration | None = None
+        self,
+        request: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        claims: bool = True,
     ) -> Requested:
-        """Wait for a request that this attempt has asked."""
+        """Wait for a request that this attempt has asked; without `claims` nothing else is claimed if it blocks."""
         length = None if lease is None else parse(lease, where="lease")
         caller = Caller(self.task, self.token, self.agent)
         ended = await self._mesh.wait(
-            caller, TaskId(request), roles=roles, length=length, checkin=self.checkin, renew=self.renew
+            caller,
+            TaskId(request),
+            roles=roles,
+            length=length,
+            claims=claims,
+            checkin=self.checkin,
+            renew=self.renew,
         )
         if ended.blocked:
             self._blocked()
@@ -194,6 +205,18 @@ class Held:
 
     def _blocked(self) -> None:
         """A request that nobody answered has ended the attempt."""
+
+    async def is_exhausted(self, request: str) -> bool | None:
+        """Whether nobody has answered a request, and it is about to block the task; None: it has ended, or has."""
+        return await self._mesh.is_exhausted(TaskId(request))
+
+    async def inbox(self, *, roles: Sequence[str] = ()) -> list[InboxItem]:
+        """The requests that the holder of this attempt, which has these roles, can answer."""
+        return await self._mesh.inbox(self.agent, roles)
+
+    async def respond(self, request: str, answer: object = None, *, roles: Sequence[str] = ()) -> None:
+        """Answer a request as the holder of this attempt."""
+        await self._mesh.respond(request, answer, agent=self.agent, roles=roles)
 
     # --- what became of it --------------------------------------------------------------------------------------------
 

@@ -14,21 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from allswell.domain.address import role_for, role_of
+from allswell.domain.address import agent_of, role_for, role_of
 from allswell.domain.claim import Granted
 from allswell.domain.command import MoveOn, NewTask, Respond, SendRequest
 from allswell.domain.duration import Duration, parse
 from allswell.domain.hold import Orders
+from allswell.domain.inbox import InboxItem
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token, is_request, request_id
 from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
-from allswell.domain.request import ESCALATION, KINDS, Escalation, RequestKind, check_kind
+from allswell.domain.request import FIGURES, MeshFigures, check_kind
 from allswell.domain.responding import RequestStands, is_for
 from allswell.domain.task import KEPT, OPEN, RequestSpec, State
 from allswell.engine.backend import Backend
 from allswell.engine.candidates import can_serve
 from allswell.engine.ids import Ids, mark_for
+from allswell.engine.known_agents import KnownAgents
 from allswell.engine.signal import either
 from allswell.errors import AllswellError, LeaseLost, Refused
 
@@ -58,24 +60,6 @@ class Requested(msgspec.Struct, frozen=True):
     """Why it came to nothing, where it has not blocked the task."""
 
 
-class InboxItem(msgspec.Struct, frozen=True):
-    """A request that waits for an answer."""
-
-    request_id: TaskId
-    kind: str
-    sender: str
-    """The agent that asks."""
-    to: str
-    summary: str
-    payload: Any
-    task: TaskId
-    """The task for which it asks."""
-    attempt: int
-    """How often it was delivered."""
-    expires_at: Millis | None
-    """Until when this delivery can be answered in time; None: it is late already, and an answer still counts."""
-
-
 class Wishes(TypedDict, total=False):
     """What a request may have beside whom it is for and what it is about."""
 
@@ -102,6 +86,14 @@ class Caller(msgspec.Struct, frozen=True):
     agent: AgentId
 
 
+class _Instead(msgspec.Struct, frozen=True):
+    """What a caller wants to have where its request has blocked its task."""
+
+    roles: tuple[str, ...] | None
+    length: int | None
+    claims: bool
+
+
 class Mesh:
     """The requests of one watch."""
 
@@ -111,16 +103,16 @@ class Mesh:
         ids: Ids,
         *,
         policies: Mapping[str, Policy] = {},
-        kinds: Mapping[str, RequestKind] = KINDS,
+        figures: MeshFigures | None = None,
         hold: Callable[[Granted, float], Lease] | None = None,
-        escalation: Escalation = ESCALATION,
     ) -> None:
+        figures = figures or FIGURES
         self._engine = engine
         self._ids = ids
         self._policies = policies
-        self._kinds = kinds
+        self._kinds, self._escalation = figures.kinds, figures.escalation
+        self._known = None if figures.agents is None else KnownAgents(engine.store, figures.agents)
         self._hold = hold
-        self._escalation = escalation
 
     def policy_for(self, role: str) -> Policy:
         """The policy of a role's tasks that set nothing by themselves."""
@@ -167,6 +159,15 @@ class Mesh:
         candidates = await can_serve(self._engine.store, role, said.agent)
         return msgspec.structs.replace(said, candidates=candidates)
 
+    async def send(self, said: SendRequest, say: Callable[[SendRequest], Awaitable[object]]) -> TaskId:
+        """Ask, unless nobody knows the agent that it is for; the id of the request."""
+        to = agent_of(said.request.role)
+        if self._known is not None and to is not None:
+            await self._known.note(said.agent)
+            await self._known.check(to)
+        await say(said)
+        return said.request.id
+
     async def wait(
         self,
         caller: Caller,
@@ -174,10 +175,12 @@ class Mesh:
         *,
         roles: Sequence[str] | None = None,
         length: int | None = None,
+        claims: bool = True,
         checkin: Callable[[], Awaitable[Orders]] | None = None,
         renew: Callable[[], Awaitable[Orders]] | None = None,
     ) -> Requested:
-        """Wait for the answer, or for the end of the schedule."""
+        """Wait for the answer, or for the end of the schedule; with `claims`, something else is claimed then."""
+        claim = _Instead(None if roles is None else tuple(roles), length, claims and self._hold is not None)
         loop = asyncio.get_running_loop()
         self._engine.hear()
         alive = loop.time()
@@ -188,7 +191,7 @@ class Mesh:
             assert stand is not None  # noqa: S101 - it is a request
             left = (stand.due - await self._now()) / 1_000
             if row.task.state != OPEN or stand.blocked_at is not None or not stand.waiting or left <= 0:
-                ended = await self._how_it_stands(caller, request, row, roles, length)
+                ended = await self._how_it_stands(caller, row, claim)
                 if ended is not None:
                     return ended
                 left = 0.0
@@ -198,26 +201,23 @@ class Mesh:
             poll = self._engine.pace.follow_poll * (0.75 + self._engine.draw() / 2)
             await either(news, max(min(left, poll * 4, _LIVES), poll / 4))
 
-    async def _how_it_stands(
-        self, caller: Caller, request: TaskId, row: TaskRow, roles: Sequence[str] | None, length: int | None
-    ) -> Requested | None:
+    async def _how_it_stands(self, caller: Caller, row: TaskRow, instead: _Instead) -> Requested | None:
         """The end, where it has come; None: it is open, and delivered again."""
-        stand = row.task.record.request
+        request, stand = row.task.id, row.task.record.request
         if row.task.state != OPEN and (stand is None or stand.blocked_at is None):
             return await self._ended(row)
         sent = asyncio.get_running_loop().time()
         back = await self._engine.held_back()
-        wanted = None if roles is None else tuple(roles)
         said = MoveOn(
             self._ids.command(),
             caller.task,
             caller.token,
             caller.agent,
             request,
-            wanted,
-            length,
+            instead.roles,
+            instead.length,
             back.runs,
-            self._hold is not None and not back.everything,
+            instead.claims and not back.everything,
         )
         answer = await self._engine.do(said)
         if isinstance(answer, RequestStands):
@@ -225,6 +225,14 @@ class Mesh:
         granted = answer[0] if isinstance(answer, list) and answer else None
         lease = self._hold(granted, sent) if isinstance(granted, Granted) and self._hold is not None else None
         return Requested(request, "blocked", blocked=True, fallback="next_task", next=lease)
+
+    async def is_exhausted(self, request: TaskId) -> bool | None:
+        """Whether nobody has answered it, and it is about to block its task; None: it has ended, or has blocked it."""
+        row = await self._row(request)
+        stand = row.task.record.request
+        if row.task.state != OPEN or stand is None or stand.blocked_at is not None:
+            return None
+        return not stand.waiting
 
     async def _ended(self, row: TaskRow) -> Requested:
         task = row.task
@@ -250,6 +258,8 @@ class Mesh:
         until = loop.time() + wait
         if wait > 0:
             self._engine.hear()
+        if self._known is not None:
+            await self._known.note(agent)
         while True:
             news = self._engine.journal.listen()
             found = await self._inbox(agent, roles)
@@ -259,14 +269,27 @@ class Mesh:
             await either(news, min(left, self._engine.pace.follow_poll * (0.75 + self._engine.draw() / 2) * 4))
 
     async def _inbox(self, agent: str, roles: Sequence[str]) -> list[InboxItem]:
-        mine: list[TaskRow] = []
+        return (await self.inboxes({agent: roles}))[agent]
+
+    async def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them."""
+        rows: list[TaskRow] = []
         after = "m_"
         while is_request(after):
             page = await self._engine.store.view_tasks(TaskFilter(open=True, after=after, limit=_PAGE))
-            mine += [row for row in page if is_request(row.task.id) and self._is_asked(row, agent, roles)]
+            rows += [row for row in page if is_request(row.task.id)]
             after = page[-1].task.id if len(page) == _PAGE else ""
-        mine.sort(key=lambda row: (row.task.created_at, row.task.id))
-        return [await self._item(row) for row in mine]
+        rows.sort(key=lambda row: (row.task.created_at, row.task.id))
+        items: dict[TaskId, InboxItem] = {}
+        found: dict[str, list[InboxItem]] = {}
+        for agent, roles in agents.items():
+            mine = found[agent] = []
+            for row in rows:
+                if self._is_asked(row, agent, roles):
+                    if row.task.id not in items:
+                        items[row.task.id] = await self._item(row)
+                    mine.append(items[row.task.id])
+        return found
 
     @staticmethod
     def _is_asked(row: TaskRow, agent: str, roles: Sequence[str]) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from allswell.domain.duration import Duration, parse
+from allswell.domain.inbox import InboxItem
 from allswell.domain.names import AgentId, TaskId, Token
 from allswell.engine.backend import Backend
 from allswell.engine.guarding import Guarding
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids
-from allswell.engine.mesh import InboxItem, Mesh, Requested, Wishes
+from allswell.engine.mesh import Mesh, Requested, Wishes
 
 
 class Meshing(Guarding):
@@ -42,6 +43,10 @@ class Meshing(Guarding):
     async def inbox(self, agent: str, *, roles: Sequence[str] = (), wait: Duration = 0) -> list[InboxItem]:
         """The requests that this agent, which has these roles, can answer; `wait` is as of `claim`."""
         return await self._mesh.inbox(agent, roles, wait=parse(wait, where="wait") / 1_000)
+
+    async def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them."""
+        return await self._mesh.inboxes(agents)
 
     async def respond(
         self, request: str, answer: object = None, *, agent: str, roles: Sequence[str] = (), command: str | None = None

@@ -31,7 +31,7 @@ from allswell.domain.event import Event
 from allswell.domain.hold import Orders
 from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.request import ESCALATION, KINDS, Escalation, RequestKind
+from allswell.domain.request import FIGURES, MeshFigures
 from allswell.domain.resubmission import Resubmit
 from allswell.engine.backend import Backend
 from allswell.engine.flow import FlowHold, new_flow
@@ -65,11 +65,9 @@ class Watch(Meshing):
         ids: Ids,
         *,
         policies: Mapping[str, Policy] | None = None,
-        kinds: Mapping[str, RequestKind] = KINDS,
-        escalation: Escalation = ESCALATION,
+        mesh: MeshFigures = FIGURES,
     ) -> None:
-        mesh = Mesh(engine, ids, policies=policies or {}, kinds=kinds, hold=self.hold, escalation=escalation)
-        super().__init__(engine, ids, mesh)
+        super().__init__(engine, ids, Mesh(engine, ids, policies=policies or {}, figures=mesh, hold=self.hold))
         self._maker = TaskMaker(ids, policies or {})
         self._renewing = Renewing(engine)
         self._own_loop: OwnLoop | None = None

@@ -23,6 +23,7 @@ from allswell.domain.policy import DEFAULT as POLICY
 from allswell.domain.policy import DELEGATION_TIMEOUT
 from allswell.domain.quota import DEFAULT as QUOTA
 from allswell.domain.request import ESCALATION
+from allswell.domain.request import KINDS as REQUESTS
 from allswell.domain.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE
@@ -101,6 +102,12 @@ def _pace(key: str, description: str) -> Setting:
 
 def _doctor(key: str, kind: Kind, description: str) -> Setting:
     return Setting(f"doctor.{key}", kind, getattr(TOLERANCE, key), description)
+
+
+def _requests(kind: str) -> tuple[Setting, Setting]:
+    long, often = f"How long a delivery of a {kind} may go unanswered.", f"How often a {kind} is delivered again."
+    timeout = Setting(f"requests.{kind}_timeout", Kind.DURATION, REQUESTS[kind].timeout, long)
+    return timeout, Setting(f"requests.{kind}_retries", Kind.COUNT, REQUESTS[kind].retries, often)
 
 
 def _worker(key: str, kind: Kind, default: float, description: str) -> Setting:
@@ -305,19 +312,10 @@ _ALL = (
         " are merged: never refused, for that would make it look stalled.",
     ),
     # When it is told that a task is still blocked.
-    Setting(
-        "mesh.escalate",
-        Kind.DURATION,
-        ESCALATION.after,
-        "So long may a request that nobody answers block its task before the mesh is told.",
-    ),
-    Setting(
-        "mesh.remind",
-        Kind.DURATION,
-        ESCALATION.remind,
-        "How often it is told again, as long as the task is blocked.",
-        none="never",
-    ),
+    Setting("mesh.escalate", Kind.DURATION, ESCALATION.after, "How long until the mesh is told of a blocked task."),
+    Setting("mesh.remind", Kind.DURATION, ESCALATION.remind, "How often it is told again.", none="never"),
+    # Requests between agents.
+    *(setting for kind in REQUESTS for setting in _requests(kind)),
     # How messages are handled: the seed's figures. (The rules that hold them together: `domain.arithmetic.worker`.)
     Setting(
         "worker.statement_timeout",

@@ -12,7 +12,7 @@ from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
 from allswell.domain.policy import Policy
 from allswell.domain.quota import Quota
-from allswell.domain.request import Escalation
+from allswell.domain.request import KINDS, Escalation, MeshFigures, RequestKind
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.store_url import hide
 from allswell.engine.pace import Pace
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BY_DEFAULT = Source("default")
 _RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
-_BREAKER, _QUOTA = "breaker.", "quota."
+_BREAKER, _QUOTA, _REQUESTS = "breaker.", "quota.", "requests."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
@@ -201,6 +201,12 @@ class Settings(msgspec.Struct, frozen=True):
         """When it is told that a request still blocks its task."""
         after, remind = self.value("mesh.escalate"), self.value("mesh.remind")
         return Escalation(int(after or 0), None if remind is None else int(remind))
+
+    def mesh(self) -> MeshFigures:
+        """All that is set about requests between agents, with the agents that are set up."""
+        figures = {name: int(value or 0) for name, value in self._table(_REQUESTS)}
+        kinds = {kind: RequestKind(figures[f"{kind}_timeout"], figures[f"{kind}_retries"]) for kind in KINDS}
+        return MeshFigures(kinds, self.escalation(), tuple(self.known_agents))
 
     def pace(self) -> Pace:
         """How patient the engine is."""

@@ -132,6 +132,10 @@ def an_agents_day(typed: Typist) -> None:
     made = typed("request", "critic", "is it good?", "--no-wait", *held)
     assert typed("show", made["request_id"])["task"]["role"] == "critic"
     typed("request", "critic", "at once", "--timeout", "1ms", *held, code=124)
+    assert typed("inbox", "--agent", "eve", code=5) == {"requests": []}
+    asked = typed("request", "eve", "is it good?", "--kind", "handoff", "--no-wait", *held)["request_id"]
+    assert typed("inbox", "--agent", "eve")["requests"][0]["request_id"] == asked
+    assert typed("respond", asked, "yes", "--agent", "eve") == {"request_id": asked}
     assert typed("release", "not mine", *held)["said"] == "release"
     assert typed("done", *held, code=4)["error"]["kind"] == "lease_lost"
     two = typed("claim", "--agent", "bob", "--count", "2")["claims"]

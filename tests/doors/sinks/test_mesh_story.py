@@ -8,7 +8,7 @@ import pytest
 from allswell import make_watch
 from allswell.domain.delivery import DeliveryFilter
 from allswell.domain.notion_page import TYPES
-from allswell.domain.request import Escalation
+from allswell.domain.request import Escalation, MeshFigures
 from allswell.domain.sink_spec import SinkSpec
 from allswell.doors.sinks import notion as notion_sink
 from allswell.doors.sinks.making import make_sink
@@ -47,8 +47,8 @@ def test_a_request_is_sent_expires_blocks_is_told_and_is_resolved(monkeypatch: p
                 begins="start",
             ),
         ]
-        escalation = Escalation(after=50, remind=None)
-        async with make_watch(MemoryStore(strict=False), pace=Pace(follow_poll=0.02), escalation=escalation) as watch:
+        figures = MeshFigures(escalation=Escalation(after=50, remind=None))
+        async with make_watch(MemoryStore(strict=False), pace=Pace(follow_poll=0.02), mesh=figures) as watch:
             sinks = [make_sink(spec, {"TOKEN": notion.token}) for spec in specs]
             telling = asyncio.ensure_future(run_sinks(watch, sinks))
             await watch.submit("Deploy webhook monitoring", priority=1, critical=True)

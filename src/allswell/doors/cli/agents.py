@@ -110,10 +110,10 @@ def claim(
         frame.say(NoClaimShape(None) if count is None else ClaimsShape([]))
         frame.leave(Exit.NOTHING, None if json else "nothing to claim")
     claims = [ClaimShape.of(one) for one in granted]
-    frame.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(_told_claim, granted)))
+    frame.say(claims[0] if count is None else ClaimsShape(claims), "\n\n".join(map(told_claim, granted)))
 
 
-def _told_claim(granted: Granted) -> str:
+def told_claim(granted: Granted) -> str:
     """A claimed task in words, with what to type next."""
     lease, task = granted.lease, granted.task
     shown = pairs(

@@ -24,6 +24,7 @@ from allswell.doors.shapes.explanation import ExplanationShape
 from allswell.doors.shapes.first_file import InitShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
+from allswell.doors.shapes.inbox import InboxShape, RespondedShape
 from allswell.doors.shapes.key import KeyShape, KeysShape, NewKeyShape
 from allswell.doors.shapes.ledger import LedgerShape
 from allswell.doors.shapes.log import LogShape
@@ -98,11 +99,13 @@ ANSWERS: Mapping[str, Answer] = {
     "key create": Answer((NewKeyShape,)),
     "key list": Answer((KeysShape,)),
     "key revoke": Answer((KeyShape,)),
+    "inbox": Answer((InboxShape,)),
     "questions": Answer((QuestionsShape,)),
     "receipts": Answer((ReceiptsShape,)),
     "recover": Answer((RecoverShape,)),
     "release": Answer((LastWordShape,)),
     "request": Answer((RequestedShape,)),
+    "respond": Answer((RespondedShape,)),
     "resume": Answer((FlowRanShape, OfferShape)),
     "retry": Answer((RetriedShape,)),
     "run": Answer((RanShape, FlowRanShape)),

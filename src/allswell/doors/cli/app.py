@@ -65,6 +65,8 @@ _MODULES = {
     "release": "agents",
     "ask": "agents",
     "request": "agents",
+    "inbox": "mailing",
+    "respond": "mailing",
     "demo": "story",
     "drill": "story",
     "check": "checking",

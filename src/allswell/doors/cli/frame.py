@@ -209,8 +209,8 @@ class Frame:
                 policies=policies,
                 sweeping=sweeping,
                 pause_on_question=pause,
-                escalation=settings.escalation(),
                 tell_of_wait=self.hint,
+                mesh=settings.mesh(),
             )
             async with made as watch:
                 if not sweeping:

@@ -1,8 +1,8 @@
-"""`request`: an agent's focused request to an expert, and waiting for what comes of it (O5)."""
+"""`request`: what an agent asks of another one, and waiting for what comes of it (O5, M1, M2)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from allswell.doors.cli.commands import WORKING, Commands
 from allswell.doors.cli.frame import Exit, Frame
@@ -10,15 +10,41 @@ from allswell.doors.cli.given import json_of
 from allswell.doors.cli.held import hold_of
 from allswell.doors.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.doors.cli.supervised import socket_of, tell
+from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    from allswell.domain.claim import Granted
     from allswell.domain.names import TaskId
     from allswell.engine.held import Held
     from allswell.engine.watch import Watch
+    from allswell.runtime.speaking.words import Reply
 
 _POLL_SECONDS = 0.25
-Answer = tuple[str, str, object]
-"""The request, how it stands, and its result or the reason."""
+_DELEGATION = "delegation"
+
+
+class Asked(NamedTuple):
+    """What is asked."""
+
+    to: str
+    kind: str
+    text: str
+    payload: object
+    timeout: int | None
+    retries: int | None
+    again: int | None
+    role: str
+    lease: int | None
+    wait: bool
+
+
+class Came(NamedTuple):
+    """What came of it: the request, how it stands, its result or the reason, and what to do instead."""
+
+    id: str
+    state: str
+    result: object
+    next: Granted | None = None
 
 
 def add_to(app: Commands) -> None:
@@ -27,20 +53,40 @@ def add_to(app: Commands) -> None:
         WORKING,
         "request",
         request,
-        'allswell request expert "which index does this query need?"',
-        'allswell request critic "review it" @diff.json --timeout 5m',
+        'allswell request expert "which index does this query need?"  a focused request to an expert',
+        'allswell request oracle "server access" --kind handoff  ask the agent oracle; 5 minutes, 2 retries',
+        'allswell request role:ops "restart it" --kind collaboration --retries 1',
+        'allswell request https://oracle.example/hook "deploy" @body.json --kind webhook',
         'allswell request critic "look into it" --no-wait',
     )
 
 
 def request(
-    role: Annotated[str, Argument(metavar="ROLE", help="The expert's role.")],
+    to: Annotated[
+        str, Argument(metavar="TO", help="A role (of a delegation); else an agent, role:ROLE, or an address.")
+    ],
     text: Annotated[str, Argument(metavar="TEXT", help="What is asked of it, in a line.")],
     payload: Annotated[
         str | None, Argument(metavar="PAYLOAD", help="JSON, @file, or - for standard input.", show_default=False)
     ] = None,
+    kind: Annotated[
+        str,
+        Option("--kind", "-k", metavar="KIND", help="delegation, handoff, status_check, collaboration or webhook."),
+    ] = _DELEGATION,
     timeout: Annotated[
-        str | None, Option("--timeout", metavar="TIME", help="At most so long; never more than you have left.")
+        str | None, Option("--timeout", metavar="TIME", help="Of each delivery; never more than you have left.")
+    ] = None,
+    retries: Annotated[
+        int | None, Option("--retries", metavar="N", min=0, help="How often it is delivered again.")
+    ] = None,
+    again: Annotated[
+        str | None, Option("--again", metavar="TIME", help="Once it has blocked your task: ask anew so much later.")
+    ] = None,
+    role: Annotated[
+        str, Option("--role", metavar="ROLE", help="Who else may answer before it is given up; default: anybody.")
+    ] = "",
+    lease: Annotated[
+        str | None, Option("--lease", "-l", metavar="TIME", help="As of claim, for what you get instead.")
     ] = None,
     no_wait: Annotated[bool, Option("--no-wait", help="Do not wait for the answer; its id is printed.")] = False,
     task: Task = None,
@@ -49,35 +95,60 @@ def request(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Hand a focused request to an expert, and wait for the answer.
+    """Ask another agent, and wait for the answer.
 
-    You keep your own task meanwhile. The request is tried once; that it fails or expires is yours to deal with. Exit
-    code 1 says that it failed, 124 that its time ran out.
+    You keep your own task meanwhile. A delegation is tried once; that it fails or expires is yours to deal with.
+
+    All other kinds are delivered again, and where nobody answers (exit code 124), your task waits for the answer: you
+    are done with it, and are given the next one. Exit code 1 says that it failed.
     """
     from allswell.domain.duration import parse
-    from allswell.doors.shapes.request import RequestedShape
 
     frame = Frame(store, json=json)
-    given = json_of(payload, "PAYLOAD")
-    limit = None if timeout is None else parse(timeout, where="--timeout")
+    lengths = {"--timeout": timeout, "--again": again, "--lease": lease}
+    limit, later, length = (None if one is None else parse(one, where=where) for where, one in lengths.items())
+    asked = Asked(to, kind, text, json_of(payload, "PAYLOAD"), limit, retries, later, role, length, not no_wait)
+    if kind == _DELEGATION and (retries is not None or again is not None or role):
+        raise Refused("usage", "a delegation is tried once: --retries, --again and --role are for the other kinds")
     socket = socket_of(store)
     if socket is not None:
-        answer = _by_socket(socket, role, text, given, limit, wait=not no_wait)
+        came = _by_socket(socket, asked)
     else:
 
-        async def work(watch: Watch) -> Answer:
+        async def work(watch: Watch) -> Came:
             held = await hold_of(frame, watch, task, token, agent)
-            return await _by_store(watch, held, (role, text, given, limit), wait=not no_wait)
+            if kind == _DELEGATION:
+                return await _delegated(watch, held, asked)
+            return await _by_store(held, asked)
 
-        answer = frame.run(work)
-    id_, state, result = answer
-    if no_wait:
-        frame.say(RequestedShape(id_, state, None), id_)
+        came = frame.run(work)
+    _tell(frame, asked, came)
+
+
+def _tell(frame: Frame, asked: Asked, came: Came) -> None:
+    from allswell.doors.shapes.claim import ClaimShape
+    from allswell.doors.shapes.request import RequestedShape
+
+    blocked = came.state == "blocked"
+    following = None if came.next is None else ClaimShape.of(came.next)
+    fallback: Literal["next_task"] | None = "next_task" if blocked else None
+    shape = RequestedShape(came.id, came.state, came.result if asked.wait else None, blocked, fallback, following)
+    if not asked.wait:
+        frame.say(shape, came.id)
         return
-    frame.say(RequestedShape(id_, state, result), result if isinstance(result, str) else _json(result))
-    if state != "done":
-        code = Exit.TIMED_OUT if result == "delegation_timeout" else Exit.FAILED
-        frame.leave(code, f"the request {id_} is {state}: {result}")
+    if blocked:
+        frame.say(shape, _instead(came))
+        frame.leave(Exit.TIMED_OUT, f"nobody has answered {came.id}: your task waits for that, and is not yours now")
+    frame.say(shape, came.result if isinstance(came.result, str) else _json(came.result))
+    if came.state != "done":
+        code = Exit.TIMED_OUT if came.result in ("delegation_timeout", "request_timeout") else Exit.FAILED
+        frame.leave(code, f"the request {came.id} is {came.state}: {came.result}")
+
+
+def _instead(came: Came) -> str:
+    from allswell.doors.cli.agents import told_claim
+
+    return "nothing else is there to do" if came.next is None else told_claim(came.next)
 
 
 def _json(value: object) -> str:
@@ -86,24 +157,42 @@ def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-def _by_socket(path: str, role: str, text: str, payload: object, limit: int | None, *, wait: bool) -> Answer:
+# --- through the supervisor -------------------------------------------------------------------------------------------
+
+
+def _by_socket(path: str, asked: Asked) -> Came:
     import time
 
     import msgspec
 
     from allswell.runtime.speaking import words
 
-    raw = msgspec.Raw(msgspec.json.encode(payload))
-    made = tell(path, words.Request(role=role, name=text, payload=raw, timeout=limit)).request or ""
-    if not wait:
-        return made, "open", None
+    raw = msgspec.Raw(msgspec.json.encode(asked.payload))
+    if asked.kind == _DELEGATION:
+        said: Any = words.Request(role=asked.to, name=asked.text, payload=raw, timeout=asked.timeout)
+    else:
+        said = words.AskAgent(
+            to=asked.to,
+            kind=asked.kind,
+            summary=asked.text,
+            payload=raw,
+            timeout=asked.timeout,
+            retries=asked.retries,
+            again=asked.again,
+            role=asked.role,
+        )
+    made = tell(path, said).request or ""
+    if not asked.wait:
+        return Came(made, "open", None)
 
-    def look() -> words.Reply:
+    def look() -> Reply:
         return tell(path, words.Look(request=_task(made)))
 
     while (reply := look()).state == "open":
+        if reply.orders is not None and reply.orders.stop is not None:
+            return Came(made, "blocked", None)  # it is being ended for it: its slot takes the next task
         time.sleep(_POLL_SECONDS)
-    return made, reply.state or "", msgspec.json.decode(reply.result)
+    return Came(made, reply.state or "", msgspec.json.decode(reply.result))
 
 
 def _task(id_: str) -> TaskId:
@@ -112,17 +201,40 @@ def _task(id_: str) -> TaskId:
     return TaskId(id_)
 
 
-async def _by_store(watch: Watch, held: Held, asked: tuple[str, str, object, int | None], *, wait: bool) -> Answer:
+# --- at the store -----------------------------------------------------------------------------------------------------
+
+
+async def _by_store(held: Held, asked: Asked) -> Came:
+    from allswell.engine.mesh import COMES_WITHIN
+
+    sent = await held.send_request(
+        asked.to,
+        asked.kind,
+        asked.text,
+        waits=COMES_WITHIN if asked.wait else 0,
+        payload=asked.payload,
+        timeout=asked.timeout,
+        retries=asked.retries,
+        again=asked.again,
+        role=asked.role,
+    )
+    if not asked.wait:
+        return Came(sent, "open", None)
+    ended = await held.wait_for(sent, lease=asked.lease)
+    following = None if ended.next is None else ended.next.granted
+    return Came(sent, ended.state, ended.answer if ended.state == "done" else ended.reason, following)
+
+
+async def _delegated(watch: Watch, held: Held, asked: Asked) -> Came:
     import asyncio
 
-    role, text, payload, limit = asked
-    request = await held.delegate(role, text, payload=payload, timeout=limit)
+    made = await held.delegate(asked.to, asked.text, payload=asked.payload, timeout=asked.timeout)
     while True:
-        row = await watch.task(request)
-        if row is None or not wait or row.task.ended_at is not None:
+        row = await watch.task(made)
+        if row is None or not asked.wait or row.task.ended_at is not None:
             break
         await asyncio.sleep(_POLL_SECONDS)
     state = "open" if row is None else row.task.state
     if state == "done":
-        return request, state, await watch.result(request)
-    return request, state, None if row is None or state == "open" else row.task.record.reason
+        return Came(made, state, await watch.result(made))
+    return Came(made, state, None if row is None or state == "open" else row.task.record.reason)

@@ -40,7 +40,9 @@ def orders_of(reply: Reply) -> OrdersShape | None:
         return None
     order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)
     answers = [AnsweredShape(one["question"], one["choice"], one["answer"]) for one in told.answers]
-    return OrdersShape(told.remaining_ms, moment(told.deadline), told.checkin, told.stop, order, answers)
+    return OrdersShape(
+        told.remaining_ms, moment(told.deadline), told.checkin, told.stop, order, answers, list(told.inbox)
+    )
 
 
 def in_words(told: Told | None) -> str:
@@ -53,6 +55,7 @@ def in_words(told: Told | None) -> str:
     for one in told.answers:
         lines.append(f"{one['question']} was answered: {plain(one['choice'])}")
         lines += [block(one["answer"], "  ")] if one["answer"] else []
+    lines += [f"{plain(request)} waits for your answer: `allswell inbox`" for request in told.inbox]
     lines += [f"{plain(name)}: {plain(bytes(value).decode('utf-8', 'replace'))}" for name, value in told.more.items()]
     return "\n".join(lines)
 

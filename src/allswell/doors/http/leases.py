@@ -181,7 +181,7 @@ async def request(call: Call, given: RequestGiven) -> RequestedShape:
     """Hand a focused request to an expert, and keep working; it is a task of its own."""
     held = await _held(call, given.agent_id)
     id_ = await held.delegate(given.role, given.name, payload=given.payload, timeout=given.timeout)
-    return RequestedShape(id_, "open", None)
+    return RequestedShape(id_, "open", None, blocked=False, fallback=None, next=None)
 
 
 class Patience(Struct, frozen=True, forbid_unknown_fields=True):

@@ -25,6 +25,7 @@ class OrdersShape(Struct, frozen=True):
 
     `asked` says that a check-in is owed, `order` in which words it was asked for. `stop` says why the attempt is being
     ended: save what there is, and go. `answers` are those to questions that were asked while the work went on.
+    `inbox` are requests of other agents that wait for an answer.
     """
 
     remaining_ms: int
@@ -33,11 +34,14 @@ class OrdersShape(Struct, frozen=True):
     stop: str | None
     order: str | None
     answers: list[AnsweredShape]
+    inbox: list[str]
 
     @classmethod
     def of(cls, orders: Orders) -> OrdersShape:
         """What the store says; only a supervisor has more to say."""
-        return cls(orders.remaining_ms, moment(orders.deadline), orders.asked, stop=None, order=None, answers=[])
+        return cls(
+            orders.remaining_ms, moment(orders.deadline), orders.asked, stop=None, order=None, answers=[], inbox=[]
+        )
 
 
 class LastWordShape(Struct, frozen=True):

@@ -53,6 +53,7 @@ SENTENCES: Mapping[str, str] = {
     "request_sent": "{agent} asks {to} for help; it has {timeout_ms}",
     "request_delivered": "{agent} asks {to} again ({request}); it has {timeout_ms}",
     "request_expired": "{to} has not answered {request} within {timeout_ms}",
+    "request_told": "{agent} is told of {request} ({heard_by})",
     "mesh_asked": "everybody is asked: who can answer {request} for {to}?",
     "request_blocked": "waits for {request}: {to} has not answered, and {agent} moved on",
     "request_resolved": "{request} was answered{by} after {blocked_ms}",

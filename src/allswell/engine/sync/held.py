@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
+from allswell.domain.inbox import InboxItem
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
@@ -103,9 +104,29 @@ class SyncHeld:
         """Ask, and go on; `waits` is how long, in ms, whoever waits may take to come when nobody has answered."""
         return self._wait_for(self._held.send_request(to, kind, summary, waits=waits, **wishes))
 
-    def wait_for(self, request: str, *, roles: Sequence[str] | None = None, lease: Duration | None = None) -> Requested:
-        """Wait for a request that this attempt has asked."""
-        return self._with_next(self._wait_for(self._held.wait_for(request, roles=roles, lease=lease)))
+    def wait_for(
+        self,
+        request: str,
+        *,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        claims: bool = True,
+    ) -> Requested:
+        """Wait for a request that this attempt has asked; without `claims` nothing else is claimed if it blocks."""
+        waiting = self._held.wait_for(request, roles=roles, lease=lease, claims=claims)
+        return self._with_next(self._wait_for(waiting))
+
+    def is_exhausted(self, request: str) -> bool | None:
+        """Whether nobody has answered a request, and it is about to block the task; None: it has ended, or has."""
+        return self._wait_for(self._held.is_exhausted(request))
+
+    def inbox(self, *, roles: Sequence[str] = ()) -> list[InboxItem]:
+        """The requests that the holder of this attempt, which has these roles, can answer."""
+        return self._wait_for(self._held.inbox(roles=roles))
+
+    def respond(self, request: str, answer: object = None, *, roles: Sequence[str] = ()) -> None:
+        """Answer a request as the holder of this attempt."""
+        self._wait_for(self._held.respond(request, answer, roles=roles))
 
     def _with_next(self, ended: Requested) -> Requested:
         following = ended.next

@@ -10,12 +10,13 @@ from allswell.domain.command import NewTask
 from allswell.domain.duration import Duration
 from allswell.domain.event import Event
 from allswell.domain.hold import Orders
+from allswell.domain.inbox import InboxItem
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.policy import Policy
 from allswell.domain.retry import ErrorClass
 from allswell.domain.serving import Told
 from allswell.engine.handle import Lease
-from allswell.engine.mesh import InboxItem, Requested, Wishes
+from allswell.engine.mesh import Requested, Wishes
 from allswell.engine.sync.held import SyncHeld, SyncLease
 from allswell.engine.sync.looking import SyncLooking
 from allswell.engine.watch import to_nobody
@@ -227,6 +228,10 @@ class SyncWatch(SyncLooking):
     def inbox(self, agent: str, *, roles: Sequence[str] = (), wait: Duration = 0) -> list[InboxItem]:
         """The requests that this agent, which has these roles, can answer; `wait` is as of `claim`."""
         return self.wait_for(self._open.inbox(agent, roles=roles, wait=wait))
+
+    def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them."""
+        return self.wait_for(self._open.inboxes(agents))
 
     def respond(
         self, request: str, answer: object = None, *, agent: str, roles: Sequence[str] = (), command: str | None = None

@@ -69,6 +69,7 @@ class CommandRun:
         self.lease = lease
         self.result: object = None
         self.failure: Failure | None = None
+        self.inbox: tuple[str, ...] = ()
         self._spec = spec
         self._brief = brief
         self._home = home
@@ -154,10 +155,10 @@ class CommandRun:
             self._attempt.note(Evidence(Sign.CHECKIN, SystemClock().monotonic(), f"“{note[:400]}”"))
 
     def _orders(self) -> Mapping[str, object]:
-        """What the answer to any call carries, until it has checked in."""
+        """What the answer to any call carries: what it is asked for, until it has checked in, and its inbox."""
         answer = self.standing.answer
         owed = bool(self._asked) and (answer is None or answer.at < self._asked_at)
-        return {"order": self._asked} if owed else {}
+        return {**({"order": self._asked} if owed else {}), "inbox": self.inbox}
 
     def _hear(self, stream: int, piece: bytes) -> None:
         self._tail += piece[-_TAIL:]

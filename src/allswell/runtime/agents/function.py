@@ -93,6 +93,7 @@ class FunctionRun:
         self.lease = lease
         self.result: object = None
         self.failure: Failure | None = None
+        self.inbox: tuple[str, ...] = ()
         self._spec = spec
         self._home = home
         self._heard = heard
@@ -111,8 +112,8 @@ class FunctionRun:
 
     @property
     def waits_for(self) -> str | None:
-        """Another agent's answer that it waits for; nothing can be seen of that here."""
-        return None
+        """Another agent's answer that it waits for."""
+        return f"asked for help: {self._work.waits_for}" if self._work.waits_for else None
 
     def _note(self, what: str) -> None:
         self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))

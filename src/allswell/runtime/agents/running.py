@@ -28,6 +28,8 @@ class Running(Protocol):
     """What the task is completed with, once it has ended well."""
     failure: Failure | None
     """Why it failed, where the agent has said so better than an exit code does."""
+    inbox: tuple[str, ...]
+    """The requests of other agents that wait for its answer."""
 
     @property
     def standing(self) -> Standing:

@@ -10,18 +10,26 @@ A sync function has the same with plain calls (`SyncWork`); it runs in a process
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
+from allswell.domain.inbox import InboxItem
 from allswell.domain.names import QuestionId, TaskId
 from allswell.domain.question import Option
+from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
+from allswell.engine.mesh import COMES_WITHIN, Requested, Wishes
+from allswell.errors import Refused
 from allswell.runtime.speaking import words
 from allswell.runtime.speaking.client import say
+
+_POLL = 0.25
+"""Seconds between two looks at a request."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -55,6 +63,8 @@ class Work:
         self._lease = lease
         self._heard = heard
         self._on_asked: Callable[[str], None] | None = None
+        self.waits_for = ""
+        """The request of its own that it waits for, while it does."""
 
     @property
     def remaining(self) -> int:
@@ -90,6 +100,27 @@ class Work:
         """Hand a focused request to an expert, and keep working; without a timeout it has `delegation_timeout`."""
         return await self._lease.delegate(role, name, payload=payload, timeout=timeout)
 
+    async def request(self, to: str, kind: str, summary: str, **wishes: Unpack[Wishes]) -> Requested:
+        """Ask another agent, and wait for the answer; where it is blocked, this attempt is over: return then."""
+        request = await self._lease.send_request(to, kind, summary, waits=COMES_WITHIN, **wishes)
+        self.waits_for = request
+        try:
+            return await self._lease.wait_for(request, claims=False)
+        finally:
+            self.waits_for = ""
+
+    async def inbox(self) -> list[InboxItem]:
+        """What this agent is asked by others."""
+        return await self._lease.inbox(roles=self._roles)
+
+    async def respond(self, request: str, answer: object = None) -> None:
+        """Answer a request."""
+        await self._lease.respond(request, answer, roles=self._roles)
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        return (self.told.role,) if self.told.role else ()
+
 
 class SyncWork:
     """A task in the hands of a sync function, in a process of its own."""
@@ -112,6 +143,28 @@ class SyncWork:
         """Ask a human; unless `hold`, this attempt is over then, and the function should return."""
         asked = say(self._socket, words.Ask(text=text, options=tuple(options), hold=hold)).question
         return None if asked is None else asked.id
+
+    def request(self, to: str, kind: str, summary: str, *, payload: object = None) -> object:
+        """Ask another agent, and wait for the answer; `Refused` where nobody answers: this attempt is over then."""
+        raw = msgspec.Raw(msgspec.json.encode(payload))
+        asked = say(self._socket, words.AskAgent(to=to, kind=kind, summary=summary, payload=raw)).request
+        while True:
+            reply = say(self._socket, words.Look(request=asked))
+            if reply.state == "done":
+                answer: object = msgspec.json.decode(reply.result)
+                return answer
+            if reply.state != OPEN or (reply.orders is not None and reply.orders.stop is not None):
+                raise Refused("unanswered", f"nobody has answered {asked}", where="request")
+            time.sleep(_POLL)
+
+    def inbox(self) -> tuple[InboxItem, ...]:
+        """What this agent is asked by others."""
+        return say(self._socket, words.Inbox()).inbox
+
+    def respond(self, request: str, answer: object = None) -> None:
+        """Answer a request."""
+        raw = msgspec.Raw(msgspec.json.encode(answer))
+        say(self._socket, words.Respond(request=TaskId(request), answer=raw))
 
     @property
     def remaining(self) -> int:

@@ -272,6 +272,7 @@ class Attempt:
         ending = asyncio.ensure_future(handle.ended())
         ending.add_done_callback(lambda _: self._news.fire())
         looking = asyncio.ensure_future(self._gathering.watch(handle.record.reaper, streams))
+        asking = asyncio.ensure_future(self._holder.watch_requests(lambda why: self.stop(why, End.RELEASED)))
         self.lease.on_end = self._news.fire
         self._teller.begin()
         try:
@@ -291,9 +292,9 @@ class Attempt:
         finally:
             self._teller.end()
             self.lease.on_end = None
-            for waiting in (ending, looking):
+            for waiting in (ending, looking, asking):
                 waiting.cancel()
-            await asyncio.gather(ending, looking, return_exceptions=True)
+            await asyncio.gather(ending, looking, asking, return_exceptions=True)
 
     def _heard(self, seen: Evidence) -> None:
         if self._on_evidence is not None:

@@ -42,6 +42,14 @@ async def offer(lease: Lease, result: object, outcome: Outcome) -> None:
         await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
 
 
+async def _give_back(lease: Lease, outcome: Outcome) -> None:
+    """Back to the pool; or, where it was ended for a request that nobody answers, the task waits for that."""
+    if lease.blocked_on is not None and outcome.end is End.RELEASED:
+        await lease.wait_for(lease.blocked_on, claims=False)
+    else:
+        await lease.release(outcome.reason[:_MESSAGE])
+
+
 async def _say(lease: Lease, outcome: Outcome) -> None:
     match outcome.end:
         case End.DONE:
@@ -65,7 +73,7 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
             except Refused:  # the store does not hold it for stalled: it has spoken since
                 await lease.release(outcome.reason[:_MESSAGE])
         case End.INTERRUPTED | End.RELEASED | End.ASKED:
-            await lease.release(outcome.reason[:_MESSAGE])
+            await _give_back(lease, outcome)
         case End.LEASE_LOST | End.CANCELLED:
             return
         case _:

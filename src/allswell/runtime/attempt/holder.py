@@ -6,20 +6,40 @@ So `allswell done` means the same with a supervisor as without one: when it retu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
 import msgspec
 
 from allswell.domain.hold import Orders
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.names import Millis, QuestionId, TaskId, is_request
 from allswell.domain.question import Question
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
-from allswell.errors import LeaseLost, Refused
+from allswell.engine.signal import Signal, either
+from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.attempt.allowance import Allowance
-from allswell.runtime.speaking.words import AnyWord, Ask, CheckIn, Done, Fail, Look, Release, Reply, Request, Told
+from allswell.runtime.speaking.words import (
+    AnyWord,
+    Ask,
+    AskAgent,
+    CheckIn,
+    Done,
+    Fail,
+    Inbox,
+    Look,
+    Release,
+    Reply,
+    Request,
+    Respond,
+    Told,
+)
 
+_TIME_TO_END = 60_000
+"""Milliseconds in which an agent whose request nobody answered is ended, its work kept first, before it is blocked."""
+_LOOK = 0.5
+"""Seconds between two looks at its requests."""
 More = Callable[[], Mapping[str, object]]
 """What a supervisor adds to the orders that every answer carries."""
 
@@ -33,6 +53,8 @@ class Holder:
         self.last_word: str | None = None
         self.requests: list[TaskId] = []
         """Those to other agents that have not come back, as far as it has asked."""
+        self.asked = Signal()
+        """Fired when it has asked another agent."""
         self.stop: str | None = None
         """Why the agent is being ended, once it is."""
         self._lease = lease
@@ -57,8 +79,15 @@ class Holder:
             return Reply(orders=await self._orders(), question=asked)
         if isinstance(word, Ask):
             return await self._ask(word)
-        if isinstance(word, Request):
+        if isinstance(word, Request | AskAgent):
             return await self._request(word)
+        if isinstance(word, Inbox):
+            return Reply(orders=await self._orders(), inbox=tuple(await self._lease.inbox(roles=self._roles)))
+        if isinstance(word, Respond):
+            self._allowance.request(len(word.answer))
+            await self._lease.respond(word.request, word.answer, roles=self._roles)
+            self._heard(f"it answered {word.request}")
+            return Reply(orders=await self._orders(), request=word.request)
         match word:
             case Done():
                 await self._lease.complete(word.result)
@@ -91,12 +120,44 @@ class Holder:
             self._end("ask")
         return Reply(orders=await self._orders(), question=asked)
 
-    async def _request(self, word: Request) -> Reply:
-        self._allowance.request(len(word.payload) + len(word.name.encode()))
-        made = await self._lease.delegate(word.role, word.name, payload=word.payload, timeout=word.timeout)
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        """What its agent may answer for: the role of the task that it holds."""
+        return (self._lease.role,) if self._lease.role else ()
+
+    async def _request(self, word: Request | AskAgent) -> Reply:
+        if isinstance(word, Request):
+            self._allowance.request(len(word.payload) + len(word.name.encode()))
+            made = await self._lease.delegate(word.role, word.name, payload=word.payload, timeout=word.timeout)
+        else:
+            self._allowance.request(len(word.payload) + len(word.summary.encode()))
+            made = await self._lease.send_request(
+                word.to,
+                word.kind,
+                word.summary,
+                waits=_TIME_TO_END,
+                payload=word.payload,
+                timeout=word.timeout,
+                retries=word.retries,
+                again=word.again,
+                role=word.role,
+            )
         self.requests.append(made)
-        self._heard(f"it asked {word.role} for help")
+        self.asked.fire()
+        self._heard(f"it asked {word.role if isinstance(word, Request) else word.to} for help")
         return Reply(orders=await self._orders(), request=made)
+
+    async def watch_requests(self, block: Callable[[str], None]) -> None:
+        """Look after its requests to other agents: where nobody has answered one, `block` hears of it."""
+        while True:
+            news = self.asked.listen()
+            for request in [one for one in self.requests if is_request(one)]:
+                with contextlib.suppress(AllswellError):  # the store is away; it is looked at again
+                    if await self._lease.is_exhausted(request):
+                        self._lease.blocked_on = request
+                        block(f"blocked: nobody has answered {request}")
+                        return
+            await either(news, _LOOK if any(map(is_request, self.requests)) else None)
 
     async def _requested(self, request: TaskId) -> Reply:
         state, result = await self._lease.requested(request)
@@ -119,12 +180,14 @@ class Holder:
             for asked in self._asked.values()
             if asked is not None
         )
-        more = {} if self._more is None else self._more()
+        more = dict({} if self._more is None else self._more())
+        inbox = more.pop("inbox", ())
         return Told(
             remaining_ms=self._lease.until_limit,
             deadline=Millis(self._lease.deadline),
             checkin=orders is not None and orders.asked,
             stop=self.stop,
             answers=answers,
+            inbox=inbox if isinstance(inbox, tuple) else (),
             more={name: msgspec.Raw(msgspec.json.encode(value)) for name, value in more.items()},
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from allswell.domain.inbox import InboxItem
 from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import Failure
@@ -69,6 +70,30 @@ class Request(Word, frozen=True, tag="request"):
     timeout: int | None = None
 
 
+class AskAgent(Word, frozen=True, tag="ask_agent"):
+    """It asks another agent, and goes on; where nobody answers, it is ended and its task waits for the answer."""
+
+    to: str
+    kind: str
+    summary: str
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    timeout: int | None = None
+    retries: int | None = None
+    again: int | None = None
+    role: str = ""
+
+
+class Inbox(Word, frozen=True, tag="inbox"):
+    """It wants to know what its agent is asked."""
+
+
+class Respond(Word, frozen=True, tag="respond"):
+    """It answers a request that is addressed to its agent; `answer` is JSON."""
+
+    request: TaskId
+    answer: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class Look(Word, frozen=True, tag="look"):
     """It wants its orders, and to know how a question of its own stands; it proves nothing by that."""
 
@@ -76,7 +101,7 @@ class Look(Word, frozen=True, tag="look"):
     request: TaskId | None = None
 
 
-AnyWord = CheckIn | Done | Fail | Release | Ask | Request | Look
+AnyWord = CheckIn | Done | Fail | Release | Ask | Request | AskAgent | Inbox | Respond | Look
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,6 +116,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It is being ended, and why: save what there is, and go."""
     answers: tuple[dict[str, str], ...] = ()
     """What humans answered to questions that it asked while it went on."""
+    inbox: tuple[str, ...] = ()
+    """The requests that wait for its answer."""
     more: dict[str, msgspec.Raw] = {}
     """Whatever else its supervisor has to say."""
 
@@ -106,6 +133,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The request that was made, or that was asked about."""
     result: msgspec.Raw = msgspec.Raw(b"null")
     """What came of it, once something has."""
+    inbox: tuple[InboxItem, ...] = ()
+    """What its agent is asked."""
     error: str | None = None
     """The class of the error: Refused, LeaseLost, Unavailable."""
     message: str = ""

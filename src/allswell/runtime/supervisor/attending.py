@@ -135,11 +135,7 @@ class Attendance:
             await asyncio.wait(self._told, timeout=5.0)
 
     async def _alone(self) -> None:
-        """Until nothing is left of earlier attempts at this task here: two at once would work in one folder.
-
-        The store gives a task back at its limit, while its agent is still being ended; that takes no longer than its
-        grace and a snapshot. The receipt is there then, for this one to read.
-        """
+        """Until nothing is left of earlier attempts at this task here: two at once would work in one folder."""
         for gone in self._earlier:
             self.verdict = Verdict(Condition.SPAWNING, "the last attempt is still being ended")
             await gone.wait()
@@ -278,7 +274,7 @@ class Attendance:
         while number * every < (loop.time() - began) * 1_000 + self.lease.until_limit:
             await asyncio.sleep(max(began + number * every / 1_000 - loop.time(), 0))
             if self.verdict.condition in (Condition.FOR_HUMAN, Condition.FOR_AGENT):
-                self._tell(self._check_in_for_it())  # it has asked, and cannot do more than wait
+                self._tell(self.lease.checkin())  # it has asked, and cannot do more than wait
             self.ask(asking(self.lease.task, wait, self.lease.until_limit), "checkin_asked")
             number += 1
 
@@ -289,6 +285,11 @@ class Attendance:
             ways = ", ".join(self._run.ask(words))
             self._tell(self._notice(kind, heard_by=ways, evidence=self._judged().evidence))
         return moment
+
+    @property
+    def run(self) -> Running | None:
+        """The agent at work; None where it is not yet, or no more."""
+        return self._run if self.known.ended is None else None
 
     @property
     def is_over(self) -> bool:
@@ -308,9 +309,6 @@ class Attendance:
         await self._allowance.check_in(self.lease, text)
         if self._run is not None:
             self._run.answered(text)
-
-    async def _check_in_for_it(self) -> None:
-        await self.lease.checkin()
 
     def _hear_limit(self, limit: UsageLimit) -> None:
         self._limit = limit
@@ -384,7 +382,7 @@ class Attendance:
         lease = self.lease
         await self._watch.notice(Event(kind, lease.task, lease.run, lease.agent, lease.token, data))
 
-    def _tell(self, saying: Coroutine[Any, Any, None]) -> None:
+    def _tell(self, saying: Coroutine[Any, Any, object]) -> None:
         """Say something to the store beside everything else; that it cannot be said stops nobody."""
 
         async def said() -> None:

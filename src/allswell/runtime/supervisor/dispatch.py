@@ -11,8 +11,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from allswell.domain.address import inbox_role
+from allswell.domain.claim import fits
+from allswell.domain.command import Claim
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.listing import TaskFilter
+from allswell.domain.names import NO_COMMAND
 from allswell.domain.service import lets_in, shut
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
@@ -64,6 +68,11 @@ class Dispatch:
             except Unavailable:
                 await asyncio.sleep(_MOMENT)  # the store is away; it is asked again
 
+    def takes(self, role: str) -> bool:
+        """Whether it takes tasks of this role: one of its own, or what its agent is asked itself."""
+        own = (self.spec.roles(), (inbox_role(self.spec.name),))
+        return any(fits(Claim(NO_COMMAND, self.slots[0].holder, roles), role) for roles in own)
+
     def freed(self, slot: Slot) -> None:
         """A slot has nothing to do any more."""
         self._busy.pop(slot.holder, None)
@@ -96,12 +105,23 @@ class Dispatch:
 
     async def _claim(self, slot: Slot, wait: int) -> bool:
         """Whether a slot has got a task. Nothing is awaited between the two: no cancel can come between them."""
-        lease = await self._watch.claim(agent=slot.holder, roles=self.spec.roles(), wait=wait, lease=self._lease)
+        lease = await self._claim_work(slot, wait)
         if lease is None:
             return False
         self._busy[slot.holder] = None
         self._take(slot, lease)
         return True
+
+    async def _claim_work(self, slot: Slot, wait: int) -> Lease | None:
+        """A task of its roles; an agent of which nothing runs is started for what it is asked itself, too."""
+        roles = self.spec.roles()
+        asked = () if self._busy else (inbox_role(self.spec.name),)  # whoever runs hears of it (mailbox.py)
+        if roles is None and asked:
+            lease = await self._watch.claim(agent=slot.holder, roles=asked, lease=self._lease)
+            if lease is not None:
+                return lease
+        roles = None if roles is None else (*roles, *asked)
+        return await self._watch.claim(agent=slot.holder, roles=roles, wait=wait, lease=self._lease)
 
 
 async def give_back(watch: Watch, holders: Sequence[str]) -> int:

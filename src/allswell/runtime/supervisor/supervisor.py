@@ -19,13 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allswell.domain.arithmetic.folders import folders_apart
-from allswell.domain.claim import fits
-from allswell.domain.command import Claim
 from allswell.domain.condition import Condition
 from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, holders
 from allswell.domain.listing import TaskFilter
-from allswell.domain.names import NO_COMMAND, AgentId, Millis, TaskId
+from allswell.domain.names import AgentId, Millis, TaskId
 from allswell.domain.presence import PACE, Post
 from allswell.domain.question import Question
 from allswell.domain.usage import Act, Level, Usage
@@ -40,6 +38,7 @@ from allswell.runtime.supervisor.asking import collecting
 from allswell.runtime.supervisor.attending import Attendance, Shared
 from allswell.runtime.supervisor.dispatch import Dispatch, give_back
 from allswell.runtime.supervisor.gauge import Gauge
+from allswell.runtime.supervisor.mailbox import Mailbox
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.presence import Registered, register
 from allswell.runtime.supervisor.telling import Voice
@@ -80,6 +79,7 @@ class Supervisor:
         self._told_at = float("-inf")
         self._gauge: Gauge | None = None
         self._shared: Shared | None = None
+        self._mailbox = Mailbox(watch)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
@@ -198,10 +198,9 @@ class Supervisor:
 
     async def _anything_to_do(self) -> bool:
         """Whether there is a task that one of our agents could take, now or soon."""
-        claims = [Claim(NO_COMMAND, one.slots[0].holder, one.spec.roles()) for one in self._dispatchers]
         after = ""
         while page := await self._watch.tasks(TaskFilter(states=("ready", "held", "delayed"), after=after)):
-            if any(fits(claim, row.task.role) for claim in claims for row in page):
+            if any(one.takes(row.task.role) for one in self._dispatchers for row in page):
                 return True
             after = page[-1].task.id
         return False
@@ -290,6 +289,7 @@ class Supervisor:
                     asked[question.task] = question
         for one in attended:
             one.look(rows.get(one.lease.task), asked.get(one.lease.task))
+        await self._mailbox.deliver(attended)
         await self._beat()
 
     async def _beat(self, *, urgent: bool = False) -> None:

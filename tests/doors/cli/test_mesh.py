@@ -1,0 +1,133 @@
+"""`request`, `inbox` and `respond` as they are typed, and what supervised agents hear of it (M1, M2, M5)."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+from tests.doors.cli.console import Console
+from tests.doors.cli.upkeep import run
+
+ALLSWELL = f"{sys.executable} -m allswell"
+
+
+def told(cli: Console, *kinds: str) -> list[dict[str, object]]:
+    lines = map(json.loads, cli.ok("events", "--json", "-n", "500").out.splitlines())
+    return [line for line in lines if line["kind"] in kinds]
+
+
+@pytest.mark.row("M2", "M5")
+def test_the_story_as_it_is_typed(cli: Console) -> None:
+    cli.ok("submit", "Deploy webhook monitoring", "--priority", "5")
+    cli.ok("submit", "doc task")
+    assert cli("inbox", "--agent", "oracle").code == 5  # it is known from now on
+    cli.claim("sandman")
+    quick = ("--kind", "handoff", "--timeout", "200ms", "--retries", "1")
+    said = cli("request", "oracle", "server access", *quick, "--json")
+    assert said.code == 124
+    assert (said.json["blocked"], said.json["fallback"], said.json["state"]) == (True, "next_task", "blocked")
+    assert said.json["next"]["task"]["name"] == "doc task"
+    request = said.json["request_id"]
+    row = next(line for line in cli.ok("tasks", "--json").json["tasks"] if line["name"] == "Deploy webhook monitoring")
+    assert (row["state"], row["waits_for"][0]["kind"], row["waits_for"][0]["request_id"]) == (
+        "waiting",
+        "request",
+        request,
+    )
+    assert "oracle to answer" in cli.ok("why", "Deploy webhook monitoring").out
+    assert "for the answer to server access" in cli.ok("tasks").out
+    (item,) = cli.ok("inbox", "--agent", "oracle", "--json").json["requests"]
+    assert (item["agent_id"], item["summary"], item["expires_at"]) == ("sandman", "server access", None)
+    assert "server access" in cli.ok("inbox", "--agent", "oracle").out
+    assert cli.ok("respond", request, "it is in the vault", "--agent", "oracle").out.strip() == f"{request} is answered"
+    again = cli("respond", request, "again", "--agent", "oracle")
+    assert again.code == 2
+    assert "oracle has answered it already" in again.err
+    claimed = cli.ok("claim", "--agent", "sandman", "--json").json
+    assert claimed["task"]["name"] == "Deploy webhook monitoring"
+    assert claimed["handover"]["reason"] == "blocked"
+    rows = csv.DictReader(cli.ok("comms", "--csv").out.splitlines())
+    statuses = [row["Status"] for row in rows if not row["Event"].startswith("Asking the mesh")]
+    assert statuses == ["Sent", "Timeout", "Sent", "Timeout", "Blocked", "Resolved"]
+
+
+def test_what_is_wrong_with_a_request_is_said(cli: Console) -> None:
+    cli.submit("mine")
+    cli.claim("ada")
+    cli("inbox", "--agent", "oracle")
+    for words, code in (
+        (("orcale", "x", "--kind", "handoff"), "unknown_agent"),
+        (("oracle", "x", "--kind", "hand-off"), "unknown_kind"),
+        (("oracle", "x", "--retries", "2"), "usage"),
+        (("http://", "x", "--kind", "webhook"), "bad_address"),
+    ):
+        said = cli("request", *words, "--json")
+        assert (said.code, said.json["error"]["code"]) == (2, code), said
+    assert "did you mean 'oracle'?" in cli("request", "orcale", "x", "--kind", "handoff").err
+    cli.ok("request", "role:anybody", "never unknown", "--kind", "handoff", "--no-wait")
+    request = cli.ok("request", "oracle", "x", "--kind", "handoff", "--no-wait").out.strip()
+    said = cli("respond", request, "me", "--agent", "eve")
+    assert said.code == 2
+    assert "is for oracle, and eve cannot answer it" in said.err
+    assert cli("respond", "m_nothing.x", "1", "--agent", "eve").code == 2
+
+
+@pytest.mark.row("M2")
+def test_a_target_that_does_not_run_is_started_and_one_that_runs_hears_of_it(cli: Console) -> None:
+    ask = f"{ALLSWELL} request oracle $0 --kind handoff --json > $0.json; {ALLSWELL} done"
+    (cli.folder / "oracle.sh").write_text(
+        f"""[ "$1" = first ] && {ALLSWELL} done '"started for it"' && exit
+read heard; echo "$heard" > heard.txt
+{ALLSWELL} inbox --json > inbox.json
+{ALLSWELL} respond $(sed 's/.*"request_id":"\\([^"]*\\)".*/\\1/' inbox.json) 'answered at work'
+{ALLSWELL} respond $(cat other.txt) no 2> refused.txt
+{ALLSWELL} done
+"""
+    )
+    (cli.folder / "allswell.toml").write_text(
+        f'[agents.ann]\ncommand = ["sh", "-c", "{ask}", "{{name}}"]\nrole = "builder"\n'
+        '[agents.oracle]\ncommand = ["sh", "oracle.sh", "{name}"]\nrole = "oracle"\nhears = "stdin"\n'
+        "[agents.eve]\nremote = true\n"
+    )
+    cli.submit("first", "--role", "builder")
+    assert run("up", "--drain", cwd=cli.folder).code == 0
+    first = json.loads((cli.folder / "first.json").read_text())
+    assert (first["state"], first["result"]) == ("done", "started for it")
+
+    cli.submit("other")  # a request that is for somebody else
+    cli.claim("bob")
+    other = cli.ok("request", "eve", "not for oracle", "--kind", "handoff", "--timeout", "1h", "--no-wait").out.strip()
+    (cli.folder / "other.txt").write_text(other)
+    cli.ok("cancel", "other")
+    cli.submit("busy", "--role", "oracle")
+    cli.submit("second", "--role", "builder")
+    ran = run("up", "--drain", cwd=cli.folder)
+    second = json.loads((cli.folder / "second.json").read_text())
+    assert (second["state"], second["result"]) == ("done", "answered at work"), ran
+    assert "ann asks you (handoff m_" in (cli.folder / "heard.txt").read_text()
+    assert "cannot answer it" in (cli.folder / "refused.txt").read_text()
+    assert told(cli, "request_told")[0]["data"]["heard_by"] == "socket, stdin"  # type: ignore[index]
+
+
+@pytest.mark.row("M2", "M8")
+def test_a_supervised_agent_whose_request_nobody_answers_is_ended_and_its_slot_takes_the_next(cli: Console) -> None:
+    script = (
+        f"[ $0 = next ] && {ALLSWELL} done && exit; echo half >> work.txt;"
+        f" {ALLSWELL} request silent help --kind handoff --timeout 300ms --retries 0; sleep 60"
+    )
+    (cli.folder / "allswell.toml").write_text(
+        f'[agents.ann]\ncommand = ["sh", "-c", "{script}", "{{name}}"]\n[agents.silent]\nremote = true\n'
+    )
+    cli.submit("asks", "--priority", "9")
+    cli.submit("next")
+    ran = run("up", "--drain", cwd=cli.folder)
+    assert ran.code == 0, ran
+    tasks = {row["name"]: row for row in cli.ok("tasks", "--all", "--json").json["tasks"]}
+    assert (tasks["asks"]["state"], tasks["next"]["state"]) == ("waiting", "done")
+    (attempt,) = cli.ok("show", "asks", "--json").json["attempts"]
+    assert attempt["outcome"] == "blocked"
+    (receipt,) = cli.ok("receipts", "--json").json["receipts"]
+    assert (receipt["status"], receipt["reason"].split(":")[0]) == ("released", "blocked")
+    assert len(told(cli, "request_blocked")) == 1
+    assert told(cli, "agent_timeout") == []
