@@ -54,7 +54,7 @@ def raw(url: str, messages: int) -> float:
 
 
 def ours(url: str, messages: int, slots: int, pause: float) -> float:
-    """Our worker, from the first message handled to the last."""
+    """Our worker with every slot at work: without its first message in each, and without its last."""
     fill(url, messages)
     worker = Worker(url, QUEUE, concurrency=slots)
 
@@ -64,12 +64,17 @@ def ours(url: str, messages: int, slots: int, pause: float) -> float:
             time.sleep(pause)
 
     with worker:
-        while not worker.running() and not worker.counts()["handled"]:
-            time.sleep(0.001)
-        began, before = time.monotonic(), worker.counts()["handled"]
-        while worker.counts()["handled"] < messages:
-            time.sleep(0.005)
-        return (messages - before) / (time.monotonic() - began)
+        began, before = _reached(worker, slots)
+        ended, after = _reached(worker, messages - slots)
+        _reached(worker, messages)
+        return (after - before) / (ended - began)
+
+
+def _reached(worker: Worker, handled: int) -> tuple[float, int]:
+    """When so many were handled, and how many it were by then."""
+    while (now := worker.counts()["handled"]) < handled:
+        time.sleep(0.002)
+    return time.monotonic(), now
 
 
 def peer(cluster: Cluster, python: Path, sql: str, messages: int) -> float:

@@ -67,9 +67,24 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
 
-    def read(self, connection: Connection[Any], *, hide: int, most: int) -> list[Taken]:
-        """Take up to so many messages and hide them for so many seconds; what is known of each comes with it."""
-        rows = connection.execute(statement("read"), (self.name, hide, most)).fetchall()
+    def finish_and_read(
+        self, connection: Connection[Any], tokens: Sequence[Token], *, hide: int, most: int
+    ) -> tuple[set[int], set[int], list[Taken]]:
+        """End messages that were handled, and take up to so many others and hide them for so long, in one round trip.
+
+        Gives the ids of those that ended, of those that are locked (which is not waited for), and what was taken.
+        Whose id is in neither, its token did not hold any more.
+        """
+        with connection.pipeline():
+            finishing = connection.execute(self._sql["finish_free"], self._named(tokens)) if tokens else None
+            reading = connection.execute(statement("read"), (self.name, hide, most)) if most else None
+        ended = {id_ for (id_,) in finishing.fetchall()} if finishing is not None else set()
+        rest = [token for token in tokens if token.id not in ended]
+        locked = self._current(connection, rest) if rest else set()
+        return ended, locked, self._taken(connection, reading.fetchall()) if reading is not None else []
+
+    def _taken(self, connection: Connection[Any], rows: list[Any]) -> list[Taken]:
+        """Messages with what is known of each."""
         again = [id_ for id_, read_count, _, _ in rows if read_count > 1]
         known = self.histories(connection, again) if again else {}
         return [
@@ -85,15 +100,6 @@ class Queue:
     def finish(self, connection: Connection[Any], token: Token) -> bool:
         """End a message that was handled, if its token still holds; whether it does. Waits for a lock on it."""
         return bool(connection.execute(self._sql["finish"], self._named([token])).fetchall())
-
-    def finish_free(self, connection: Connection[Any], tokens: Sequence[Token]) -> tuple[set[int], set[int]]:
-        """End messages that were handled, without waiting: the ids of those that ended, and of those that are locked.
-
-        Neither: the token did not hold any more.
-        """
-        ended = {id_ for (id_,) in connection.execute(self._sql["finish_free"], self._named(tokens))}
-        rest = [token for token in tokens if token.id not in ended]
-        return ended, self._current(connection, rest) if rest else set()
 
     def hide(self, connection: Connection[Any], tokens: Sequence[Token], seconds: float) -> tuple[set[int], set[int]]:
         """Hide messages for so long from now, without waiting: the ids of those hidden, and of those that are locked.

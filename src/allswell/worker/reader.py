@@ -99,10 +99,13 @@ class Reader:
         first, layers = connections[0], shift.plan.layers
         first.limit = Limit(layers, since + layers.visibility_timeout)  # a locked table must not hold up the reader
         try:
-            ended, locked = _write_ends(shift, first, pending)
-            taken = []
-            if free:
-                taken = shift.queue.read(first, hide=layers.visibility_timeout, most=min(free, len(connections)))
+            quiet = [one for one in pending if one[1] is None]
+            most = min(free, len(connections))
+            handled, busy, taken = shift.queue.finish_and_read(
+                first, [token for token, _, _ in quiet], hide=layers.visibility_timeout, most=most
+            )
+            ended = ["handled" if token.id in handled else "late" for token, _, _ in quiet if token.id not in busy]
+            ended += _write_ends(shift, first, pending)
             first.limit = None
             first.commit()
         except BaseException:
@@ -110,7 +113,7 @@ class Reader:
             shift.postpone(pending)
             shift.give_back(connections)
             raise
-        shift.put_off(locked)
+        shift.put_off([one for one in quiet if one[0].id in busy])
         for how in ended:
             if how == "handled":
                 shift.figures.handled()
@@ -125,15 +128,9 @@ class Reader:
         return bool(taken) and not connections
 
 
-def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> tuple[list[str], list[Pending]]:
-    """Write the ends that were left for now; gives how each is counted, and those that must wait for a lock."""
-    quiet = [one for one in pending if one[1] is None]
-    ended: list[str] = []
-    locked: list[Pending] = []
-    if quiet:
-        handled, busy = shift.queue.finish_free(connection, [token for token, _, _ in quiet])
-        ended = ["handled" if token.id in handled else "late" for token, _, _ in quiet if token.id not in busy]
-        locked = [one for one in quiet if one[0].id in busy]
+def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> list[str]:
+    """Write the ends that came without success; gives how each is counted."""
+    ended = []
     for token, how, taken in pending:
         if how is None or taken is None:
             continue
@@ -144,4 +141,4 @@ def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pendi
             if connection.broken:
                 raise
             log.warning("the end of message %s cannot be written, it shows again: %s", token.id, sentence(error))
-    return ended, locked
+    return ended

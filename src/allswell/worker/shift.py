@@ -248,7 +248,7 @@ class Shift:
     def _finish(self, attempt: MessageAttempt) -> None:
         connection, token = attempt.connection, attempt.taken.token
         if connection.idle and BATCH not in attempt.taken.headers:
-            self.postpone([(token, None, None)])
+            self.put_off([(token, None, None)])  # the reader is woken when the slot is free, and reads as well
             return
         attempt.limit.begin_anew()
         held = self.queue.finish(connection, token)
