@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV   := .venv
+DEMO    = .venv-demo
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
@@ -29,17 +30,21 @@ venv: $(STAMP) ## make .venv with everything the other targets need
 
 # $(PYTHON) when it is new enough, else the newest python3.N on PATH. A .venv that still runs is kept.
 $(STAMP): pyproject.toml
-	@$(BIN)/python -c '' 2>/dev/null && exit; \
-	for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
-	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
-	    echo "$(VENV): $$("$$python" --version), from $$(command -v "$$python")"; \
-	    exec "$$python" -m venv --clear $(VENV); \
-	done; \
-	echo "Allswell needs Python 3.11 or newer, and neither $(PYTHON) nor python3.11 to python3.14 is." >&2; \
-	echo "Install one, or name one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; \
-	exit 1
+	@$(call make_venv,$(VENV))
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@
+
+define make_venv
+$(1)/bin/python -c '' 2>/dev/null && exit; \
+for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11; do \
+    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+    echo "$(1): $$("$$python" --version), from $$(command -v "$$python")"; \
+    exec "$$python" -m venv --clear $(1); \
+done; \
+echo "Allswell needs Python 3.11 or newer, and neither $(PYTHON) nor python3.11 to python3.14 is." >&2; \
+echo "Install one, or name one: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; \
+exit 1
+endef
 
 test: $(STAMP) ## lint, and every test but the slow ones; those that measure time come last
 	@$(MAKE) --no-print-directory -j2 lint shared
@@ -77,8 +82,14 @@ bench: $(STAMP) ## measure, beside the raw drivers' limit in the same run
 race: $(STAMP) ## race against the peers, each in an environment of its own from PyPI
 	PYTHONPATH=bench $(BIN)/python -m race $(ARGS)
 
-demo: $(STAMP) ## see it at work
-	$(BIN)/python -m allswell.demo $(ARGS)
+# A stranger's first command: two small packages, and nothing of what the tests need. With .venv there, that will do.
+demo: ## see it at work: an agent hangs, its work is kept, comes back, and gets done
+	@if [ -e $(STAMP) ]; then exec $(BIN)/python -m allswell.demo $(ARGS); fi; \
+	if [ ! -e $(DEMO)/made ]; then \
+	    ( $(call make_venv,$(DEMO)) ) && $(DEMO)/bin/python -m pip install --progress-bar on --editable . \
+	        | grep -E '^(Collecting|Downloading|Successfully)' && touch $(DEMO)/made || exit 1; \
+	fi; \
+	exec $(DEMO)/bin/python -m allswell.demo $(ARGS)
 
 sim: $(STAMP) ## simulation in full: a thousand hours, every seed kept, and fresh ones; and long scripts on every store
 	$(SHARED) tests/sim $(ARGS)
@@ -102,5 +113,5 @@ soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; then a s
 	ALLSWELL_SOAK_AGENTS=200 ALLSWELL_SOAK_SECONDS=300 ALLSWELL_SOAK_KILLS=50 $(PYTEST) tests/runtime/supervisor/test_soak.py $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,7 +17,7 @@ def test_the_flow_on_the_page_can_be_run_and_announces_its_override(tmp_path: Pa
     flow, found = load_flow(text, "flow.yaml", look(tmp_path, environ={}))
     assert flow.name == "release"
     assert "override" in {one.rule for one in found}
-    assert {one.severity.value for one in found} <= {"note", "warning"}
+    assert {one.severity.value for one in found} == {"note"}, "its own check finds nothing wrong with it"
 
 
 def test_every_key_and_every_choice_is_told() -> None:

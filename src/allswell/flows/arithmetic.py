@@ -69,8 +69,9 @@ def _flow(read: Reading, settings: Settings) -> Iterator[Finding]:
         yield from above_hard_limit(limits[kind], settings.figure(f"hard_limits.{kind}"))
     flow, step = limits[ScopeKind.FLOW], limits[ScopeKind.STEP]
     yield from never_fires(step, flow)
-    yield from never_fires(limits[ScopeKind.LLM_CALL], step)
-    yield from never_fires(limits[ScopeKind.TOOL], step)
+    for kind in (ScopeKind.LLM_CALL, ScopeKind.TOOL):
+        if limits[kind].written:  # a default that a shorter step cuts off does no harm, and nobody can mend it
+            yield from never_fires(limits[kind], step)
     if not read.steps or any(one.calls_models for one in read.steps):
         retrying = calls(settings, limits[ScopeKind.LLM_CALL])
         yield from retries_fit(retrying, step, most=settings.limits().hard_limit(ScopeKind.STEP))

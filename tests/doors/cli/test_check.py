@@ -46,7 +46,7 @@ def test_a_finding_shows_the_sum_the_line_and_what_to_do(cli: Console) -> None:
         "           only 1 retry.\n"
     ) in said.out
     assert "note     flow.yaml:6:5  override\n" in said.out
-    assert said.out.endswith("\n2 errors, 2 warnings, 1 note.\n")
+    assert said.out.endswith("\n2 errors, 1 warning, 1 note.\n")
 
 
 def test_warnings_fail_only_where_they_are_asked_to_and_notes_never(cli: Console) -> None:

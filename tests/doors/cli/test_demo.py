@@ -81,8 +81,24 @@ def test_a_typed_answer_is_taken_and_silence_is_answered() -> None:
 
 
 @pytest.mark.realtime
+def test_an_agent_hangs_its_work_is_kept_comes_back_and_gets_done(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "allswell", "demo", "--keep", str(tmp_path)]
+    played = subprocess.run(command, capture_output=True, text=True, check=True, timeout=patience.SECONDS)
+    story = (
+        "waiting for the model",
+        "nothing showed progress for 3s; ",
+        "+def parse(line):",
+        "1 file written to",
+        "All's",
+    )
+    said = played.stdout + played.stderr
+    assert [part for part in story if part not in said] == []
+    assert (tmp_path / "parser.py").read_text().endswith('for word in line.split(",")]\n')
+
+
+@pytest.mark.realtime
 def test_the_night_loses_nothing_and_leaves_a_timeline(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "allswell", "demo", "--json", "--keep", str(tmp_path)]
+    command = [sys.executable, "-m", "allswell", "demo", "--night", "--json", "--keep", str(tmp_path)]
     played = subprocess.run(command, capture_output=True, text=True, timeout=patience.SECONDS, check=False)
     assert played.returncode == 0, played.stderr
     assert check("demo", played.stdout) == "Night"

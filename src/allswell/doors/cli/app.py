@@ -114,8 +114,8 @@ BARE = Command(
     bare,
     "",
     (
-        'allswell submit "write the changelog"     hand work over',
-        "allswell claim --agent ada                take it",
+        "allswell run -- make all                  any command, under watch",
+        "allswell up                               the agents of allswell.toml",
         "allswell                                  how things stand",
     ),
 )

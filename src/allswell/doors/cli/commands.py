@@ -20,9 +20,9 @@ NAME = "allswell"
 RUNNING = "Run"
 LOOKING = "Look"
 DECIDING = "Decide"
-WORKING = "Hold work (for agents)"
 UPKEEP = "Look after the watch"
-GROUPS = (RUNNING, LOOKING, DECIDING, WORKING, UPKEEP)
+WORKING = "For agents, and for scripts that hold work"
+GROUPS = (RUNNING, LOOKING, DECIDING, UPKEEP, WORKING)
 """The groups of the help page, in its order."""
 LONGEST = 60
 """So much is repeated of a word that means nothing."""

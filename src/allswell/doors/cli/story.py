@@ -173,11 +173,22 @@ def drill(
 
 def demo(
     *,
-    keep: Annotated[str | None, options.Option("--keep", metavar="DIR", help="Keep store and timeline here.")] = None,
-    plain: Annotated[bool, options.Option("--plain", help="Lines instead of a live table.")] = False,
+    night: Annotated[bool, options.Option("--night", help="A small fleet, and a timeline of its bad night.")] = False,
+    keep: Annotated[str | None, options.Option("--keep", metavar="DIR", help="Play it in this folder.")] = None,
+    plain: Annotated[bool, options.Option("--plain", help="With --night: lines instead of a live table.")] = False,
     json: options.Json = False,
 ) -> None:
-    """See it at work: a small fleet of real processes, one night, under a minute. Ends with a timeline to open."""
+    """See it at work: an agent hangs, its work is kept, comes back, and gets done. Ten seconds, real processes.
+
+    With --night three agents live through a crash, a hang, a timeout, an error and a question in under a minute; that
+    ends with a timeline to open.
+    """
+    if not night:
+        if json or plain:
+            raise Refused("usage", f"{'--json' if json else '--plain'} goes with --night", where="--night")
+        from allswell.demo.story import tell
+
+        raise Left(Exit.FINE if tell(keep) else Exit.FAILED)
     from allswell.demo.night import play
 
     raise Left(Exit.FINE if play(keep, plain=plain, json=json) else Exit.FAILED)

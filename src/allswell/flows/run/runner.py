@@ -288,7 +288,8 @@ def _reason(row: TaskRow, names: dict[TaskId, str]) -> str:
         first, _, rest = record.reason.partition(" ")
         said = f"{names[TaskId(first)]} {rest}" if first in names else record.reason
         failed = record.handover if row.task.state == State.FAILED else None
-        return f"{failed.message} ({said})" if failed is not None and failed.message else said
+        told = failed is None or not failed.message or said.startswith(failed.message)
+        return said if failed is None or told else f"{failed.message} ({said})"
     waiting = sorted(names.get(TaskId(wait.target), wait.target) for wait in row.waits)
     if waiting:
         return "waits for " + ", ".join(waiting)
