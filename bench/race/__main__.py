@@ -3,6 +3,7 @@
     make race                             everything, at most 40 minutes
     make race ARGS="--quick"              smaller sizes, about 5 minutes
     make race ARGS="--only allswell,pgq"  some contestants
+    make race ARGS="--parts steps,agents" some parts: race, pickup, beats, growth, steps, agents
 
 Each contestant is a small adapter (`contestants/`) in an environment of its own from PyPI, at its own best documented
 settings (`entries.py`). Rounds are interleaved and their order rotates; figures are medians. The table, the JSON and
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,7 +36,9 @@ from race.racer import Broken, interpreter
 from race.redis_server import RedisServer, find_server
 from race.standings import Standing, ratios, table
 
-PARTS = ("race", "pickup", "beats", "growth")
+PARTS = ("race", "pickup", "beats", "growth", "steps", "agents")
+BENCH = Path(__file__).parents[1]
+"""Where the benches are that two of the parts begin as they are: durable steps beside DBOS, and a fleet of agents."""
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -47,18 +52,29 @@ class Size(msgspec.Struct, frozen=True):
     seconds: float
     finished: tuple[int, ...]
     growth_rounds: int
+    agents_seconds: int
 
 
 FULL = Size(
     rounds=5,
     scale=1.0,
-    pickup_rounds=4,
+    pickup_rounds=5,
     samples=50,
     seconds=8.0,
     finished=(0, 100_000, 1_000_000),
     growth_rounds=3,
+    agents_seconds=120,
 )
-QUICK = Size(rounds=2, scale=0.2, pickup_rounds=2, samples=15, seconds=4.0, finished=(0, 50_000), growth_rounds=1)
+QUICK = Size(
+    rounds=2,
+    scale=0.2,
+    pickup_rounds=2,
+    samples=15,
+    seconds=4.0,
+    finished=(0, 50_000),
+    growth_rounds=1,
+    agents_seconds=20,
+)
 
 
 class Course:
@@ -145,8 +161,8 @@ class Race:
 
     def _pick_up(self, standing: Standing, entry: Entry, python: Path, place: str) -> str:
         found = measures.pick_up(entry, python, place, samples=self._size.samples, seconds=self._size.seconds)
-        standing.pickup = sorted(standing.pickup + found)
-        return f"p50 {standing.p50:.1f} ms   p99 {standing.p99:.1f} ms   ({len(standing.pickup)} tasks so far)"
+        standing.pickup.append(found)
+        return f"p50 {standing.p50:.1f} ms   p99 {standing.p99:.1f} ms   ({len(standing.pickup)} rounds so far)"
 
     def _beat(self, standing: Standing, entry: Entry, python: Path, place: str) -> str:
         standing.beat_us, standing.beat_wal = measures.heartbeat(entry, python, place, self._course.cluster)
@@ -172,6 +188,26 @@ def who(only: str | None, where: Path, *, redis: bool) -> tuple[list[Standing], 
         pythons[entry.script] = python
         standings.append(Standing(entry))
     return standings, pythons, absent
+
+
+def agents_share(agents: int, seconds: int) -> str:
+    """The share of a core that a supervisor needs for so many agents, one in five of which misbehaves."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.runtime.supervisor.soak",
+        "--agents",
+        str(agents),
+        "--seconds",
+        str(seconds),
+    ]
+    done = subprocess.run(command, cwd=BENCH.parent, capture_output=True, text=True, check=False)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        return f"{agents} agents: broke off\n{done.stderr}"
+    wrong = ", ".join(f"{found[what]} {what}" for what in ("lost", "duplicated", "orphans", "unfinished"))
+    return f"{agents} agents: {found['cpu_share']:.1%} of a core, {found['memory_mb']:.0f} MB; {wrong}"
 
 
 def plot(name: str, standings: list[Standing], finished: tuple[int, ...]) -> None:
@@ -239,6 +275,11 @@ def main() -> None:
     name = "race-quick" if chosen.quick else "race"
     rows = [standing.as_row() for standing in standings]
     content = {"conditions": under, "versions": versions, "standings": rows, "ratios": found, "absent": absent}
+    if "steps" in parts:
+        quick = ["--quick"] if chosen.quick else []
+        subprocess.run([sys.executable, BENCH / "steps.py", "--venvs", chosen.venvs, *quick], check=False)
+    if "agents" in parts:
+        print(agents_share(200, size.agents_seconds), flush=True)
     if chosen.only is None and parts == PARTS:
         print(keep(name, content))
         heading = f"{told(under)}\n{told(dict(sorted(versions.items())))}"

@@ -17,7 +17,8 @@ class Standing(msgspec.Struct):
     tasks: int = 0
     enqueue: list[float] = []
     drain: list[float] = []
-    pickup: list[float] = []
+    pickup: list[list[float]] = []
+    """In ms, round by round."""
     beat_us: float | None = None
     beat_wal: float | None = None
     growth: dict[int, float] = {}
@@ -30,13 +31,13 @@ class Standing(msgspec.Struct):
 
     @property
     def p50(self) -> float:
-        """The median pick-up in ms."""
-        return statistics.median(self.pickup)
+        """The median pick-up in ms, of all rounds together."""
+        return statistics.median(took for found in self.pickup for took in found)
 
     @property
     def p99(self) -> float:
-        """The pick-up in ms that one of a hundred exceeds."""
-        return self.pickup[min(len(self.pickup) - 1, int(len(self.pickup) * 0.99))]
+        """The pick-up in ms that one of a hundred exceeds: the median of the rounds, or one bad moment were all."""
+        return statistics.median(sorted(found)[min(len(found) - 1, int(len(found) * 0.99))] for found in self.pickup)
 
     @property
     def slowing(self) -> float | None:
@@ -55,7 +56,7 @@ class Standing(msgspec.Struct):
             "tasks_per_round": self.tasks,
             "enqueue_per_s": [round(value) for value in self.enqueue],
             "drain_per_s": [round(value) for value in self.drain],
-            "pickup_ms": {"p50": round(self.p50, 2), "p99": round(self.p99, 2), "samples": len(self.pickup)}
+            "pickup_ms": {"p50": round(self.p50, 2), "p99": round(self.p99, 2), "samples": sum(map(len, self.pickup))}
             if self.pickup
             else None,
             "heartbeat": {"us": round(self.beat_us or 0, 1), "wal_bytes": round(self.beat_wal or 0, 1)}
@@ -115,6 +116,25 @@ def ratios(standings: list[Standing]) -> dict[str, float]:
                 kind = ", one process each" if alone else ""
                 title = f"{what}, {on}{kind}: {ours.entry.name} / {theirs.entry.name}"
                 found[title] = round(statistics.median(mine / other for mine, other in pairs), 2)
+        found |= _pickups([one for one in standings if one.entry.on == on and one.pickup and not one.broken])
+    for one in standings:
+        if one.entry.ours and one.slowing is not None:
+            found[f"drain, {one.title}: beside {max(one.growth):,} finished / beside none, time"] = round(
+                one.slowing, 2
+            )
+    return found
+
+
+def _pickups(here: list[Standing]) -> dict[str, float]:
+    """Our wait over the shortest of the peers'."""
+    ours, theirs = [[one for one in here if one.entry.ours is mine] for mine in (True, False)]
+    if not ours or not theirs:
+        return {}
+    found = {}
+    for what in ("p50", "p99"):
+        best, peer = (min(some, key=lambda one: float(getattr(one, what))) for some in (ours, theirs))
+        title = f"pick-up {what}, {best.entry.on}: {best.entry.name} / {peer.entry.name}, time"
+        found[title] = round(getattr(best, what) / getattr(peer, what), 2)
     return found
 
 
