@@ -38,6 +38,7 @@ class BuildScene:
         self.lives = 0
         self.lease = 0
         self.name = COORDINATOR
+        self.coordinator: Coordinator | None = None
 
     @property
     def watch(self) -> Watch:
@@ -53,10 +54,10 @@ class BuildScene:
         try:
             async with watch:
                 place = await BuildPlace.find(watch, self.spec.name, lease=self.lease)
-                coordinator = Coordinator(
+                self.coordinator = Coordinator(
                     watch, channel, place, spec=lambda: self.spec, rights=self.rights, limits=self.limits
                 )
-                return await coordinator.run()
+                return await self.coordinator.run()
         finally:
             self.room.leave(channel)
 

@@ -32,13 +32,15 @@ def chat(server: ChatServer, key: ChatKey | None = None) -> AgentChat:
 
 
 @asynccontextmanager
-async def coordinated(server: ChatServer, key: ChatKey, rights: Rights) -> AsyncIterator[str]:
+async def coordinated(
+    server: ChatServer, key: ChatKey, rights: Rights, limits: BuildLimits = QUICK
+) -> AsyncIterator[str]:
     """A build with its coordinator; as whom it talks."""
     async with AsyncExitStack() as stack:
         watch = await stack.enter_async_context(allswell.open("memory:"))
         channel = await stack.enter_async_context(chat(server, key))
         place = await BuildPlace.find(watch, SPEC.name)
-        coordinator = Coordinator(watch, channel, place, spec=lambda: SPEC, rights=rights, limits=QUICK)
+        coordinator = Coordinator(watch, channel, place, spec=lambda: SPEC, rights=rights, limits=limits)
         running = asyncio.ensure_future(coordinator.run())
         try:
             yield channel.who
@@ -54,7 +56,7 @@ async def told(server: ChatServer, line: str, times: int = 1) -> None:
     await asyncio.to_thread(server.wait_until, holds)
 
 
-@pytest.mark.row("C6", "C8")
+@pytest.mark.row("C1", "C6", "C8")
 def test_a_builder_without_a_key_that_was_cut_off_is_somebody_else_and_claims_again(tmp_path: Path) -> None:
     async def scene() -> None:
         begun: list[str] = []
@@ -113,5 +115,26 @@ def test_a_bar_follows_a_key_and_where_keys_are_required_nobody_comes_without(tm
                 assert keyed.who == before
                 why = "your work on it has failed 3 audits; leave it to another builder"
                 await told(server, f'REJECT db {before} "{why}"')
+
+    asyncio.run(scene())
+
+
+@pytest.mark.row("C7", "C8")
+def test_past_its_limit_a_human_is_asked_in_the_channel_and_agents_cannot_answer(tmp_path: Path) -> None:
+    async def scene() -> None:
+        with ChatServer(ChatRules(spacing=10, most_frames=10_000)) as server:
+            key = read_key(tmp_path / "c.pem")
+            limits = BuildLimits(progress_every=60_000, claim_window=20, build=100)
+            async with coordinated(server, key, Rights(humans=["@human"]), limits):
+                server.tell("@a", HERE, "CLAIM db")  # too late, or not: what counts is that a human is asked
+                asked = await asyncio.to_thread(server.wait_for, lambda said: "longer than 100ms" in said.content)
+                question, options = asked.content.split(" ANSWER ")[1].split()[:2]
+                assert options == "extend|stop"
+                server.tell("@a", HERE, f"ANSWER {question} stop")
+                server.tell("@human", HERE, f"ANSWER {question} nonsense")
+                await asyncio.to_thread(server.wait_for, lambda said: "has no option 'nonsense'" in said.content)
+                assert not any("was stopped" in said.content for said in server.said)
+                server.tell("@human", HERE, f"ANSWER {question} stop")
+                await told(server, 'ERROR "the build was stopped by a human"')
 
     asyncio.run(scene())

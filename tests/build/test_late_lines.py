@@ -217,3 +217,26 @@ def test_where_keys_are_required_a_verdict_needs_one_too() -> None:
         await build.told("MERGED db")
 
     play_build(scene, rights=Rights(require_keys=True))
+
+
+@pytest.mark.row("C8")
+def test_told_to_stop_while_the_chat_is_away_it_leaves_and_the_next_one_says_what_is_owed() -> None:
+    async def scene(build: BuildScene) -> None:
+        await build.claim("@a", "db")
+        await build.say("@a", "READY db https://x/1")
+        await build.pass_time(0.1)
+        build.room.mute()
+        await build.say("@auditor", "AUDIT db PASS")
+        await build.pass_time(0.1)
+        assert build.coordinator is not None
+        build.coordinator.stop()
+        assert (await build.over()).is_over
+        assert (await build.watch.runs())[0].ended_at is None  # nobody knows yet
+        build.room.unmute()
+        build.begin()
+        await build.told("BUILD COMPLETE https://x/spec")
+        await build.over()
+        assert (await build.watch.runs())[0].ended_at is not None
+        assert build.lines[-2:] == ["MERGED db", "BUILD COMPLETE https://x/spec"]
+
+    play_build(scene, {"db": []})

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allswell.build import coordinator
+from allswell.build import coordinator, memory
 from allswell.domain.audit import AfterAudit
 from allswell.domain.build import claims, due, graph, hearing, news
 from allswell.domain.build.graph import BuildGraph
@@ -122,7 +122,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_past_its_limit_one_question_is_asked_and_nothing_new_is_begun("stop"),
     ),
     "C8: what was perhaps said is said again": (
-        coordinator,
+        memory,
         "still_owed",
         lambda owed, _: owed,
         lambda: kills.test_killed_again_and_again_the_build_goes_on_and_says_everything_once(0),
@@ -206,7 +206,7 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         lambda: scenes.test_an_earlier_claim_that_comes_after_the_ack_is_for_a_human("keep"),
     ),
     "C8: what was not said yet is forgotten": (
-        coordinator,
+        memory,
         "still_owed",
         lambda *_: (),
         late.test_what_was_decided_and_not_said_is_said_by_the_next_life,

@@ -40,7 +40,7 @@ from allswell.domain.build.hearing import (
 from allswell.domain.build.limits import BuildLimits
 from allswell.domain.build.line import CompleteLine, ErrorLine, Line, Misread, RejectLine, TasksLine
 from allswell.domain.build.news import news
-from allswell.domain.build.owed import few_refusals, owe, still_owed
+from allswell.domain.build.owed import few_refusals, owe
 from allswell.domain.build.standing import CYCLE_OPTIONS, Standing
 from allswell.domain.build.step import AnswerQuestion, BuildStep, CollectClaim, GrantClaim
 from allswell.domain.build.wording import read
@@ -58,6 +58,8 @@ _SPEC_EVERY = 2_000
 _MOST_ROUNDS = 20
 """So often what is due is done at once; a build that is never at rest would be a mistake of ours."""
 STOPPED = "the build was stopped by a human"
+_LAST_WORDS = 3.0
+"""Seconds for what is owed when we are told to stop."""
 _CATCHING_UP = 0.2
 """Seconds without a message after which the replay has been taken in."""
 
@@ -104,11 +106,13 @@ class Coordinator:
         self._news = asyncio.Event()
         self._heard = asyncio.Event()
         self._saying = asyncio.Lock()
+        self._told_to_stop = asyncio.Event()
         self._closed = False
 
     def stop(self) -> None:
         """Leave the build in good order; whoever coordinates it next goes on with it."""
         self._closed = True
+        self._told_to_stop.set()
         self._inbox.clear()
         self._windows = ClaimWindows(self._limits.claim_window)
         self._heard.set()
@@ -133,10 +137,10 @@ class Coordinator:
                     await self._go_on(deeds)
                     break
                 await self._wait()
-            await self._say()
+            all_said = await self._last_words()
             nursery.cancel()
         standing = msgspec.structs.replace(await self._look(), stopped=await self._is_stopped(build))
-        await self._place.finish(self._watch, build, standing)
+        await self._place.finish(self._watch, build, standing, all_said=all_said)
         return standing
 
     # --- the ear ------------------------------------------------------------------------------------------------------
@@ -161,7 +165,7 @@ class Coordinator:
         except ChannelClosed:
             self._closed = True
         said, self._perhaps_said = self._perhaps_said, Counter()
-        await self._place.keep(self._watch, lambda memory: _caught_up(memory, self._channel.who, old, said))
+        await self._place.keep(self._watch, lambda memory: memory.having_caught_up(self._channel.who, old, said))
 
     async def _listen(self) -> None:
         try:
@@ -207,13 +211,11 @@ class Coordinator:
             lines, told = news(memory.told, standing, self._limits, url, now)
             offers = [line for line in lines if isinstance(line, TasksLine | CompleteLine)]
             first = [line for line in lines if not isinstance(line, TasksLine | CompleteLine)]
-            names, who = memory.names, self._channel.who
             builders = [one for one in standing.builders if one in self._keyless and one not in memory.keyless]
             return msgspec.structs.replace(
-                memory.having_heard(acted_on),
+                memory.having_heard(acted_on).as_whom(self._channel.who),
                 told=told,
                 owed=owe(memory.owed, [*first, *replies, *offers], self._under_way),
-                names=names if who in names else (*names, who),
                 keyless=(*memory.keyless, *builders),
             )
 
@@ -356,6 +358,25 @@ class Coordinator:
                     return
                 await self._place.keep(self._watch, partial(self._have_said, at))
 
+    async def _last_words(self) -> bool:
+        """Say what is owed before we leave; whoever is told to stop does not wait for a chat that is away.
+
+        What was not said then is said by the next life.
+        """
+        saying = asyncio.ensure_future(self._say())
+        stopped = asyncio.ensure_future(self._told_to_stop.wait())
+        try:
+            await asyncio.wait({saying, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({saying}, timeout=_LAST_WORDS)
+        finally:
+            saying.cancel()
+            stopped.cancel()
+            await asyncio.wait({saying, stopped})
+        if saying.cancelled():
+            return False
+        saying.result()
+        return True
+
     def _begin_saying(self, memory: BuildMemory) -> BuildMemory:
         """From now on the lines that are owed stay as they are, and others come after them."""
         self._under_way = len(memory.owed)
@@ -364,12 +385,6 @@ class Coordinator:
     def _have_said(self, at: Millis, memory: BuildMemory) -> BuildMemory:
         count, self._under_way = self._under_way, 0
         return memory.having_said(count, at)
-
-
-def _caught_up(memory: BuildMemory, who: str, old: Sequence[str], said: Counter[str]) -> BuildMemory:
-    """What is to be remembered after the replay: what is in it of ours was said, whether or not we knew."""
-    names = memory.names if who in memory.names else (*memory.names, who)
-    return msgspec.structs.replace(memory.having_heard(old), owed=still_owed(memory.owed, said), names=names)
 
 
 def _is_rechecked(standing: Standing) -> bool:

@@ -6,12 +6,14 @@ were acted on before, in this life of the coordinator or in an earlier one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Self
 
 import msgspec
 
 from allswell.domain.build.news import Told
+from allswell.domain.build.owed import still_owed
 from allswell.domain.names import Millis
 
 _MOST = 400
@@ -36,6 +38,15 @@ class BuildMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     def having_heard(self, marks: Iterable[str]) -> Self:
         """As it is once these messages were acted on."""
         return msgspec.structs.replace(self, heard=(*self.heard, *marks)[-_MOST:])
+
+    def having_caught_up(self, who: str, old: Iterable[str], said: Counter[str]) -> Self:
+        """As it is after the replay: what there is of ours in it was said, whether or not we knew."""
+        memory = self.having_heard(old).as_whom(who)
+        return msgspec.structs.replace(memory, owed=still_owed(memory.owed, said))
+
+    def as_whom(self, who: str) -> Self:
+        """As it is once we talk under this name."""
+        return self if who in self.names else msgspec.structs.replace(self, names=(*self.names, who))
 
     def having_said(self, count: int, at: Millis) -> Self:
         """As it is once the first so many lines have arrived."""

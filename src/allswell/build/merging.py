@@ -18,6 +18,7 @@ Merge = Callable[[str], Awaitable[str]]
 _LIMIT = 120.0
 """Seconds that git may take."""
 _SAID = 1_000
+_BRANCHES = "build/"
 _CAREFULLY = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "merge.autoStash=false")
 
 
@@ -37,15 +38,25 @@ class GitMerge:
         if code != 0:
             text = "git does not know who merges; run: git config user.name NAME, and git config user.email ADDRESS"
             raise Refused("no_identity", text, where="--merge")
+        await self._take_back_ours()
         code, said = await self._git("status", "--porcelain", "--untracked-files=no")
         if code != 0 or said:
             text = f"{self._folder} has changes that are not committed; commit them before anything is merged into it"
             raise Refused("unclean", text, where="--merge")
         return self
 
+    async def _take_back_ours(self) -> None:
+        """Take a merge back that a coordinator had begun when it was killed; it is done again."""
+        code, place = await self._git("rev-parse", "--git-path", "MERGE_MSG")
+        message = self._folder / place
+        if code != 0 or not message.is_file():
+            return
+        if message.read_text("utf-8", "replace").startswith(f"Merge branch '{_BRANCHES}"):
+            await self._git("merge", "--abort")
+
     async def __call__(self, component: str) -> str:
         """Merge a component's branch."""
-        branch = f"build/{component}"
+        branch = f"{_BRANCHES}{component}"
         code, _ = await self._git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
         if code != 0:
             return f"it passed, and there is no branch {branch} to merge"

@@ -104,9 +104,9 @@ class BuildPlace:
         if text != before:
             await watch.swap(f"{self._key}.spec", before, text)
 
-    async def finish(self, watch: Watch, build: Lease, standing: Standing) -> None:
-        """Leave the build: it is over, or was stopped, or somebody will coordinate it again."""
-        if standing.is_over:
+    async def finish(self, watch: Watch, build: Lease, standing: Standing, *, all_said: bool = True) -> None:
+        """Leave the build: it is over, or was stopped, or somebody will coordinate it again, if only to say so."""
+        if standing.is_over and all_said:
             merged = sum(one.state == "merged" for one in standing.components.values())
             await build.complete({"merged": merged, "skipped": len(standing.components) - merged})
             await watch.end_run(self.run, "complete")

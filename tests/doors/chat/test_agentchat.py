@@ -13,7 +13,9 @@ from allswell.domain.build.heard import Heard
 from allswell.domain.build.line import AckLine, Line, RejectLine
 from allswell.domain.build.outgoing import Pace
 from allswell.domain.build.wording import read, tasks_lines, write
+from allswell.domain.names import Millis
 from allswell.doors.chat.agentchat import AgentChat
+from allswell.doors.chat.frames import heard_in, read_frame, write_frame
 from allswell.doors.chat.identity import ChatKey, read_key
 from allswell.doors.chat.place import ChatPlace, Reconnecting
 from allswell.errors import Refused
@@ -282,3 +284,15 @@ def test_leaving_ends_what_waits(key: ChatKey) -> None:
 def test_a_place_that_cannot_be_is_refused(place: ChatPlace, what: str) -> None:
     with pytest.raises(Refused, match=what):
         AgentChat(place)
+
+
+def test_moments_and_ids_that_no_store_could_keep_are_left_out() -> None:
+    def heard(**fields: object) -> Heard | None:
+        frame = read_frame(write_frame("MSG", to=HERE, content="CLAIM db", **{"from": "@a", "ts": 5, **fields}))
+        return None if frame is None else heard_in(frame)
+
+    assert heard() == Heard("@a", "CLAIM db", Millis(5), "", keyed=False)
+    for strange in ("\x00", "a b", "x" * 101, "\u202e"):
+        assert heard(msg_id=strange) == heard()
+    for moment in (-1, 1 << 60, "soon"):
+        assert heard(ts=moment) is None

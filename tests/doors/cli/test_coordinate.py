@@ -231,6 +231,13 @@ def test_what_has_passed_is_merged_and_what_does_not_merge_goes_back(tmp_path: P
     assert ran.returncode == 2
     assert "has changes that are not committed" in ran.stderr
     git("checkout", "-q", "--", "same", cwd=folder)
+    subprocess.run(["git", "merge", "-q", "build/api"], cwd=folder, check=False, capture_output=True)
+    assert "AA same" in git(
+        "status", "--porcelain", cwd=folder
+    )  # as a coordinator leaves it that is killed in the middle
+    ran = allswell(folder, *words)
+    assert ran.returncode == 1
+    assert git("status", "--porcelain", cwd=folder) == ""
     git("branch", "-f", "build/api", "main", cwd=folder)
     ran = allswell(folder, *words, given="a: READY api https://x/2\nb: AUDIT api PASS\n")
     assert ran.returncode == 0

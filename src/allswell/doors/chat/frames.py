@@ -13,6 +13,8 @@ _AGENT = re.compile(r"@[A-Za-z0-9_-]{1,64}", re.ASCII)
 _KEYED = re.compile(r"@[0-9a-f]{16}", re.ASCII)
 CHANNEL = re.compile(r"#[A-Za-z0-9_-]{1,31}", re.ASCII)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
+_ID = re.compile(r"[!-~]{1,100}", re.ASCII)
+_LATEST = 1 << 53
 SERVER = "@server"
 """Under this name the server itself talks, for people."""
 
@@ -48,11 +50,15 @@ def read_frame(raw: str | bytes) -> Frame | None:
 
 
 def heard_in(frame: Frame) -> Heard | None:
-    """What somebody said; None if the server gives nobody's name, or its own."""
-    if frame.from_ == SERVER or not _AGENT.fullmatch(frame.from_):
+    """What somebody said; None if the server gives nobody's name, or its own, or a moment that cannot be one.
+
+    An id that is no plain word is none: it would have to be kept, in stores that do not take every character.
+    """
+    if frame.from_ == SERVER or not _AGENT.fullmatch(frame.from_) or not 0 <= frame.ts <= _LATEST:
         return None
     keyed = _KEYED.fullmatch(frame.from_) is not None
-    return Heard(frame.from_, frame.content, Millis(frame.ts), frame.msg_id, frame.replay, keyed)
+    id_ = frame.msg_id if _ID.fullmatch(frame.msg_id) else ""
+    return Heard(frame.from_, frame.content, Millis(frame.ts), id_, frame.replay, keyed)
 
 
 def write_frame(type_: str, **fields: object) -> str:
