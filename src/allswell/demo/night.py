@@ -176,7 +176,7 @@ async def _told(night: Night) -> tuple[Outcome, str]:
     questions = await watch.questions(open_only=False)
     tasks = [row.task for row in rows]
     title = f"One night: {len(tasks)} tasks, {len(AGENTS)} agents"
-    picture = Picture(title, outcome.verdict, outcome.well, tasks, attempts, questions, night.entries, outcome.rescued)
+    picture = Picture(title, outcome.verdict, outcome.well, tasks, attempts, questions, night.entries)
     return outcome, page(picture)
 
 

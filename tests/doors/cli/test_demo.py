@@ -48,7 +48,7 @@ def _night(name: str) -> Night:
         Attempt(id_, Token(2), AgentId(name), Millis(200), now, "done", CommandId("b")),
     ]
     asked = Question(QuestionId("q_1.1"), id_, None, "agent", name, (REPLY,), Millis(0), name, now, "reply", name, name)
-    return Night(name, name, True, [task], tried, [asked], [], [name])
+    return Night(name, name, True, [task], tried, [asked], [])
 
 
 def test_the_page_is_one_file_that_loads_nothing_and_escapes_everything() -> None:

@@ -1,7 +1,8 @@
 """A night on one page: who held what and how it ended, as a picture in a single file that needs no network.
 
-There is a lane for each agent and one for the people who were asked. A bar is an attempt, its colour and sign say how
-it ended; a dot is an event. Everything that came from outside is escaped, and the page may load nothing.
+There is a lane for each task. A bar is an attempt, named after its agent, or a question before a human; its colour and
+sign say how it ended; a dot is an event. A name that does not fit its bar is left to the card below, which has it in
+full. Everything that came from outside is escaped, and the page may load nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from allswell.engine.explaining.words import clean, length
 _SIGNS = {"good": "✓", "bad": "✗", "asked": "?", "back": "↩"}
 _MEANINGS = {
     "good": "finished",
-    "bad": "crashed, hung, timed out or failed",
-    "asked": "a human was asked",
+    "bad": "crashed, hung, timed out or failed; of one that died, as long as its lease still ran",
+    "asked": "waits for a human",
     "back": "given back or called off",
 }
 _POINTS = {
@@ -50,6 +51,10 @@ _STEPS = (
     86_400_000,
 )
 _TICKS_MOST = 10
+_SCREEN_PX, _TELEPHONE_PX = 820, 330
+"""How wide a lane is on a screen and on a telephone."""
+_SIGN_PX, _LETTER_PX = 32, 8
+"""What the sign of a bar takes with its margins, and a letter of its name."""
 
 
 def _legend() -> Iterable[str]:
@@ -69,8 +74,6 @@ class Night(msgspec.Struct, frozen=True):
     attempts: Sequence[Attempt]
     questions: Sequence[Question]
     entries: Sequence[Entry]
-    rescued: Sequence[str] = ()
-    """What was saved, a sentence each."""
 
 
 class _Bar(msgspec.Struct, frozen=True):
@@ -90,7 +93,6 @@ def page(night: Night) -> str:
         title=_safe(night.title),
         verdict=_safe(night.verdict),
         well="well" if night.well else "unwell",
-        rescued="".join(f"<li>{_safe(one)}</li>" for one in night.rescued),
         ticks=_ticks(start, end),
         lanes="".join(_lanes(night, start, end)),
         legend="".join(_legend()),
@@ -113,35 +115,32 @@ def style_of(ended: str) -> str:
 
 
 def _lanes(night: Night, start: int, end: int) -> Iterable[str]:
-    names = {task.id: task.name for task in night.tasks}
-    agents = sorted({attempt.agent for attempt in night.attempts})
-    for agent in agents:
+    for task in night.tasks:
         bars = [
             _Bar(
                 one.granted_at,
                 one.ended_at,
                 style_of(one.outcome),
-                names.get(one.task, one.task),
-                f"{names.get(one.task, one.task)}, attempt {one.token}, {length(one.ended_at - one.granted_at)}:"
+                one.agent,
+                f"attempt {one.token}, {length(one.ended_at - one.granted_at)}:"
                 f" {one.agent} {outcome(one.outcome, one.detail)}",
             )
             for one in night.attempts
-            if one.agent == agent
+            if one.task == task.id
         ]
-        marks = [one for one in night.entries if one.event.agent == agent and one.event.kind in _POINTS]
-        yield _lane(agent, bars, marks, start, end)
-    if night.questions:
-        bars = [
+        bars += [
             _Bar(
                 one.asked_at,
                 one.closed_at or end,
                 "asked",
-                one.service or "" if one.task is None else names.get(one.task, one.task),
+                one.answered_by or "you",
                 f"{one.asked_by} asked: {one.text} {_answer(one)}",
             )
             for one in night.questions
+            if one.task == task.id
         ]
-        yield _lane("you", bars, [one for one in night.entries if one.event.kind == "question_answered"], start, end)
+        marks = [one for one in night.entries if one.event.task == task.id and one.event.kind in _POINTS]
+        yield _lane(task.name, bars, marks, start, end)
 
 
 def _answer(question: Question) -> str:
@@ -173,8 +172,15 @@ def _at(moment: int, start: int, end: int) -> str:
 def _bar(bar: _Bar, start: int, end: int) -> str:
     wide = f"{max(bar.end - bar.start, 0) / (end - start) * 100:.3f}%"
     where = f"left:{_at(bar.start, start, end)};width:{wide}"
-    label = f"<i>{_SIGNS[bar.style]}</i> {_safe(bar.label)}"
-    return f'<div class="bar {bar.style}" style="{where}" title="{_safe(bar.title)}">{label}</div>'
+    label = f"<i>{_SIGNS[bar.style]}</i> <span>{_safe(bar.label)}</span>"
+    fits = _fits(bar, (bar.end - bar.start) / (end - start))
+    return f'<div class="bar {bar.style}{fits}" style="{where}" title="{_safe(bar.title)}">{label}</div>'
+
+
+def _fits(bar: _Bar, share: float) -> str:
+    """Where a bar has no room for its name: on a telephone, or on any screen."""
+    needed = _SIGN_PX + _LETTER_PX * len(clean(bar.label, 600))
+    return " speck" if needed > share * _SCREEN_PX else " narrow" if needed > share * _TELEPHONE_PX else ""
 
 
 def _dot(entry: Entry, start: int, end: int) -> str:
@@ -194,7 +200,9 @@ def _ticks(start: int, end: int) -> str:
 
 
 def _task(task: Task, night: Night, start: int) -> str:
-    steps = [(one.granted_at, _tried(one, start)) for one in night.attempts if one.task == task.id]
+    # That somebody asked is told once: with the question.
+    tried = [one for one in night.attempts if one.task == task.id and one.outcome != "asked"]
+    steps = [(one.granted_at, _tried(one, start)) for one in tried]
     steps += [(one.asked_at, _wondered(one, start)) for one in night.questions if one.task == task.id]
     listed = "".join(text for _, text in sorted(steps))
     state = f'<small class="{_safe(task.state)}">{_safe(task.state)}</small>'
@@ -205,7 +213,7 @@ def _tried(one: Attempt, start: int) -> str:
     kind = style_of(one.outcome)
     who, how, took = (
         _safe(one.agent),
-        _safe(outcome(one.outcome, "" if kind == "asked" else one.detail)),
+        _safe(outcome(one.outcome, one.detail)),
         length(one.ended_at - one.granted_at),
     )
     told = f"{_when(one.granted_at, start)} <strong>{who}</strong> {how}{_late(one)} <small>{took}</small>"
@@ -213,7 +221,8 @@ def _tried(one: Attempt, start: int) -> str:
 
 
 def _wondered(one: Question, start: int) -> str:
-    told = f"{_when(one.asked_at, start)} {_safe(one.text)} <em>{_safe(_answer(one))}</em>"
+    who = f"<strong>{_safe(one.asked_by)}</strong> asked: " if one.asked_by else ""
+    told = f"{_when(one.asked_at, start)} {who}{_safe(one.text)} <em>{_safe(_answer(one))}</em>"
     return f'<li class="asked"><b>?</b> {told}</li>'
 
 
