@@ -40,10 +40,12 @@ from allswell.domain.command import (
     TakeUp,
 )
 from allswell.domain.dismissal import DismissQuestion, DismissTask
+from allswell.domain.expense import Expense
 from allswell.domain.journal import Position
 from allswell.domain.late import afterwards
 from allswell.domain.listing import TaskFilter
 from allswell.domain.names import AgentId, CommandId, Millis, RunId, TaskId, Token
+from allswell.domain.paying import EndCostly, Spend
 from allswell.domain.policy import Policy
 from allswell.domain.question import REPEATED_TIMEOUT_OPTIONS, Question
 from allswell.domain.resubmission import Renewal, Resubmit
@@ -74,6 +76,7 @@ MEASURED = re.compile(r"\d+ (ms (are )?left|s from now)")
 FLOWS = ("one", "two")
 PATIENT = Policy(
     timeout_escalation=2,
+    max_cost=10**6,
     retry=RetryPolicy(backoff=3_600_000, retry_after_default=3_600_000, retry_after_cap=7_200_000),
 )
 """Retries so far away that no real clock reaches them while a script is performed."""
@@ -228,6 +231,9 @@ class Author:
                 "delegate",
                 "idle",
                 "keep",
+                "spend",
+                "spend",
+                "costly",
             ]
         if self._questions:
             verbs += ["answer"] * 8
@@ -255,7 +261,13 @@ class Author:
             case "keep":
                 return Keep(id_, task, token, who, f"rc_{id_}", "idle", draw.choice(["", "a\0b"]))
             case _:
-                return (EndIdle if verb == "idle" else Recover)(id_, task, token, who)
+                return self._by_supervisor(verb, id_, task, token, who)
+
+    def _by_supervisor(self, verb: str, id_: CommandId, task: TaskId, token: Token, who: AgentId) -> Any:  # noqa: ANN401
+        if verb == "spend":
+            return Spend(id_, task, token, who, expense=Expense(self._draw.choice([None, 10, 10**7]), 5, None))
+        ends = {"idle": EndIdle, "costly": EndCostly}
+        return ends.get(verb, Recover)(id_, task, token, who)
 
     def _delegate(self, id_: CommandId, task: TaskId, token: Token, who: AgentId) -> Delegate:
         new = msgspec.structs.replace(self._new(f"{id_}.d"), needs=(), run=None, not_before=None)
@@ -368,6 +380,8 @@ async def stands(engine: Engine) -> dict[str, object]:
         "runs": sorted(await store.view_runs(), key=lambda run: run.id),
         "agents": await store.view_agents(),
         "services": sorted((await store.view_services()).items()),
+        "expenses": [await store.view_expenses(row.task.id) for row in rows],
+        "spent": await store.view_spent("role"),
         "counts": sorted((await store.view_counts()).items()),
         "unaccounted": await store.view_unaccounted(),
         "journal": [entry.event for entry in await store.journal(Position(), 100_000)],

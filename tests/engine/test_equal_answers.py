@@ -22,7 +22,21 @@ from tests.engine.script import Author, Line, Sweep, perform, plain, stands
 
 SEQUENCES = int(os.environ.get("ALLSWELL_SEQUENCES", "100"))
 LINES = 25
-TABLES = ("lane", "task", "ready", "timer", "waits", "bar", "lease", "attempt", "question", "run", "service", "agent")
+TABLES = (
+    "lane",
+    "task",
+    "ready",
+    "timer",
+    "waits",
+    "bar",
+    "lease",
+    "attempt",
+    "question",
+    "run",
+    "service",
+    "agent",
+    "expense",
+)
 PARTS = 4
 """So many tests share the sequences, that processes may share the tests."""
 

@@ -59,7 +59,8 @@ def test_a_default_above_its_hard_limit_is_refused_with_both_numbers(tmp_path: P
 
 
 def test_every_figure_of_the_core_and_the_engine_is_a_setting() -> None:
-    fields = {field for field in Policy.__struct_fields__ if field not in ("timeout", "retry")} | {"agent_timeout"}
+    fields = {field for field in Policy.__struct_fields__ if field not in ("timeout", "retry", "max_cost")}
+    fields |= {"agent_timeout", "max_cost_usd", "max_cost_usd_per_day"}
     fields |= {f"retry.{field}" for field in RetryPolicy.__struct_fields__}
     assert fields == set(PER_ROLE)
     assert {f"timeouts.{field}" for field in Timeouts.__struct_fields__} <= set(SETTINGS)
@@ -93,6 +94,7 @@ def test_what_is_shown_can_be_written_down_again(name: str) -> None:
 def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str, tmp_path: Path) -> None:
     setting = SETTINGS[name]
     examples = {"duration": "40s", "seconds": "40", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}
+    examples["money"] = "2.5"
     examples["text"] = "1s, 2m"  # what only worker.retry_pauses is, beside the store
     usual = setting.choices[-1] if setting.choices else examples[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)

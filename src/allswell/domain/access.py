@@ -57,6 +57,7 @@ from allswell.domain.event import Event
 from allswell.domain.key import ANY_ROLE, PREFIX, Key, Right
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import NO_COMMAND, CommandId
+from allswell.domain.paying import EndCostly, ReachBudget, Spend
 from allswell.domain.presence import PREFIX as SUPERVISORS
 from allswell.domain.question import Question
 from allswell.domain.responding import is_for
@@ -102,6 +103,9 @@ ACT_OF: Mapping[type[Command], Act] = {
     Recover: Act.SPEAK,
     EndIdle: Act.SPEAK,
     Keep: Act.SPEAK,
+    Spend: Act.SPEAK,
+    EndCostly: Act.SPEAK,
+    ReachBudget: Act.CALL_SERVICES,
     Ask: Act.SPEAK,
     Delegate: Act.SPEAK,
     SendRequest: Act.SPEAK,
@@ -126,6 +130,8 @@ LOOKS: Mapping[str, tuple[Act, ...]] = {
     "view_services": (Act.LOOK, Act.CALL_SERVICES),
     "view_task": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
     "view_payload": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
+    "view_expenses": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
+    "view_spent": (Act.LOOK,),
     "view_attempts": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
     "view_question": (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN),
     "view_run": (Act.LOOK, Act.LOOK_AT_ONE),

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allswell.domain.case import Case, Outcome, come_to_rest, end_task, event, resume_clock, run_of
 from allswell.domain.command import Answer, Cancel
+from allswell.domain.expense import shown
 from allswell.domain.names import Millis
 from allswell.domain.question import BY_AGENT, WITHDRAWN, Act, Option, Question, choose, note_of
 from allswell.domain.run import Run
@@ -97,10 +98,23 @@ def _record_after(task: Task, question: Question, option: Option, command: Answe
             text = f"the new timeout must be longer than the present {task.timeout} ms"
             raise Refused("not_longer", text, where="timeout")
         record = replace(record, timeout_override=longer)
+    elif act is Act.INCREASE_COST:
+        record = replace(record, cost_override=_more_money(task, command))
     elif act is Act.INCREASE_IDLE:
         record = replace(record, idle_override=_longer_idle(task, command))
     note = "" if act is Act.SKIP else note_of(question, option, command.text)
     return replace(record, notes=(*record.notes, note)) if note else record
+
+
+def _more_money(task: Task, command: Answer) -> int:
+    present = task.record.cost_override or task.spec.policy.max_cost or 0
+    if command.max_cost is None and not present:
+        raise Refused("no_cost", "say how much it may cost", where="max_cost_usd")
+    more = present * 2 if command.max_cost is None else command.max_cost
+    if more <= present:
+        text = f"the new limit must be more than the present {shown(present)}"
+        raise Refused("not_more", text, where="max_cost_usd")
+    return more
 
 
 def _longer_idle(task: Task, command: Answer) -> Millis:

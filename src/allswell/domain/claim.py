@@ -19,7 +19,8 @@ from allswell.domain.command import Claim, Command
 from allswell.domain.decision import Decision
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease, bounded
-from allswell.domain.names import NO_COMMAND, Millis, TaskId, Token
+from allswell.domain.names import NO_COMMAND, Millis, RunId, TaskId, Token
+from allswell.domain.paying import budgets_of, run_of_budget
 from allswell.domain.rule import Names, Rule, Search
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow, lets_in
@@ -126,7 +127,18 @@ def grant(case: Case, claim: Claim, now: Millis, run: Run | None = None) -> Outc
 def open_lanes(claim: Claim, lanes: Sequence[Lane], services: Mapping[str, ServiceRow], now: Millis) -> list[int]:
     """The lanes a claimer may be served from: its roles fit, and every service they need lets it in."""
     closed = {name for name, row in services.items() if not lets_in(row, claim.agent, now)}
-    return [lane.id for lane in lanes if fits(claim, lane.role) and closed.isdisjoint(lane.services)]
+    open_ = [lane for lane in lanes if fits(claim, lane.role) and closed.isdisjoint(lane.services)]
+    return [lane.id for lane in open_ if not closed or closed.isdisjoint(budgets_of(lane.role))]
+
+
+def outside_shut_runs(claim: Claim, services: Mapping[str, ServiceRow], now: Millis) -> Claim:
+    """The claim, with the runs that have cost what they may among those of which it takes nothing now."""
+    shut = [
+        RunId(run)
+        for name, row in services.items()
+        if (run := run_of_budget(name)) and not lets_in(row, claim.agent, now)
+    ]
+    return replace(claim, outside=(*claim.outside, *sorted(shut))) if shut else claim
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -152,7 +164,7 @@ def _given_before(situation: Situation, claim: Claim) -> list[Case]:
 def hand_out(situation: Situation, command: HandOut) -> Decision:
     """Give the claimer the best of what is offered; what it may not have stays for the others."""
     claim, cases, bars = command.claim, situation.cases, situation.bars
-    if claim.task is not None and not _may_be_had(situation, claim.task, command.lanes):
+    if claim.task is not None and not _may_be_had(situation, claim.task, command.lanes, claim.outside):
         return Decision(Handed([], command.offered))
     outcomes: list[Outcome] = []
     left: list[TaskId] = []
@@ -180,9 +192,11 @@ def _given_up_for(claim: Claim, granted: Sequence[Granted]) -> Sequence[Event]:
     return (replace(claim.after, data={**claim.after.data, "next": granted[0].task.name if granted else ""}),)
 
 
-def _may_be_had(situation: Situation, task: TaskId, lanes: Sequence[int]) -> bool:
+def _may_be_had(situation: Situation, task: TaskId, lanes: Sequence[int], outside: Sequence[RunId]) -> bool:
     """Whether a task that a claim names is in a lane that is open to it; refused where it can never be had."""
     named = situation.case(task).task
+    if named.run is not None and named.run in outside:
+        return False
     if named.state != OPEN:
         raise Refused("task_ended", f"task {named.name} is already {named.state}", where="task")
     return named.lane in lanes

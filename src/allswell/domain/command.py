@@ -211,6 +211,8 @@ class Answer(Command, frozen=True, gc=False):
     subtasks: tuple[NewTask, ...] = ()
     timeout: Millis | None = None
     by: str = ""
+    max_cost: int | None = None
+    """What the task may cost from now on, in millionths of a dollar."""
 
 
 class OpenRun(Command, frozen=True, gc=False):

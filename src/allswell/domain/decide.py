@@ -17,6 +17,7 @@ from allswell.domain import (
     dismissal,
     ending,
     notice,
+    paying,
     quarantine,
     responding,
     resubmission,
@@ -52,6 +53,7 @@ _WITH_RULES = (
     quarantine,
     resubmission,
     dismissal,
+    paying,
     tick,
     spreading,
 )

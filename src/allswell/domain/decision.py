@@ -13,6 +13,7 @@ from allswell.domain.case import Outcome
 from allswell.domain.checkin import Agent
 from allswell.domain.command import Claim
 from allswell.domain.event import Event
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, Millis
 from allswell.domain.question import Question
@@ -46,6 +47,8 @@ class Decision(msgspec.Struct):
     """Questions about services; those about tasks are in the outcomes."""
     closed: Sequence[Question] = ()
     """Questions that were answered, withdrawn or dismissed, be it that this decision has asked them."""
+    expenses: Sequence[ExpenseRow] = ()
+    """What attempts have cost, in the place of what was known of them."""
     spreads: Sequence[Spread] = ()
     worked_off: Sequence[str] = ()
     """Spreads that nothing is left of."""

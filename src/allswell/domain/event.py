@@ -72,6 +72,11 @@ KINDS: Mapping[str, Kind] = {
     "question_dismissed": Kind("Somebody has seen a question; it stays open.", ("question", "by")),
     "task_dismissed": Kind("Somebody has seen how a task ended, or that it was stopped.", ("by",)),
     "question_withdrawn": Kind("A question's task ended, or its service recovered, without an answer.", ("question",)),
+    "attempt_cost": Kind("What an attempt has cost in all, where it said so.", ("cost_usd", "given", "written")),
+    "cost_limit": Kind("An attempt was ended: its task has cost what it may. A human is asked.", ("cost_usd",)),
+    "budget_reached": Kind(
+        "A role, a run or a day has cost what it may: nothing is begun under it.", ("budget", "spent_usd", "until")
+    ),
     "request_sent": Kind("An agent asked another one for something.", ("request", "kind", "to", "timeout_ms")),
     "request_delivered": Kind(
         "A request that nobody had answered was delivered again.", ("request", "kind", "to", "attempt", "timeout_ms")

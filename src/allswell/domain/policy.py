@@ -34,6 +34,8 @@ class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
     retry: RetryPolicy = RetryPolicy()
     delegation_timeout: int = DELEGATION_TIMEOUT
     """What a request has that is handed to an expert of this role, where the one who asks does not say (O5)."""
+    max_cost: int | None = None
+    """What the attempts at the task may cost together, in millionths of a dollar (`max_cost_usd`); None: anything."""
 
     def validated(self) -> Policy:
         """This policy, or `Refused` with every rule it breaks."""
@@ -72,6 +74,7 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
             policy.delegation_timeout > 0,
             f"delegation_timeout ({policy.delegation_timeout} ms) must be positive",
         ),
+        (policy.max_cost is None or policy.max_cost > 0, f"max_cost_usd ({policy.max_cost}) must be positive"),
         *retry_rules(policy.retry),
     ]
 

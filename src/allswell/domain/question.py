@@ -37,6 +37,8 @@ class Act(StrEnum):
     """The next attempts get a longer limit."""
     INCREASE_IDLE = "increase_idle"
     """The next attempts may go longer without progress."""
+    INCREASE_COST = "increase_cost"
+    """The task may cost more."""
     SKIP = "skip"
     """The task ends; dependents go on or are skipped, as they are marked."""
     RETRY = "retry"
@@ -114,6 +116,7 @@ RETRY = Option("retry", "Try again as it is", Act.RETRY)
 CLARIFY = Option("clarify", "Clarify requirements", Act.CLARIFY)
 SKIP = Option("skip", "Skip task and continue", Act.SKIP)
 SPLIT = Option("split", "Split task into smaller subtasks", Act.SPLIT)
+MORE_MONEY = Option("increase_cost", "Go on with more money for this task", Act.INCREASE_COST)
 _MORE_TIME = Option("increase_timeout", "Increase timeout for this task", Act.INCREASE_TIMEOUT)
 _MORE_IDLE = Option("increase_idle", "Let this task go longer without progress", Act.INCREASE_IDLE)
 REPEATED_TIMEOUT_OPTIONS: tuple[Option, ...] = (SPLIT, CLARIFY, _MORE_TIME, SKIP)

@@ -46,6 +46,8 @@ class End(StrEnum):
     """At its hard limit."""
     IDLE = "idle"
     """It gave no proof of progress for too long."""
+    COSTLY = "costly"
+    """Its task has cost what it may."""
     STALLED = "stalled"
     """It did not answer when it was asked for check-ins, and was ended for that."""
     INTERRUPTED = "interrupted"
@@ -70,6 +72,7 @@ _TAKEN_AWAY = {
     "delegation_timeout": (End.TIMEOUT, "the time of the request was up"),
     "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
     "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
+    "cost_limit": (End.COSTLY, "its task has cost what it may"),
     "agent_stalled": (End.STALLED, "it missed too many check-ins"),
     "lease_lapsed": (End.LEASE_LOST, "its lease was not renewed in time"),
     "cancelled": (End.CANCELLED, "the task was cancelled"),
@@ -273,6 +276,7 @@ HOW = {
     End.SIGNALLED: "was ended by a signal",
     End.TIMEOUT: "was stopped",
     End.IDLE: "was stopped",
+    End.COSTLY: "was stopped",
     End.STALLED: "was stopped",
     End.INTERRUPTED: "was interrupted",
     End.CANCELLED: "was stopped",

@@ -68,6 +68,8 @@ class Names(TypedDict, total=False):
     payloads: Collection[TaskId]
     bars: Collection[TaskId]
     """Tasks of which is wanted who may not hold them."""
+    expenses: Collection[TaskId]
+    """Tasks of which is wanted what their attempts have cost."""
     searches: Collection[Search]
     lanes: Collection[LaneKey]
     """The lanes of the tasks that it makes: a store interns them before anything is decided."""

@@ -45,6 +45,10 @@ class ServiceRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What only a human can mend, and which question is open about each."""
     quiet: Mapping[str, Millis] = {}
     """Causes that a human has put off, and until when."""
+    raised: int = 0
+    """Of a budget (paying.py): by how much a human has raised it, in millionths of a dollar."""
+    step: int = 0
+    """Of a budget: what it is raised by at a time."""
 
 
 def park(row: ServiceRow, until: Millis) -> ServiceRow:

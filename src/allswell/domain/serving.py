@@ -22,6 +22,7 @@ from allswell.domain.decision import Decision
 from allswell.domain.duration import show
 from allswell.domain.event import Event
 from allswell.domain.names import NO_COMMAND, CommandId, Millis, service_question_id
+from allswell.domain.paying import BUDGET, budget_answered
 from allswell.domain.question import SERVICE_OPTIONS, Act, Option, Question
 from allswell.domain.rule import Names, Reads, Rule
 from allswell.domain.service import ServiceRow, open_question, park
@@ -103,7 +104,9 @@ def answer(row: ServiceRow, question: Question, command: Answer, now: Millis) ->
     option = choice_of(question, command)
     if option is None:
         return Decided(row, question.id)
-    if question.kind == escalation.KIND:
+    if question.kind == BUDGET:
+        after = budget_answered(row, option, now)
+    elif question.kind == escalation.KIND:
         after = escalation.answered(row, question.id, option, now)
     else:
         after = replace(row, state=_state_after(row.state, question, option, now))

@@ -13,6 +13,7 @@ import msgspec
 
 from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.question import Question
@@ -41,6 +42,8 @@ class Situation(msgspec.Struct, frozen=True):
     """Attempts that are over."""
     payloads: Mapping[TaskId, str] = {}
     bars: Mapping[TaskId, AbstractSet[AgentId]] = {}
+    expenses: Mapping[TaskId, Sequence[ExpenseRow]] = {}
+    """What attempts have cost, by task."""
     lanes: Mapping[LaneKey, int] = {}
     """The lane of each (role, services) of the tasks that are to be made."""
     found: Mapping[Search, Sequence[str]] = {}

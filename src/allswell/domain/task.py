@@ -48,8 +48,8 @@ _BAD_ENDS = (State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
 
 MOVES: Mapping[State, tuple[State, ...]] = {
     State.WAITING: (State.DELAYED, State.READY, *_BAD_ENDS),
-    State.DELAYED: (State.READY, *_BAD_ENDS),
-    State.READY: (State.HELD, *_BAD_ENDS),
+    State.DELAYED: (State.READY, State.WAITING, *_BAD_ENDS),
+    State.READY: (State.HELD, State.WAITING, *_BAD_ENDS),
     State.HELD: (State.READY, State.DELAYED, State.WAITING, State.DONE, *_BAD_ENDS),
     State.DONE: (),
     State.FAILED: (),
@@ -217,6 +217,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     retried_as: TaskId | None = None
     """The new task, where it was handed over again after its end."""
     dismissed: Dismissal | None = None
+    cost_override: int | None = None
+    """What a human has raised the limit of its cost to, in millionths of a dollar."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allswell.domain.case import RunUnread
-from allswell.domain.claim import Granted, Handed, HandOut, open_lanes
+from allswell.domain.claim import Granted, Handed, HandOut, open_lanes, outside_shut_runs
 from allswell.domain.command import Claim, Command
 from allswell.domain.decide import decide
 from allswell.domain.decision import Decision
@@ -100,10 +100,11 @@ async def _serve(tx: Transaction, book: Book, claims: Sequence[Placed], answers:
             repeated.append((place, first[claim.id]))  # it came twice in this batch
             continue
         among = open_lanes(claim, lanes, services, book.now)
-        if claim.task is not None:
-            named.append((place, claim, among))
+        bounded = outside_shut_runs(claim, services, book.now)
+        if bounded.task is not None:
+            named.append((place, bounded, among))
         else:
-            groups.setdefault((tuple(among), claim.outside), []).append((place, claim))
+            groups.setdefault((tuple(among), bounded.outside), []).append((place, bounded))
     if named:
         await _serve_named(tx, book, named, answers)
     for (open_to_all, outside), members in groups.items():

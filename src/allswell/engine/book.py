@@ -15,6 +15,7 @@ from allswell.domain.case import Case, Outcome, RunUnread
 from allswell.domain.checkin import Agent
 from allswell.domain.command import NewTask
 from allswell.domain.decision import Decision
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, Millis, RunId, TaskId
 from allswell.domain.question import Question
@@ -109,6 +110,7 @@ class Book:
             rows.attempts,
             rows.payloads,
             rows.bars,
+            rows.expenses,
             lanes,
             found,
             runs_found,
@@ -159,6 +161,8 @@ class Book:
             self._rows.questions[question.id] = question
         for question in decision.closed:
             self._close(question)
+        for spent in decision.expenses:
+            self._enter_expense(spent)
         if decision.spreads:
             changes.new_spreads += decision.spreads
         if decision.worked_off:
@@ -168,6 +172,12 @@ class Book:
                 changes.drop_timers.append(owner)
             else:
                 changes.timers.append((owner, due))
+
+    def _enter_expense(self, row: ExpenseRow) -> None:
+        known = [one for one in self._rows.expenses.get(row.task, ()) if one.token != row.token]
+        self._rows.expenses[row.task] = [*known, row]
+        same = (row.task, row.token)
+        self.changes.expenses = [one for one in self.changes.expenses if (one.task, one.token) != same] + [row]
 
     def _enter_outcome(self, out: Outcome) -> None:
         case, changes = out.case, self.changes

@@ -13,6 +13,7 @@ from allswell.domain.meant import nearest
 from allswell.domain.names import Millis, RunId
 from allswell.domain.plain_data import to_json
 from allswell.domain.policy import DEFAULT, Policy
+from allswell.engine.budgeting import money
 from allswell.engine.ids import Ids, task_for_key
 from allswell.errors import Refused
 
@@ -35,6 +36,7 @@ class Form(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     timeout: Any = None
     idle: Any = None
     retries: Any = None
+    max_cost_usd: Any = None
     key: Any = None
 
 
@@ -103,13 +105,15 @@ class TaskMaker:
             policy = self._policies.get(form.role, self._default)
         else:
             policy = msgspec.convert(msgspec.to_builtins(form.policy), Policy)
-        if form.timeout is form.idle is form.retries is None:
+        if form.timeout is form.idle is form.retries is form.max_cost_usd is None:
             return policy
         changed: dict[str, Any] = {}
         if form.timeout is not None:
             changed["timeout"] = parse(form.timeout, where="timeout")
         if form.idle is not None:
             changed["idle"] = parse(form.idle, where="idle")
+        if form.max_cost_usd is not None:
+            changed["max_cost"] = money(msgspec.convert(form.max_cost_usd, float), "max_cost_usd")
         if form.retries is not None:
             retries = msgspec.convert(form.retries, int)
             changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)

@@ -19,8 +19,10 @@ from allswell.domain.command import CheckIn, HolderCommand
 from allswell.domain.duration import Duration
 from allswell.domain.hold import Orders
 from allswell.domain.names import RunId, TaskId
+from allswell.domain.paying import EndCostly, limit_of
 from allswell.domain.task import Handover
 from allswell.engine.backend import Backend
+from allswell.engine.budgeting import Budgets, hold_to_budgets
 from allswell.engine.held import Held
 from allswell.engine.ids import Ids
 from allswell.engine.mesh import Mesh, Requested
@@ -172,6 +174,15 @@ class Lease(Held):
         return self.granted.task.record.idle_override
 
     @property
+    def max_cost(self) -> int | None:
+        """What the attempts at the task may cost together, in millionths of a dollar; None: anything."""
+        return limit_of(self.granted.task)
+
+    async def hold_to_budgets(self, budgets: Budgets) -> list[str]:
+        """Shut what has cost what it may, of its role, its run and the day; in words what was reached."""
+        return await hold_to_budgets(self._engine, self._ids, self.role, self.run, budgets)
+
+    @property
     def tells_every(self) -> int:
         """How often a watcher tells the store that the holder's protocol shows progress, in milliseconds."""
         return tells_every(self.granted.lease)
@@ -221,14 +232,14 @@ class Lease(Held):
                 await self.renew()
         return self._deadline > known
 
-    async def _say(self, said: HolderCommand) -> object:
+    async def _say(self, said: HolderCommand | EndCostly) -> object:
         try:
             return await self._engine.do(said)
         except LeaseLost as lost:
             self.lost = lost
             raise
 
-    async def _end(self, said: HolderCommand) -> object:
+    async def _end(self, said: HolderCommand | EndCostly) -> object:
         answer = await self._say(said)
         self.over = True
         return answer

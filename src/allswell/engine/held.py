@@ -28,9 +28,11 @@ from allswell.domain.command import (
     Release,
 )
 from allswell.domain.duration import Duration, parse
+from allswell.domain.expense import Expense
 from allswell.domain.hold import Orders
 from allswell.domain.inbox import InboxItem
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
+from allswell.domain.paying import EndCostly, Spend
 from allswell.domain.plain_data import to_json
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
@@ -65,7 +67,7 @@ class Held:
         """Say something after which the attempt goes on."""
         return await self._engine.do(said)
 
-    async def _end(self, said: HolderCommand) -> object:
+    async def _end(self, said: HolderCommand | EndCostly) -> object:
         """Say something that ends the attempt."""
         return await self._engine.do(said)
 
@@ -127,6 +129,14 @@ class Held:
         """
         limit = None if idle is None else Millis(idle)
         await self._end(EndIdle(self._command(), self.task, self.token, self.agent, limit, said))
+
+    async def spend(self, expense: Expense) -> bool:
+        """What this attempt has cost so far, also after its end; whether its task has reached what it may."""
+        return bool(await self._engine.do(Spend(self._command(), self.task, self.token, self.agent, expense)))
+
+    async def end_costly(self) -> None:
+        """The task has cost what it may, and this attempt was ended for it: a human is asked."""
+        await self._end(EndCostly(self._command(), self.task, self.token, self.agent))
 
     async def keep(self, receipt: str, status: str, path: str = "") -> None:
         """Have the journal know of a receipt; also after the lease has ended."""

@@ -127,6 +127,7 @@ class Plan:
             awaited=held,
             payloads=self._named("payloads"),
             bars=self._named("bars"),
+            expenses=self._named("expenses"),
             whole=True,
         )
         locks = [

@@ -25,7 +25,7 @@ _TIMES = 1_000
 
 
 async def renewals(
-    views: Views, task: TaskId, new_id: Callable[[], TaskId], *, dependents: bool, run: RunId | None
+    views: Views, task: TaskId, new_id: Callable[[], TaskId], *, dependents: bool, run: str | None
 ) -> tuple[Renewal, ...]:
     """The task with, if they are wanted, all that were skipped because of it."""
     row = await views.view_task(task)
@@ -38,7 +38,9 @@ async def renewals(
         needs = [
             (need, together[need]) if need in together else await _standing_for(views, need) for need in one.spec.needs
         ]
-        made.append(Renewal(one.id, together[one.id], tuple(needs), run or one.run, one.role, one.spec.services))
+        made.append(
+            Renewal(one.id, together[one.id], tuple(needs), RunId(run) if run else one.run, one.role, one.spec.services)
+        )
     return tuple(made)
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from allswell.domain.access import LOOKS, Act, check_act, check_word, may, refuse_sinks, sees_question, sees_task
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
 from allswell.domain.key import PREFIX, Key
 from allswell.domain.listing import TaskFilter, TaskRow
@@ -62,6 +63,16 @@ class Sight:
         """A task's ended attempts, the oldest first."""
         self._check("view_attempts")
         return await self._behind.view_attempts(task) if await self._may_see(task) else []
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost."""
+        self._check("view_expenses")
+        return await self._behind.view_expenses(task) if await self._may_see(task) else []
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """The sums of what attempts have cost."""
+        self._check("view_spent")
+        return await self._behind.view_spent(by, keys, since)
 
     async def view_question(self, question: QuestionId) -> Question | None:
         """One question."""

@@ -34,6 +34,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.request import FIGURES, MeshFigures
 from allswell.domain.resubmission import Resubmit
 from allswell.engine.backend import Backend
+from allswell.engine.budgeting import limit_run, money
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker
 from allswell.engine.handle import Lease
@@ -104,6 +105,7 @@ class Watch(Meshing):
         timeout: Duration | None = None,
         idle: Duration | None = None,
         retries: int | None = None,
+        max_cost_usd: float | None = None,
         key: str | None = None,
     ) -> TaskId:
         """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
@@ -125,6 +127,7 @@ class Watch(Meshing):
             "timeout": timeout,
             "idle": idle,
             "retries": retries,
+            "max_cost_usd": max_cost_usd,
             "key": key,
         }
         return (await self.submit_many([{"name": name, **fields}]))[0]
@@ -140,6 +143,7 @@ class Watch(Meshing):
         tasks: Iterable[Mapping[str, Any]],
         *,
         run_timeout: Duration | None = None,
+        run_cost: float | None = None,
         told: Callable[[Sequence[TaskId]], None] = to_nobody,
         progress: Callable[[int, int | None], None] = to_nobody,
     ) -> Submitted:
@@ -147,8 +151,8 @@ class Watch(Meshing):
 
         `tasks` is gone through more than once, and where it can be, no more than a parcel is held at a time; a parcel
         is accepted whole or not at all. A task's `run` may be a name here: the run that is open under it is joined, or
-        a new one opened, with `run_timeout`. `told` hears the ids, in the order of the tasks; `progress` how many were
-        looked at, and then how many of how many were submitted.
+        a new one opened, with `run_timeout` and `run_cost` (USD). `told` hears the ids, in the order of the tasks;
+        `progress` how many were looked at, and then how many of how many were submitted.
         """
         from allswell.engine.bulk import Bulk
 
@@ -158,7 +162,7 @@ class Watch(Meshing):
             self.views,
             joining,
             submit=self.submit_prepared,
-            open_run=lambda name, timeout, key: self.open_run(name, timeout=timeout, key=key),
+            open_run=lambda name, limit, key: self.open_run(name, timeout=limit, key=key, max_cost_usd=run_cost),
             told=told,
             progress=progress,
         )
@@ -277,8 +281,7 @@ class Watch(Meshing):
         """
         from allswell.engine.resubmitting import named, renewals
 
-        into = None if run is None else RunId(run)
-        made = await renewals(self.views, TaskId(task), self._ids.task, dependents=dependents, run=into)
+        made = await renewals(self.views, TaskId(task), self._ids.task, dependents=dependents, run=run)
         await self._engine.do(Resubmit(self._ids.command(), made, again, by))
         return named(made)
 
@@ -290,6 +293,7 @@ class Watch(Meshing):
         key: str | None = None,
         run: str | None = None,
         after: str | None = None,
+        max_cost_usd: float | None = None,
     ) -> RunId:
         """Open a run; nothing in it outlives its timeout. Under the same `key` or `run` it is opened once.
 
@@ -299,13 +303,14 @@ class Watch(Meshing):
         id_ = RunId(run) if run is not None else self._ids.run() if key is None else run_for_key(key)
         command = self._ids.command() if run is key is None else CommandId(f"open.{id_}")
         before = None if after is None else RunId(after)
+        await limit_run(self._engine, id_, max_cost_usd)
         return RunId(str(await self._engine.do(OpenRun(command, id_, name, limit, before))))
 
     async def end_run(self, run: str, reason: str = "ended", *, command: str | None = None) -> None:
         """End a run and everything in it that is still open."""
         await self._engine.do(EndRun(self._command(command), RunId(run), reason))
 
-    async def answer(
+    async def answer(  # noqa: PLR0913 - all but three are keywords
         self,
         question: str,
         option: str,
@@ -315,14 +320,15 @@ class Watch(Meshing):
         timeout: Duration | None = None,
         by: str = "",
         command: str | None = None,
+        max_cost_usd: float | None = None,
     ) -> None:
         """Decide a question; the option acts."""
         row = await self.question(question)
         run = row.run if row is not None else None
         made = await self.prepare([{"run": run, **fields} for fields in subtasks])
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
-        id_ = self._command(command)
-        await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by))
+        id_, cost = self._command(command), None if max_cost_usd is None else money(max_cost_usd, "max_cost_usd")
+        await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by, cost))
 
     async def dismiss(self, what: str, by: str) -> None:
         """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""

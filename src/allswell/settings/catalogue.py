@@ -7,10 +7,7 @@ Names are those of the documents Allswell comes from, in lower case. Defaults ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import get_args
-
-import msgspec
 
 from allswell.domain.breaker import DEFAULT as BREAKER
 from allswell.domain.breaker import Then
@@ -27,46 +24,8 @@ from allswell.domain.request import KINDS as REQUESTS
 from allswell.domain.usage import SESSION_MARGIN, USAGE_LIMIT_PAUSE
 from allswell.engine.pace import DEFAULT as PACE
 from allswell.engine.tolerance import DEFAULT as TOLERANCE
+from allswell.settings.setting import PREFIX, Kind, Setting, Value
 
-Value = int | float | str | None
-
-
-class Kind(StrEnum):
-    """What a setting's value is."""
-
-    TEXT = "text"
-    DURATION = "duration"
-    SECONDS = "seconds"
-    """As a duration, but a bare number is seconds: what pools and queues are set with elsewhere."""
-    COUNT = "count"
-    SHARE = "share"
-    PERCENT = "percent"
-    SIZE = "size"
-    CHOICE = "choice"
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """One setting."""
-
-    name: str
-    """With its table: `retry.backoff`."""
-    kind: Kind
-    default: Value
-    description: str
-    per_role: bool = False
-    """Whether a role can have its own: `[roles.critic]`."""
-    none: str | None = None
-    """The word that stands for "no value", where there may be none."""
-    choices: tuple[str, ...] = ()
-    """What a choice is made from."""
-
-    def env(self, role: str | None = None) -> str:
-        """The variable of the environment that sets it, for all or for a role."""
-        path = self.name if role is None else f"roles.{role}.{self.name}"
-        return PREFIX + path.upper().replace(".", "_")
-
-
-PREFIX = "ALLSWELL_"
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
@@ -164,6 +123,25 @@ _ALL = (
         Kind.DURATION,
         "recovery_grace",
         "How long a stalled agent's supervisor has to end it before the task is taken back anyway.",
+    ),
+    # What attempts may cost.
+    Setting(
+        "max_cost_usd",
+        Kind.MONEY,
+        None,
+        "What the attempts at one task may cost together, in dollars, as the agents report it; then it is ended, its"
+        " work kept, and a human asked.",
+        per_role=True,
+        none="off",
+    ),
+    Setting(
+        "max_cost_usd_per_day",
+        Kind.MONEY,
+        None,
+        "What may be spent in a day (UTC), in dollars; of a role, on tasks of that role. Then nothing more is begun"
+        " until the day is over or a human says so.",
+        per_role=True,
+        none="off",
     ),
     # How long scopes may take.
     *(_timeout(kind, what) for kind, what in _SCOPES.items()),

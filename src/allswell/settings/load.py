@@ -16,8 +16,9 @@ from allswell.domain.meant import nearest
 from allswell.domain.policy import broken_rules
 from allswell.engine.pace import broken_rules as broken_pace
 from allswell.errors import Refused
-from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
+from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, SETTINGS, TABLES
 from allswell.settings.nearby import DATABASE, FOLDER, nearest_store
+from allswell.settings.setting import PREFIX
 from allswell.settings.settings import Given, Settings
 from allswell.settings.sources import Part, Path_, Problem, Source, files, leaves
 from allswell.settings.values import Unfit, read

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from allswell.settings import fleet, sinks
-from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Setting
+from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS
+from allswell.settings.setting import Kind, Setting
 
 DURATION_PATTERN = r"^\s*((\d+(\.\d+)?\s*(ms|s|min|m|h|d)\s*)+|\d+\s*)$"
 _SECONDS = DURATION_PATTERN.replace(r"|\d+\s*)", r"|\d+(\.\d+)?\s*)")
@@ -18,6 +19,7 @@ _SHAPES: dict[Kind, list[dict[str, Any]]] = {
     Kind.SHARE: [{"type": "number", "minimum": 0, "maximum": 1}],
     Kind.PERCENT: [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}],
     Kind.CHOICE: [{"type": "string"}],
+    Kind.MONEY: [{"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000}],
     Kind.SIZE: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}],
 }
 

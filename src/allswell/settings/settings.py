@@ -10,15 +10,18 @@ import msgspec
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
+from allswell.domain.expense import from_usd
 from allswell.domain.policy import Policy
 from allswell.domain.quota import Quota
 from allswell.domain.request import KINDS, Escalation, MeshFigures, RequestKind
 from allswell.domain.retry import RetryPolicy
 from allswell.domain.store_url import hide
+from allswell.engine.budgeting import Budgets
 from allswell.engine.pace import Pace
 from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused
-from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS, Kind, Value
+from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS
+from allswell.settings.setting import Kind, Value
 from allswell.settings.sources import Part, Problem, Source
 from allswell.settings.values import show
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from allswell.domain.sink_spec import SinkSpec
 
 BY_DEFAULT = Source("default")
-_RETRY, _PACE, _DOCTOR = "retry.", "pace.", "doctor."
+_RETRY, _PACE, _DOCTOR, _DAY_COST = "retry.", "pace.", "doctor.", "max_cost_usd_per_day"
 _BREAKER, _QUOTA, _REQUESTS = "breaker.", "quota.", "requests."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
@@ -166,7 +169,18 @@ class Settings(msgspec.Struct, frozen=True):
         for name in PER_ROLE:
             table, key = (retry, name.removeprefix(_RETRY)) if name.startswith(_RETRY) else (fields, name)
             table["timeout" if key == "agent_timeout" else key] = self.value(name, role)
+        cost = fields.pop("max_cost_usd")
+        fields["max_cost"] = None if cost is None else from_usd(cost)
+        del fields["max_cost_usd_per_day"]  # of all tasks together
         return Policy(**fields, retry=RetryPolicy(**retry))
+
+    def budgets(self) -> Budgets:
+        """What may be spent in a day, by all and by each role that has a limit of its own."""
+        day = self.value(_DAY_COST)
+        own = {role: given.value for role in self.known_roles() if (given := self._own(_DAY_COST, role)) is not None}
+        roles = {role: from_usd(float(cost)) for role, cost in own.items() if isinstance(cost, int | float)}
+        known = {role: cost for role, cost in roles.items() if cost is not None}
+        return Budgets(from_usd(float(day)) if isinstance(day, int | float) else None, known)
 
     def policies(self) -> dict[str, Policy]:
         """The policy of every role that has one of its own, and under "" that of all others: for `make_watch`."""

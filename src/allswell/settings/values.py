@@ -8,7 +8,7 @@ import re
 from allswell.domain import duration
 from allswell.domain.store_url import hide
 from allswell.errors import Refused
-from allswell.settings.catalogue import Kind, Setting, Value
+from allswell.settings.setting import Kind, Setting, Value
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)", re.IGNORECASE)
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -21,6 +21,7 @@ WANTED = {
     Kind.SHARE: "a number between 0 and 1",
     Kind.PERCENT: "a percentage, more than 0 and less than 100",
     Kind.SIZE: 'bytes, or a size such as "500MB"',
+    Kind.MONEY: "an amount of dollars, more than 0",
     Kind.CHOICE: "one of its choices",
 }
 
@@ -65,6 +66,9 @@ def _read(kind: Kind, raw: object, name: str) -> Value:
             return _plain(number)
         case Kind.SIZE:
             return _size(raw)
+        case Kind.MONEY:
+            number = _number(raw)
+            return _plain(number) if number is not None and 0 < number <= 1_000_000 else None
 
 
 def _duration(raw: object, name: str) -> int | None:
@@ -136,6 +140,8 @@ def show(setting: Setting, value: Value) -> str:
             return f"{value:g}%" if isinstance(value, float) else f"{value}%"
         case Kind.SIZE:
             return _show_size(int(value))
+        case Kind.MONEY:
+            return f"{value:g}" if isinstance(value, float) else str(value)
         case Kind.TEXT | Kind.CHOICE:
             return hide(str(value))
         case Kind.COUNT | Kind.SHARE:

@@ -33,6 +33,7 @@ import msgspec
 from allswell.domain.case import Case
 from allswell.domain.checkin import Agent
 from allswell.domain.event import Event
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.journal import Position
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
@@ -93,6 +94,7 @@ class Wanted(msgspec.Struct):
     awaited: Sequence[TaskId] = ()  # which of these have other tasks waiting for them (they are locked)
     payloads: Sequence[TaskId] = ()
     bars: Sequence[TaskId] = ()
+    expenses: Sequence[TaskId] = ()  # what the attempts at these have cost
     whole: bool = False  # a store that has all rows of a task at hand may give it as a case instead
 
 
@@ -113,6 +115,7 @@ class Rows(msgspec.Struct):
     awaited: set[TaskId] = msgspec.field(default_factory=set)
     payloads: dict[TaskId, str] = msgspec.field(default_factory=dict)
     bars: dict[TaskId, set[AgentId]] = msgspec.field(default_factory=dict)
+    expenses: dict[TaskId, list[ExpenseRow]] = msgspec.field(default_factory=dict)  # by token
     cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)  # then their rows are in none of the others
 
 
@@ -149,6 +152,7 @@ class Changes(msgspec.Struct):
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
     late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only what came after changes
+    expenses: list[ExpenseRow] = msgspec.field(default_factory=list)  # put; their tasks are locked
     new_spreads: list[Spread] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)

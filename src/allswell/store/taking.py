@@ -13,7 +13,7 @@ _FIELDS = {
     Kind.SERVICE: ("services",),
     Kind.AGENT: ("agents",),
     Kind.QUESTION: ("questions",),
-    Kind.TASK: ("tasks", "awaited", "payloads", "bars"),
+    Kind.TASK: ("tasks", "awaited", "payloads", "bars", "expenses"),
     Kind.LEASE: ("leases",),
 }
 """Which fields of `Wanted` name rows under which lock."""

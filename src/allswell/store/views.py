@@ -5,11 +5,13 @@ Plain values go in and come out, so that whoever looks need not know which of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from allswell.domain.checkin import Agent
+from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, QuestionId, TaskId
@@ -51,6 +53,14 @@ class Views(RunViews, OutboxViews, Protocol):
 
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
+        ...
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost, those that said so, the oldest first."""
+        ...
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """The sums of what attempts have cost, told since then; without keys, of all. By `all` the key is empty."""
         ...
 
     async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -144,6 +145,14 @@ class FaultyStore:
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
         return await self._reach().view_attempts(task)
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost."""
+        return await self._reach().view_expenses(task)
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """The sums of what attempts have cost."""
+        return await self._reach().view_spent(by, keys, since)
 
     async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
         """Questions, the oldest first."""

@@ -49,6 +49,9 @@ def answer(
         str | None,
         Option("--timeout", metavar="TIME", help="For the options that increase; default: twice as long."),
     ] = None,
+    max_cost_usd: Annotated[
+        float | None, Option("--max-cost-usd", metavar="USD", min=0, help="For increase_cost; default: twice as much.")
+    ] = None,
     by: Annotated[str | None, Option("--by", metavar="NAME", help="Who decides. Default: you.")] = None,
     store: Store = None,
     json: Json = False,
@@ -72,7 +75,7 @@ def answer(
         views = watch.views
         id_ = await find_question(views, question)
         choice, said = reply_of(await views.view_question(id_), [option, *(text or ())])
-        await watch.answer(id_, choice, said, subtasks=parts, timeout=timeout, by=who)
+        await watch.answer(id_, choice, said, subtasks=parts, timeout=timeout, by=who, max_cost_usd=max_cost_usd)
         closed = await views.view_question(id_)
         return id_, closed.choice or "" if closed else "", "" if closed is None else await _stands(views, closed)
 

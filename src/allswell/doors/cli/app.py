@@ -35,7 +35,7 @@ _MODULES = {
     "audit-agent": "members",
     "tasks": "people",
     "show": "people",
-    "runs": "people",
+    "runs": "runs",
     "events": "people",
     "sinks": "sinks",
     "deliveries": "deliveries",

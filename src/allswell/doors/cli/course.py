@@ -327,7 +327,7 @@ class Course:
             return Exit.TIMED_OUT
         if outcome.end in (End.LEASE_LOST, End.CANCELLED):
             return Exit.LEASE_LOST
-        if outcome.end is End.ASKED or (asked and outcome.exit_code == 0):  # else it has a code of its own
+        if outcome.end in (End.ASKED, End.COSTLY) or (asked and outcome.exit_code == 0):  # else it has its own
             return Exit.NEEDS_HUMAN
         if outcome.end is End.SIGNALLED and outcome.result is not None and outcome.result.signal is not None:
             return 128 + outcome.result.signal

@@ -237,6 +237,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
             number("usage_limit_pause"),
         ),
         quota=settings.quota(),
+        budgets=settings.budgets(),
         park_limits=settings.value("usage_limits") == "park",
         limit_pause=number("usage_limit_pause"),
         reminder=int(remind) if isinstance(remind, int) else None,
@@ -270,6 +271,7 @@ _COLUMNS = (
     Column("MISSES", None, right=True),
     Column("TASK", 12),
     Column("LEFT", None, right=True),
+    Column("TODAY", None, right=True),
     Column("PROOF", 16),
 )
 
@@ -344,6 +346,8 @@ def _supervision(crew: Crew) -> str:
 
 
 def _row(one: Member, now: int) -> list[str]:
+    from allswell.domain.expense import shown
+
     proof = "" if one.proof_at is None else when(one.proof_at, now)
     said = one.note or one.evidence or one.waits or ""
     if one.degraded:
@@ -352,7 +356,8 @@ def _row(one: Member, now: int) -> list[str]:
     about = ", ".join(part for part in (share, proof, said.splitlines()[0] if said else "") if part)
     left = "" if one.remaining_ms is None else short(one.remaining_ms)
     health = f"{one.health}, degraded" if one.degraded else one.health
-    return [one.agent, health, f"{one.misses}/{one.threshold}", one.name or "", left, about]
+    cost = shown(one.spent.cost) if one.spent.attempts else ""
+    return [one.agent, health, f"{one.misses}/{one.threshold}", one.name or "", left, cost, about]
 
 
 def tracking(store: Store = None, json: Json = False) -> None:

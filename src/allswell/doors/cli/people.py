@@ -1,6 +1,6 @@
-"""Commands for people: what there is (`tasks`, `runs`, `questions`), and deciding (`answer`, `cancel`).
+"""Commands for people: what there is (`tasks`, `questions`), and deciding (`answer`, `cancel`).
 
-`show` and `events` have modules of their own.
+`show`, `runs` and `events` have modules of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from allswell.errors import Refused
 if TYPE_CHECKING:
     from allswell.domain.listing import TaskRow
     from allswell.domain.question import Question
-    from allswell.domain.run import Run
     from allswell.engine.watch import Watch
     from allswell.store.views import Views
 
@@ -42,7 +41,6 @@ def add_to(app: Commands) -> None:
         "allswell tasks --all --limit 10000 --json",
     )
     showing.add_to(app)
-    app.add(LOOKING, "runs", runs, "allswell runs --json")
     journal.add_to(app)
     app.add(DECIDING, "questions", questions, "allswell questions", "allswell questions --all")
     app.add(DECIDING, "cancel", cancel, 'allswell cancel "write the changelog" "not needed any more"')
@@ -186,40 +184,7 @@ def _none(counts: dict[str, int], *, filtered: bool) -> str:
     return in_words(f"No open tasks ({ended}). `allswell tasks --all` lists them.")
 
 
-# --- runs and questions -----------------------------------------------------------------------------------------------
-
-
-def runs(limit: Limit = _PAGE, store: Store = None, json: Json = False) -> None:
-    """List runs, the newest first."""
-    from allswell.doors.cli import flowshown
-    from allswell.doors.cli.limits import limit_of
-    from allswell.doors.shapes.run import RunShape, RunsShape
-    from allswell.engine.explaining.runs import waited_for
-
-    frame = Frame(store, json=json)
-
-    async def work(views: Views) -> tuple[list[Run], list[Question], int]:
-        return await views.view_runs(limit), await views.view_questions(), (await views.view_agenda()).now
-
-    found, questions, now = frame.look(work)
-    flows = flowshown.flows_in(frame.home)
-    rows = []
-    for run in found:
-        ended = "" if run.ended_at is None else f"{run.reason or 'ended'}, {when(run.ended_at, now)}"
-        limit_ = limit_of(run, waited_for(run, questions), now)
-        flow = "" if run.id not in flows else flows[run.id].run
-        rows.append([run.id, run.name, when(run.created_at, now), limit_, ended, flow if flow != run.id else "flow"])
-    heads = (
-        Column("ID"),
-        Column("NAME", 12),
-        Column("OPENED"),
-        Column("LIMIT", 12),
-        Column("ENDED", 12),
-        Column("FLOW", 8, spare=True),
-    )
-    none = in_words("No runs. `allswell submit NAME --run RUN --run-timeout 8h` opens one.")
-    told = [RunShape.of(run, flow=None if run.id not in flows else flows[run.id].run) for run in found]
-    frame.say(RunsShape(told), table(heads, rows) if rows else none)
+# --- questions -----------------------------------------------------------------------------------------------
 
 
 def questions(

@@ -11,6 +11,7 @@ from allswell.doors.cli.options import Argument, Json, Store
 from allswell.doors.cli.render import Column, block, harmless, paint, pairs, plain, short, table, when
 
 if TYPE_CHECKING:
+    from allswell.domain.expense import Spent
     from allswell.domain.listing import TaskRow
     from allswell.domain.names import QuestionId, RunId, TaskId
     from allswell.domain.task import Attempt
@@ -74,13 +75,16 @@ def show(
 async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     from msgspec import Raw
 
+    from allswell.domain.expense import shown, together, usd
     from allswell.domain.names import question_id
+    from allswell.domain.paying import limit_of
     from allswell.doors.cli import branches
     from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
     from allswell.doors.shapes.attempt import AttemptShape
     from allswell.doors.shapes.question import QuestionShape
     from allswell.doors.shapes.shown import ShownTaskShape
+    from allswell.doors.shapes.spent import SpentShape
     from allswell.doors.shapes.task import TaskShape
     from allswell.engine.explaining.ended import outcome
 
@@ -88,8 +92,10 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     assert row is not None  # noqa: S101 - it was just found, and tasks are never deleted
     payload, result = await views.view_payload(id_)
     attempts = await views.view_attempts(id_)
+    told = {row.token: row for row in await views.view_expenses(id_)}
+    spent = together(told.values())
     asked = [await views.view_question(question_id(id_, number)) for number in range(1, row.task.record.questions + 1)]
-    parts = [_facts(row, now)]
+    parts = [_facts(row, now, spent)]
     if payload and payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
     if result is not None:
@@ -100,6 +106,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
             Column("AGENT", 6),
             Column("BEGAN"),
             Column("TOOK"),
+            Column("COST", None, right=True),
             Column("HOW IT ENDED", 16),
         )
         rows = [
@@ -108,6 +115,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
                 ended.agent,
                 when(ended.granted_at, now),
                 short(ended.ended_at - ended.granted_at),
+                shown(told[ended.token].cost) if ended.token in told else "unknown" if told else "",
                 outcome(ended.outcome, ended.detail) + _came_late(ended),
             ]
             for ended in attempts
@@ -127,18 +135,32 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
         task=TaskShape.of(row),
         payload=Raw((payload or "null").encode()),
         result=Raw((result or "null").encode()),
-        attempts=[AttemptShape.of(attempt) for attempt in attempts],
+        attempts=[AttemptShape.of(attempt, told.get(attempt.token)) for attempt in attempts],
         questions=[QuestionShape.of(question) for question in asked if question is not None],
         notes=row.task.record.notes,
         receipt_ids=left,
         work=branches.shape(work),
+        spent=SpentShape.of(spent),
+        max_cost_usd=usd(limit_of(row.task)),
     )
     return shape, "\n\n".join(parts)
 
 
-def _facts(row: TaskRow, now: int) -> str:
+def cost_of(spent: Spent, limit: int | None = None) -> str:
+    """What attempts have cost, in words; empty where nobody said anything and nothing limits it."""
+    from allswell.domain.expense import shown
+
+    if not spent.attempts and limit is None:
+        return ""
+    most = "" if limit is None else f" of at most {shown(limit)}"
+    tokens = "" if spent.tokens is None else f", {spent.tokens:,} tokens"
+    return f"{shown(spent.cost)}{most}{tokens}"
+
+
+def _facts(row: TaskRow, now: int, spent: Spent) -> str:
     from allswell.domain.dismissal import is_dismissed
     from allswell.domain.duration import show as length
+    from allswell.domain.paying import limit_of as max_cost
     from allswell.doors.cli.people import about
     from allswell.doors.shapes.task import stands
 
@@ -160,6 +182,7 @@ def _facts(row: TaskRow, now: int) -> str:
                 "limit",
                 f"{length(task.timeout)} for each attempt" + (" (raised)" if task.record.timeout_override else ""),
             ),
+            ("cost", cost_of(spent, max_cost(task))),
             ("retry of", spec.retry_of or ""),
             ("retried as", task.record.retried_as or ""),
             ("dismissed", f"by {plain(seen.by)}" if (seen := task.record.dismissed) and is_dismissed(task) else ""),
@@ -198,6 +221,7 @@ async def _question(views: Views, id_: QuestionId, now: int) -> Shown:
 async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
     from collections import Counter
 
+    from allswell.domain.expense import NOTHING_SPENT
     from allswell.domain.listing import TaskFilter
     from allswell.domain.run import last_of
     from allswell.doors.cli import buildshown, flowshown
@@ -217,6 +241,7 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
         for row in await views.view_tasks(TaskFilter(run=one.id, limit=_LISTED))
     }
     counts = Counter(map(stands, rows.values()))
+    spent = (await views.view_spent("run", (id_,))).get(id_, NOTHING_SPENT)
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     more = f" (of the first {_LISTED:,})" if len(rows) == _LISTED else ""
     words = pairs(
@@ -227,11 +252,12 @@ async def _run(views: Views, id_: RunId, now: int, frame: Frame) -> Shown:
             ("limit", limit_of(last, waited_for(last, await views.view_questions()), now)),
             ("ended", "" if last.ended_at is None else f"{when(last.ended_at, now)}: {plain(last.reason)}"),
             ("tasks", states + more if states else "none"),
+            ("cost", cost_of(spent)),
         ]
     )
     base = flowshown.flow_of(frame.home, id_)
     if base is None:
         build, told = await buildshown.build_of(views, run)
-        return ShownRunShape(RunShape.of(run, last), dict(counts), None, build), words + told
-    shape = ShownRunShape(RunShape.of(run, last, base.record.run), dict(counts), FlowShape.of(base), None)
+        return ShownRunShape(RunShape.of(run, last, spent=spent), dict(counts), None, build), words + told
+    shape = ShownRunShape(RunShape.of(run, last, base.record.run, spent), dict(counts), FlowShape.of(base), None)
     return shape, f"{words}\n{flowshown.words(base)}"

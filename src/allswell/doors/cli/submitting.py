@@ -63,6 +63,12 @@ def submit(
     timeout: Annotated[str | None, Option("--timeout", metavar="TIME", help="The limit of an attempt.")] = None,
     idle: Annotated[str | None, Option("--idle", metavar="TIME", help="The longest without a check-in.")] = None,
     retries: Annotated[int | None, Option("--retries", metavar="N", help="How often it is tried again.")] = None,
+    max_cost_usd: Annotated[
+        float | None, Option("--max-cost-usd", metavar="USD", min=0, help="What its attempts may cost together.")
+    ] = None,
+    run_max_cost_usd: Annotated[
+        float | None, Option("--run-max-cost-usd", metavar="USD", min=0, help="For a new run: what it may cost.")
+    ] = None,
     not_before: Annotated[
         str | None, Option("--not-before", metavar="WHEN", help="10m from now, or 2026-01-31T08:00.")
     ] = None,
@@ -95,6 +101,7 @@ def submit(
         "timeout": timeout,
         "idle": idle,
         "retries": retries,
+        "max_cost_usd": max_cost_usd,
         "not_before": not_before,
         "critical": critical or None,
         "key": key,
@@ -111,7 +118,7 @@ def submit(
         from allswell.doors.cli.lines import opened
 
         with opened("-" if name in ("-", "") else name, fields) as given_lines:
-            _submit_lines(frame, given_lines, run_timeout)
+            _submit_lines(frame, given_lines, run_timeout, run_max_cost_usd)
         return
     fields["payload"] = json_of(payload, "--payload")
 
@@ -121,7 +128,8 @@ def submit(
         if not_before is not None:
             fields["not_before"] = moment(not_before, await watch.now(), "--not-before")
         ids: list[TaskId] = []
-        submitted = await watch.submit_all([{**fields, "name": name}], run_timeout=limit, told=ids.extend)
+        wanted = [{**fields, "name": name}]
+        submitted = await watch.submit_all(wanted, run_timeout=limit, run_cost=run_max_cost_usd, told=ids.extend)
         return ids[0], submitted
 
     id_, submitted = frame.run(work, making=True)
@@ -163,7 +171,7 @@ def _hint_at_role(frame: Frame, role: str) -> None:
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
-def _submit_lines(frame: Frame, lines: Lines, run_timeout: str | None) -> None:
+def _submit_lines(frame: Frame, lines: Lines, run_timeout: str | None, run_max_cost_usd: float | None) -> None:
     from allswell.doors.cli.lines import Ids
 
     ids, limit = Ids(json=frame.json), _limit(run_timeout)
@@ -174,6 +182,7 @@ def _submit_lines(frame: Frame, lines: Lines, run_timeout: str | None) -> None:
             return await watch.submit_all(
                 lines,
                 run_timeout=limit,
+                run_cost=run_max_cost_usd,
                 told=lambda some: write(ids.add(some)),
                 progress=lambda count, total: _show(frame, count, total),
             )

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
 
+from allswell.domain.expense import usd
 from allswell.domain.late import afterwards
 from allswell.doors.shapes.moment import Moment, moment
 
 if TYPE_CHECKING:
+    from allswell.domain.expense import ExpenseRow
     from allswell.domain.late import Afterwards, LateWord
     from allswell.domain.task import Attempt
 
@@ -51,6 +53,10 @@ class AttemptShape(Struct, frozen=True):
     ended_at: Moment
     outcome: str
     detail: str
+    cost_usd: float | None
+    """What it said that it cost; null is unknown."""
+    tokens_in: int | None
+    tokens_out: int | None
     late: Raw | None
     late_words: list[LateWordShape]
     late_words_more: int
@@ -58,7 +64,7 @@ class AttemptShape(Struct, frozen=True):
     late_checkin: LateCheckinShape | None
 
     @classmethod
-    def of(cls, ended: Attempt) -> AttemptShape:
+    def of(cls, ended: Attempt, expense: ExpenseRow | None = None) -> AttemptShape:
         """An attempt with what came after it."""
         after = afterwards(ended)
         return cls(
@@ -69,6 +75,9 @@ class AttemptShape(Struct, frozen=True):
             ended_at=moment(ended.ended_at),
             outcome=ended.outcome,
             detail=ended.detail,
+            cost_usd=None if expense is None else usd(expense.cost),
+            tokens_in=None if expense is None else expense.given,
+            tokens_out=None if expense is None else expense.written,
             late=None if ended.late is None else Raw(ended.late.encode()),
             late_words=[LateWordShape.of(word) for word in after.words],
             late_words_more=after.more,

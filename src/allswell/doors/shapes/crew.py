@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.doors.shapes.moment import Moment, moment
+from allswell.doors.shapes.spent import SpentShape
 
 if TYPE_CHECKING:
     from allswell.domain.presence import Presence
@@ -53,6 +54,8 @@ class AgentShape(Struct, frozen=True):
     waits: str | None
     degraded: bool
     expiries: list[ExpiryShape]
+    spent: SpentShape
+    """Since midnight UTC."""
 
     @classmethod
     def of(cls, one: Member) -> AgentShape:
@@ -77,6 +80,7 @@ class AgentShape(Struct, frozen=True):
             waits=one.waits,
             degraded=bool(one.degraded),
             expiries=[ExpiryShape.of(expiry) for expiry in one.degraded],
+            spent=SpentShape.of(one.spent),
         )
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from allswell.domain.expense import NOTHING_SPENT, Spent
 from allswell.domain.run import went_on_in
 from allswell.doors.shapes.moment import Moment, moment
+from allswell.doors.shapes.spent import SpentShape
 
 if TYPE_CHECKING:
     from allswell.domain.run import Run
@@ -26,9 +28,10 @@ class RunShape(Struct, frozen=True):
     reason: str | None
     next_run_id: str | None
     flow_run_id: str | None
+    spent: SpentShape
 
     @classmethod
-    def of(cls, told: Run, last: Run | None = None, flow: str | None = None) -> RunShape:
+    def of(cls, told: Run, last: Run | None = None, flow: str | None = None, spent: Spent = NOTHING_SPENT) -> RunShape:
         """A run; with the last one in which it went on, how it all stands."""
         last = last or told
         return cls(
@@ -42,6 +45,7 @@ class RunShape(Struct, frozen=True):
             reason=last.reason or None,
             next_run_id=went_on_in(told),
             flow_run_id=flow,
+            spent=SpentShape.of(spent),
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from allswell.settings.catalogue import Value
+from allswell.settings.setting import Value
 
 if TYPE_CHECKING:
     from allswell.settings import Row, Settings

@@ -10,6 +10,7 @@ from allswell.doors.shapes.flow import FlowShape
 from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.receipt import ReceiptShape
 from allswell.doors.shapes.run import RunShape
+from allswell.doors.shapes.spent import SpentShape
 from allswell.doors.shapes.task import TaskShape
 from allswell.doors.shapes.work import WorkShape
 
@@ -25,6 +26,9 @@ class ShownTaskShape(Struct, frozen=True):
     notes: tuple[str, ...]
     receipt_ids: list[str]
     work: WorkShape | None
+    spent: SpentShape
+    max_cost_usd: float | None
+    """What it may cost; null: anything."""
 
 
 class ShownRunShape(Struct, frozen=True):

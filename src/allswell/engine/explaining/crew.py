@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from allswell.domain.address import family
 from allswell.domain.checkin import Agent
 from allswell.domain.condition import QUIET, Condition
+from allswell.domain.expense import NOTHING_SPENT, Spent
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis
@@ -23,6 +24,7 @@ from allswell.domain.standing import Expiry, degraded
 from allswell.store.views import Views
 
 PAGE = 1_000
+_DAY = 86_400_000
 IDLE, ABSENT = "idle", "not running"
 
 
@@ -50,6 +52,8 @@ class Member(msgspec.Struct, frozen=True):
     waits: str | None = None
     degraded: tuple[Expiry, ...] = ()
     """The requests that it let expire, if they are too many: it is asked only where nobody else can serve."""
+    spent: Spent = NOTHING_SPENT
+    """What its attempts have cost since midnight UTC."""
 
 
 class Crew(msgspec.Struct, frozen=True):
@@ -104,7 +108,9 @@ async def look(
     for spec in specs:
         if spec.name not in watched:
             members[spec.name, None] = Member(spec.name, ABSENT, 0, threshold, None, spec.kind, spec.role)
-    return Crew(now, tuple(supervisors), _with_degraded([*members.values()], against, threshold))
+    spent = await store.view_spent("agent", (), now - now % _DAY)
+    paid = [replace(member, spent=spent.get(member.agent, NOTHING_SPENT)) for member in members.values()]
+    return Crew(now, tuple(supervisors), _with_degraded(paid, against, threshold))
 
 
 def _with_degraded(

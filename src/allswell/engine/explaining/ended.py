@@ -67,6 +67,7 @@ _OUTCOMES = {
     "agent_idle": "gave no sign of progress for too long",
     "lease_lapsed": "stopped renewing its lease: it died, or was cut off",
     "agent_died": "died",
+    "cost_limit": "was ended: the task had cost what it may",
     "agent_stalled": "missed too many check-ins in a row",
     "run_timeout": "was cut off by its run's deadline",
     "parked": "met a limit and was asked to wait",

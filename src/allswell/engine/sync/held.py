@@ -8,6 +8,7 @@ from typing import Any, TypeVar, Unpack
 from msgspec.structs import replace
 
 from allswell.domain.duration import Duration
+from allswell.domain.expense import Expense
 from allswell.domain.hold import Orders
 from allswell.domain.inbox import InboxItem
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -71,6 +72,14 @@ class SyncHeld:
     def end_idle(self, idle: int | None = None, said: str = "") -> None:
         """This attempt showed no progress for so long and has been ended: back to the pool, and counted."""
         self._wait_for(self._held.end_idle(idle, said))
+
+    def spend(self, expense: Expense) -> bool:
+        """What this attempt has cost so far; whether its task has reached what it may."""
+        return self._wait_for(self._held.spend(expense))
+
+    def end_costly(self) -> None:
+        """The task has cost what it may, and this attempt was ended for it: a human is asked."""
+        self._wait_for(self._held.end_costly())
 
     def keep(self, receipt: str, status: str, path: str = "") -> None:
         """Have the journal know of a receipt; also after the lease has ended."""

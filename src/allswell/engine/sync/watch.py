@@ -49,6 +49,7 @@ class SyncWatch(SyncLooking):
         timeout: Duration | None = None,
         idle: Duration | None = None,
         retries: int | None = None,
+        max_cost_usd: float | None = None,
         key: str | None = None,
     ) -> TaskId:
         """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
@@ -71,6 +72,7 @@ class SyncWatch(SyncLooking):
             timeout=timeout,
             idle=idle,
             retries=retries,
+            max_cost_usd=max_cost_usd,
             key=key,
         )
         return self.wait_for(submitting)
@@ -84,6 +86,7 @@ class SyncWatch(SyncLooking):
         tasks: Iterable[Mapping[str, Any]],
         *,
         run_timeout: Duration | None = None,
+        run_cost: float | None = None,
         told: Callable[[Sequence[TaskId]], None] = to_nobody,
         progress: Callable[[int, int | None], None] = to_nobody,
     ) -> Submitted:
@@ -91,7 +94,10 @@ class SyncWatch(SyncLooking):
 
         As `Watch.submit_all`; `told` and `progress` are called in the watch's own thread.
         """
-        return self.wait_for(self._open.submit_all(tasks, run_timeout=run_timeout, told=told, progress=progress))
+        submitting = self._open.submit_all(
+            tasks, run_timeout=run_timeout, run_cost=run_cost, told=told, progress=progress
+        )
+        return self.wait_for(submitting)
 
     def prepare(self, tasks: Iterable[Mapping[str, Any]]) -> tuple[NewTask, ...]:
         """Tasks from plain mappings, with ids, for `submit_prepared`; nothing is handed over yet."""
@@ -176,15 +182,18 @@ class SyncWatch(SyncLooking):
         key: str | None = None,
         run: str | None = None,
         after: str | None = None,
+        max_cost_usd: float | None = None,
     ) -> RunId:
         """Open a run; nothing in it outlives its timeout. Under the same `key` or `run` it is opened once."""
-        return self.wait_for(self._open.open_run(name, timeout=timeout, key=key, run=run, after=after))
+        return self.wait_for(
+            self._open.open_run(name, timeout=timeout, key=key, run=run, after=after, max_cost_usd=max_cost_usd)
+        )
 
     def end_run(self, run: str, reason: str = "ended", *, command: str | None = None) -> None:
         """End a run and everything in it that is still open."""
         self.wait_for(self._open.end_run(run, reason, command=command))
 
-    def answer(
+    def answer(  # noqa: PLR0913 - all but three are keywords
         self,
         question: str,
         option: str,
@@ -194,10 +203,12 @@ class SyncWatch(SyncLooking):
         timeout: Duration | None = None,
         by: str = "",
         command: str | None = None,
+        max_cost_usd: float | None = None,
     ) -> None:
         """Decide a question; the option acts."""
+        said = option, text
         answering = self._open.answer(
-            question, option, text, subtasks=subtasks, timeout=timeout, by=by, command=command
+            question, *said, subtasks=subtasks, timeout=timeout, by=by, command=command, max_cost_usd=max_cost_usd
         )
         self.wait_for(answering)
 

@@ -41,6 +41,7 @@ from allswell.runtime.attempt.judge import Judge
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
 from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order, Outcome
+from allswell.runtime.attempt.paying import Paying
 from allswell.runtime.attempt.streams import Streams
 from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
 from allswell.runtime.attempt.teller import Teller
@@ -104,6 +105,8 @@ class Attempt:
         """Something happened that the judge should know of."""
         self._grace = order.limits.grace
         self._teller = Teller(lease, lambda: self.standing, self._clock)
+        self._paying = Paying(lease, self._gathering.meter, lambda why: self.stop(why, End.COSTLY))
+        self._gathering.on_cost = self._paying.hear
         self._judge = Judge(order.limits, lease, self._holder, self._gathering, self._clock)
 
     # --- from outside -------------------------------------------------------------------------------------------------
@@ -173,7 +176,8 @@ class Attempt:
     async def _prepare(self) -> Keeping:
         order, lease = self.order, self.lease
         name = f"{lease.task}.{lease.attempt}"
-        self._streams = Streams(self._home.transcripts, name, order.echo, self._gathering.said, self._room)
+        heard = self._gathering
+        self._streams = Streams(self._home.transcripts, name, order.echo, heard.said, self._room, heard.reported)
         stdout, stderr = (None if path is None else str(path) for path in self._streams.paths)
         folder = work_folder(order.folder)
         top = None if folder is None else find_top(folder)
@@ -337,6 +341,7 @@ class Attempt:
         if ended.end is not End.DONE or keeping.receipt is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         await self._drain(ended)
+        over = await self._paying.settle()
         kept = self.order.keep_transcript or ended.end is not End.DONE
         return Outcome(
             ended.end,
@@ -346,6 +351,8 @@ class Attempt:
             keeping.path,
             self._holder.last_word,
             failure=ended.failure,
+            expense=self._gathering.meter.total,
+            over_cost=over,
             warnings=keeping.warnings,
             last_words="" if receipt is None or self._streams is None else self._streams.last_words(),
             transcript=self._streams.kept(ended.result) if self._streams is not None and kept else (None, None),
@@ -368,6 +375,7 @@ class Attempt:
 
     async def _put_away(self, keeping: Keeping) -> None:
         self._teller.close()
+        self._paying.close()
         self._gathering.end()
         await self._desk.close()
         if self._streams is not None:

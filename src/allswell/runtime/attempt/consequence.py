@@ -17,6 +17,8 @@ from allswell.errors import LeaseLost, Refused
 from allswell.runtime.attempt.order import Outcome
 
 _MESSAGE = 2_000
+TRIED_AGAIN = (End.FAILED, End.SIGNALLED, End.LOST, End.ORPHANED, End.IDLE, End.COSTLY)
+"""Ends after which a task may be tried again by itself."""
 _LIMIT_NEAR = 1_000
 """Milliseconds by which the store's clock may be behind ours when a limit is reached."""
 
@@ -25,7 +27,9 @@ async def report(lease: Lease, outcome: Outcome) -> None:
     """Complete, fail, give back or count, as the end was; and let the journal know of the receipt."""
     if outcome.said is None and not lease.over:
         with suppress(LeaseLost):  # the store was quicker: it has judged the attempt already
-            if lease.lost is None:
+            if lease.lost is None and outcome.over_cost and outcome.end in TRIED_AGAIN:
+                await lease.end_costly()
+            elif lease.lost is None:
                 await _say(lease, outcome)
             elif outcome.by_itself:
                 await offer(lease, {"exit_code": outcome.exit_code} if outcome.exit_code == 0 else None, outcome)
@@ -72,7 +76,7 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
                 await lease.recover()
             except Refused:  # the store does not hold it for stalled: it has spoken since
                 await lease.release(outcome.reason[:_MESSAGE])
-        case End.INTERRUPTED | End.RELEASED | End.ASKED:
+        case End.INTERRUPTED | End.RELEASED | End.ASKED | End.COSTLY:
             await _give_back(lease, outcome)
         case End.LEASE_LOST | End.CANCELLED:
             return

@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable
 
 from allswell.domain.evidence import Evidence, Look, Sign, Standing, at_work
+from allswell.domain.expense import Meter
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.neighbours import Place
 from allswell.runtime.attempt.order import Order
@@ -41,6 +42,10 @@ class Gathering:
         self.standing = Standing(clock.monotonic())
         self.session: tuple[str, str] | None = None
         """The agent's own session, where its protocol names it: dialect and id."""
+        self.meter = Meter()
+        """What it has said of its cost."""
+        self.on_cost: Callable[[], None] | None = None
+        """Called when it has said more of it."""
         self.neighbour: str | None = None
         """Who works in the same folder, as of the last look: then files are no evidence."""
         self._order = order
@@ -78,6 +83,15 @@ class Gathering:
             self.session = (said.dialect, said.session)
         if said.progress:
             self.heard(Sign.PROTOCOL, f"{said.dialect}: {said.what}")
+
+    def reported(self, line: bytes) -> None:
+        """A line has passed that may say what it cost; in a pump's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
+            self._loop.call_soon_threadsafe(self._hear_cost, line)
+
+    def _hear_cost(self, line: bytes) -> None:
+        if self.meter.hear(line) and self.on_cost is not None:
+            self.on_cost()
 
     def begin(self) -> None:
         """The command is about to start: what changes from now on counts."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allswell.domain.evidence import BUSY
+from allswell.domain.expense import Expense
 from allswell.domain.quota import DEFAULT as QUOTA
 from allswell.domain.quota import Quota
 from allswell.domain.receipt import End, Receipt
@@ -116,6 +117,10 @@ class Outcome:
     """What the agent itself says went wrong, where the last line of its output does: exit code 0 is not always done."""
     error: AllswellError | None = None
     """Why it could not be started."""
+    expense: Expense | None = None
+    """What it said that it cost."""
+    over_cost: bool = False
+    """Whether its task has reached what it may cost."""
     warnings: tuple[str, ...] = ()
     last_words: str = ""
     """The end of its output, at a bad end."""

@@ -31,7 +31,13 @@ class Streams:
     """Files, pipes and pumps; `close` gives everything back, however far things had got."""
 
     def __init__(
-        self, folder: Path, name: str, echo: Echo | None, said: Callable[[Said], None], room: Room | None = None
+        self,
+        folder: Path,
+        name: str,
+        echo: Echo | None,
+        said: Callable[[Said], None],
+        room: Room | None = None,
+        reported: Callable[[bytes], None] | None = None,
     ) -> None:
         self.paths: list[Path | None] = []
         self.warning: str | None = None
@@ -52,7 +58,7 @@ class Streams:
                 self.into.append(into)
                 with contextlib.suppress(OSError):  # a user's pipes may be used up: then it takes more turns
                     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _ROOM)
-                self._pumps.append(Pump(source, None if echo is None else partial(echo, number), said))
+                self._pumps.append(Pump(source, None if echo is None else partial(echo, number), said, reported))
                 self._pumps[-1].start() if room is None else room.take(self._pumps[-1])
         except BaseException:
             self.close()

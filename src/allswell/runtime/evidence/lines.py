@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from allswell.domain.evidence import Novelty
+from allswell.domain.expense import is_report
 from allswell.domain.protocol import LONGEST, Said, read
 
 _PIECE = 262_144
@@ -32,7 +33,13 @@ Echo = Callable[[bytes], None]
 class Pump:
     """One stream of an attempt, from the reaper's pipe to whoever watches."""
 
-    def __init__(self, source: int, echo: Echo | None, said: Callable[[Said], None]) -> None:
+    def __init__(
+        self,
+        source: int,
+        echo: Echo | None,
+        said: Callable[[Said], None],
+        reported: Callable[[bytes], None] | None = None,
+    ) -> None:
         self.printed = 0
         self.new = 0
         """How often something new was found, at most once for each look."""
@@ -41,6 +48,8 @@ class Pump:
         self.source = source
         self._echo = echo
         self._said = said
+        self._reported = reported
+        """Takes every line that may say what something cost."""
         self._novelty = Novelty()
         self._samples = _SAMPLES
         self._rest = b""
@@ -113,6 +122,8 @@ class Pump:
     def _hear(self, line: bytes) -> None:
         if line == self._last_line:  # said again and again: a loop, not a step
             return
+        if self._reported is not None and is_report(line):
+            self._reported(line)
         said = read(line)
         if said is None:
             return

@@ -220,7 +220,7 @@ class Attendance:
             await self._not_started(outcome)
         elif outcome.end is End.INTERRUPTED:
             await lease.release("supervisor_stopped")
-        elif run is not None and run.failure is not None:
+        elif run is not None and run.failure is not None and not outcome.over_cost:
             await lease.fail(run.failure)
         else:
             await report(lease, outcome)
@@ -251,11 +251,12 @@ class Attendance:
         lease, receipt = self.lease, outcome.receipt
         with contextlib.suppress(AllswellError):
             if outcome.end is not End.DONE and outcome.result is not None and outcome.result.ending.value == "stopped":
-                killed = outcome.result.killed
-                shown = self.verdict.evidence
+                shown, killed = self.verdict.evidence, outcome.result.killed
                 await self._notice("agent_stopped", reason=outcome.reason, evidence=shown, killed=killed)
             if receipt is not None and not self._filed:
                 await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
+            for reached in () if outcome.expense is None else await lease.hold_to_budgets(self._plan.budgets):
+                self._plan.tell(f"{reached}; nothing more is begun under it: `allswell questions`")
         if receipt is not None and receipt.branch is not None:
             self._plan.tell(f"{lease.agent}: {told(receipt)}")
             for line in (*receipt.advice.look, *receipt.advice.merge):

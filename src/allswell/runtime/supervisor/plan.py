@@ -11,6 +11,7 @@ from allswell.domain.names import AgentId
 from allswell.domain.quota import DEFAULT as QUOTA
 from allswell.domain.quota import Quota
 from allswell.domain.usage import USAGE_LIMIT_PAUSE, Thresholds
+from allswell.engine.budgeting import NO_BUDGETS, Budgets
 from allswell.engine.watch import Watch
 from allswell.runtime.receipts import Home
 from allswell.timing.clock import Clock, SystemClock
@@ -31,6 +32,8 @@ class Plan:
     limit_pause: int = USAGE_LIMIT_PAUSE
     quota: Quota = QUOTA
     """What each attempt may put into the store."""
+    budgets: Budgets = NO_BUDGETS
+    """What may be spent in a day."""
     reminder: int | None = 3_600_000
     drain: bool = False
     """Stop when nothing is left that this fleet could do."""

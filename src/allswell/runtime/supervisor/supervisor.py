@@ -24,6 +24,7 @@ from allswell.domain.event import Event
 from allswell.domain.fleet import AgentSpec, holders
 from allswell.domain.listing import TaskFilter
 from allswell.domain.names import AgentId, Millis, TaskId
+from allswell.domain.paying import is_paid_up
 from allswell.domain.presence import PACE, Post
 from allswell.domain.question import Question
 from allswell.domain.usage import Act, Level, Usage
@@ -199,8 +200,10 @@ class Supervisor:
     async def _anything_to_do(self) -> bool:
         """Whether there is a task that one of our agents could take, now or soon."""
         after = ""
+        paid_up = is_paid_up(await self._watch.views.view_services(), await self._watch.now())
         while page := await self._watch.tasks(TaskFilter(states=("ready", "held", "delayed"), after=after)):
-            if any(one.takes(row.task.role) for one in self._dispatchers for row in page):
+            able = [row.task for row in page if row.lease is not None or not paid_up(row.task)]
+            if any(one.takes(task.role) for one in self._dispatchers for task in able):
                 return True
             after = page[-1].task.id
         return False

@@ -78,6 +78,7 @@ class Rules:
             (_TASK, wanted.awaited),
             (_TASK, wanted.payloads),
             (_TASK, wanted.bars),
+            (_TASK, wanted.expenses),
             (_TASK, [task for task, _ in wanted.attempts]),
         ):
             for id_ in ids:
@@ -165,6 +166,7 @@ def _covered(changes: Changes) -> Iterable[str]:
     yield from (wait.task for wait in changes.new_waits)
     yield from (wait.task for wait in changes.drop_waits)
     yield from (bar.task for bar in changes.new_bars)
+    yield from (row.task for row in changes.expenses)
     yield from (lease.task for lease in changes.new_leases)
     yield from (task for task, _ in changes.drop_leases)
     yield from (attempt.task for attempt in changes.new_attempts)

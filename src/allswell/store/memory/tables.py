@@ -12,6 +12,7 @@ from typing import Generic, TypeVar, assert_never
 
 from allswell.domain.checkin import Agent
 from allswell.domain.circle import asking_line
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, is_request
 from allswell.domain.question import Question
@@ -80,6 +81,7 @@ class Tables:
         self.timers: dict[str, Millis] = {}
         self.waits: dict[TaskId, tuple[Wait, ...]] = {}
         self.bars: dict[TaskId, frozenset[AgentId]] = {}
+        self.expenses: dict[TaskId, tuple[ExpenseRow, ...]] = {}
         self.leases: dict[TaskId, Lease] = {}
         self.attempts: dict[tuple[TaskId, Token], Attempt] = {}
         self.spreads: dict[str, Numbered] = {}
@@ -129,6 +131,7 @@ class Tables:
         _overwrite(self.services, draft.services)
         _overwrite(self.agents, draft.agents)
         _overwrite(self.bars, draft.bars)
+        _overwrite(self.expenses, draft.expenses)
         _overwrite(self.payloads, draft.payloads)
         _overwrite(self.results, draft.results)
         _overwrite(self.spreads, draft.spreads)
@@ -232,6 +235,7 @@ class Draft:
         self.timers = Layer("timer", tables.timers)
         self.waits = Layer("wait", tables.waits)
         self.bars = Layer("bar", tables.bars)
+        self.expenses = Layer("expense", tables.expenses)
         self.leases = Layer("lease", tables.leases)
         self.attempts = Layer("attempt", tables.attempts)
         self.spreads = Layer("spread", tables.spreads)

@@ -169,6 +169,9 @@ class MemoryTransaction:
         for task in wanted.bars:
             if barred := draft.bars.get(task):
                 rows.bars[task] = set(barred)
+        for task in wanted.expenses:
+            if told := draft.expenses.get(task):
+                rows.expenses[task] = list(told)
         rows.awaited.update(task for task in wanted.awaited if any(True for _ in draft.waiting_for(task)))
         return rows
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
+from allswell.domain.expense import ExpenseRow, Spent, SpentBy, together
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -98,6 +99,21 @@ class MemoryViews:
         await self.give_way("view_attempts")
         tables = self.database.tables
         return [tables.attempts[(task, token)] for token in tables.attempts_of.get(task, ())]
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost."""
+        await self.give_way("view_expenses")
+        return list(self.database.tables.expenses.get(task, ()))
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """The sums of what attempts have cost."""
+        await self.give_way("view_spent")
+        found: dict[str, list[ExpenseRow]] = {}
+        for row in (row for told in self.database.tables.expenses.values() for row in told):
+            key = "" if by == "all" else getattr(row, by)
+            if key is not None and row.told_at >= since and (not keys or key in keys):
+                found.setdefault(key, []).append(row)
+        return {key: together(rows) for key, rows in found.items()}
 
     async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
         """Questions, the oldest first."""

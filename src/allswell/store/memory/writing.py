@@ -57,6 +57,7 @@ def enter(changes: Changes, draft: Draft, base: Database, xid: int) -> list[Entr
     _enter_leases(changes, draft)
     _enter_places(changes, draft)
     _enter_waits(changes, draft)
+    _enter_expenses(changes, draft)
     return [Entry(Position(xid, base.next_event_id()), changes.at, event) for event in changes.events]
 
 
@@ -138,6 +139,12 @@ def _enter_places(changes: Changes, draft: Draft) -> None:
         if bar.agent in barred:
             raise Bug(f"agent {bar.agent} is barred from task {bar.task} already")
         draft.bars.put(bar.task, barred | {bar.agent})
+
+
+def _enter_expenses(changes: Changes, draft: Draft) -> None:
+    for row in changes.expenses:
+        others = [one for one in draft.expenses.get(row.task) or () if one.token != row.token]
+        draft.expenses.put(row.task, tuple(sorted([*others, row], key=lambda one: one.token)))
 
 
 def _enter_waits(changes: Changes, draft: Draft) -> None:

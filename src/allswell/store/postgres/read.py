@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from allswell.domain.checkin import Agent
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId, Token
 from allswell.domain.run import Run
@@ -135,7 +136,7 @@ def covers(rows: Rows, with_bars: bool, wanted: Wanted) -> bool:  # noqa: FBT001
     """Whether rows that were read of picked tasks are all that is wanted."""
     return (
         not any((wanted.spreads, wanted.runs, wanted.services, wanted.agents, wanted.questions))
-        and not any((wanted.leases, wanted.attempts, wanted.awaited))
+        and not any((wanted.leases, wanted.attempts, wanted.awaited, wanted.expenses))
         and all(id_ in rows.tasks for id_ in wanted.tasks)
         and all(id_ in rows.payloads for id_ in wanted.payloads)
         and (with_bars or not wanted.bars)
@@ -212,6 +213,11 @@ def _fill_bars(rows: Rows, answer: Answer) -> None:
         rows.bars.setdefault(task, set()).add(agent)
 
 
+def _fill_expenses(rows: Rows, answer: Answer) -> None:
+    for row in answer.fetchall():
+        rows.expenses.setdefault(row[0], []).append(ExpenseRow(*row))
+
+
 def _fill_spreads(rows: Rows, answer: Answer) -> None:
     rows.spreads = {row[0]: spread_of(row) for row in answer.fetchall()}
 
@@ -249,5 +255,6 @@ _BY_ID: tuple[tuple[str, str, Fill], ...] = (
     ("awaited", "read_awaited", _fill_awaited),
     ("payloads", "read_payloads", _fill_payloads),
     ("bars", "read_bars", _fill_bars),
+    ("expenses", "read_expenses", _fill_expenses),
 )
 """Which field of `Wanted` is served by which statement."""

@@ -228,6 +228,39 @@ SELECT id, payload FROM allswell.task WHERE id = ANY($1::text[])
 -- name: read_bars
 SELECT task, agent FROM allswell.bar WHERE task = ANY($1::text[]) ORDER BY task, agent
 
+-- name: read_expenses
+SELECT task, token, agent, role, run, told_at, cost, given, written FROM allswell.expense
+WHERE task = ANY($1::text[]) ORDER BY task, token
+
+-- name: put_expenses
+INSERT INTO allswell.expense (task, token, agent, role, run, told_at, cost, given, written)
+SELECT task, token, agent, role, run, told_at, cost, given, written
+FROM json_to_recordset($1::json) AS x(task text, token bigint, agent text, role text, run text, told_at bigint,
+                                      cost bigint, given bigint, written bigint)
+ON CONFLICT (task, token) DO UPDATE
+SET told_at = excluded.told_at, cost = excluded.cost, given = excluded.given, written = excluded.written
+
+-- name: spent_by_task
+SELECT task, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+WHERE (cardinality($1::text[]) = 0 OR task = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY task ORDER BY task
+
+-- name: spent_by_run
+SELECT run, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+WHERE run IS NOT NULL AND (cardinality($1::text[]) = 0 OR run = ANY($1::text[])) AND told_at >= $2::bigint
+GROUP BY run ORDER BY run
+
+-- name: spent_by_role
+SELECT role, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+WHERE (cardinality($1::text[]) = 0 OR role = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY role ORDER BY role
+
+-- name: spent_by_agent
+SELECT agent, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+WHERE (cardinality($1::text[]) = 0 OR agent = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY agent ORDER BY agent
+
+-- name: spent_by_all
+SELECT '', count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+WHERE cardinality($1::text[]) >= 0 AND told_at >= $2::bigint HAVING count(*) > 0
+
 -- name: read_spreads
 SELECT id, outcome, reason, replaced_by FROM allswell.spread WHERE id = ANY($1::text[])
 

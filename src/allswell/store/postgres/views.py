@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -82,6 +84,15 @@ class PostgresViews:
             row[1]: Attempt(*row) for row in rows
         }
         return list(found.values())
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost."""
+        return [ExpenseRow(*row) for row in await self._rows("read_expenses", texts([task]))]
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """The sums of what attempts have cost."""
+        rows = await self._rows(f"spent_by_{by}", texts(list(keys)), since)
+        return {row[0]: Spent(*row[1:]) for row in rows}
 
     async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
         """Questions, the oldest first."""

@@ -210,6 +210,7 @@ def _inserts(changes: Changes) -> list[Statement]:
         ("insert_waits", changes.new_waits),
         ("insert_bars", changes.new_bars),
         ("insert_attempts", [ended for ended in changes.new_attempts if kept.get(ended.task) is not ended]),
+        ("put_expenses", changes.expenses),
         ("insert_spreads", changes.new_spreads),
     ):
         if rows:

@@ -25,6 +25,7 @@ from allswell.errors import Unavailable
 from allswell.store.now import StoreClock
 from allswell.store.sqlite import accounting, outbox, place, views
 from allswell.store.sqlite.connection import connect_reader
+from allswell.store.sqlite.expenses import ExpenseLooks
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.schema import NEWEST, SQL
 from allswell.store.views import Agenda
@@ -33,7 +34,7 @@ from allswell.timing.clock import SystemClock
 T = TypeVar("T")
 
 
-class SqliteReader:
+class SqliteReader(ExpenseLooks):
     """A store to look at; `with` opens it. `current` is false where its schema is not this version's."""
 
     def __init__(self, location: str | Path, *, busy_timeout: int = 5_000) -> None:
@@ -71,6 +72,9 @@ class SqliteReader:
             return bool(connection.execute(SQL["read_version"]).fetchone() == (NEWEST,))
 
         return self._look(version)
+
+    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        return self._look(look)
 
     async def view_agenda(self) -> Agenda:
         """What a sweeper has to do, and when."""

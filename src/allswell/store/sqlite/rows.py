@@ -16,6 +16,7 @@ import msgspec
 
 from allswell.domain.checkin import Agent
 from allswell.domain.event import Event
+from allswell.domain.expense import ExpenseRow
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import Option, Question
@@ -193,6 +194,14 @@ def new_question(question: Question) -> Row:
 def question(row: Row) -> Question:
     """A question from a row."""
     return Question(*(row[0], row[1] or None, *row[2:5], _options.decode(row[5]), *row[6:13], bool(row[13]), *row[14:]))
+
+
+def expenses(found: Iterable[Row]) -> dict[TaskId, list[ExpenseRow]]:
+    """What attempts have cost, by task."""
+    told: dict[TaskId, list[ExpenseRow]] = {}
+    for row in found:
+        told.setdefault(row[0], []).append(ExpenseRow(*row))
+    return told
 
 
 def services(found: Iterable[Row]) -> dict[str, ServiceRow]:

@@ -14,7 +14,7 @@ from allswell.store import sql
 
 _PACKAGE = "allswell.store.sqlite"
 SQL = sql.load(_PACKAGE, "statements.sql")
-NEWEST = 7
+NEWEST = 8
 """The number of the last migration; known without a look at the folder, and held to it by whoever opens a store."""
 
 

@@ -592,3 +592,24 @@ DELETE FROM meta WHERE key >= 'kept.' || ?1 AND key < 'kept.' || ?1 || '/'
 -- name: put_version
 -- The number of the migration just run.
 INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: read_expense
+-- What the attempts at these tasks have cost.
+SELECT expense.task, token, agent, role, run, told_at, cost, given, written
+FROM json_each(?) AS given_ids CROSS JOIN expense ON expense.task = given_ids.value ORDER BY expense.task, token;
+
+-- name: put_expense
+-- What an attempt has cost so far.
+INSERT INTO expense (task, token, agent, role, run, told_at, cost, given, written) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (task, token) DO UPDATE SET told_at = excluded.told_at, cost = excluded.cost, given = excluded.given,
+    written = excluded.written;
+
+-- name: view_spent
+-- Sums of what attempts have cost, by one of the columns.
+SELECT {column}, count(*), count(cost), sum(cost), sum(given), sum(written)
+FROM expense WHERE {column} IN (SELECT value FROM json_each(?)) AND told_at >= ? GROUP BY 1 ORDER BY 1;
+
+-- name: view_all_spent
+-- The same of everything.
+SELECT {column}, count(*), count(cost), sum(cost), sum(given), sum(written)
+FROM expense WHERE {column} IS NOT NULL AND told_at >= ? GROUP BY 1 ORDER BY 1;

@@ -28,6 +28,7 @@ from allswell.store.shortcut import Decide
 from allswell.store.sqlite import accounting, backup, outbox, place, views
 from allswell.store.sqlite.carrier import DatagramCarrier
 from allswell.store.sqlite.connection import connect_reader
+from allswell.store.sqlite.expenses import ExpenseLooks
 from allswell.store.sqlite.faults import translated
 from allswell.store.sqlite.recorder import Recorder
 from allswell.store.sqlite.transaction import SqliteTransaction
@@ -42,7 +43,7 @@ _LAST_CALL = 0.5
 """How long closing waits for a call that is still to be told, in seconds; it is only a hint."""
 
 
-class SqliteStore:
+class SqliteStore(ExpenseLooks):
     """A watch in one SQLite file.
 
     `turn_timeout`    how long to wait for other writing processes;

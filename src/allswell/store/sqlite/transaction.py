@@ -111,6 +111,8 @@ class SqliteTransaction(RunLooks):
         if wanted.bars:
             for task, agent in self._by_id("read_bar", wanted.bars):
                 found.bars.setdefault(task, set()).add(agent)
+        if wanted.expenses:
+            found.expenses = rows.expenses(self._by_id("read_expense", wanted.expenses))
         if wanted.spreads:
             found.spreads = {row[0]: rows.spread(row) for row in self._by_id("read_spread", wanted.spreads)}
         if wanted.runs:
@@ -201,6 +203,8 @@ class SqliteTransaction(RunLooks):
                 self._cache.set_apart(alone)
         if changes.services:
             self._update("update_service", [(rows.text(service), service.id) for service in changes.services])
+        if changes.expenses:
+            self._insert("put_expense", list(map(astuple, changes.expenses)))
         if changes.agents:
             self._insert("put_agent", list(map(astuple, changes.agents)))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from allswell.domain.expense import ExpenseRow, Spent
 from allswell.domain.names import AgentId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.run import Spread
 from allswell.domain.task import Bar, Finished, State
@@ -66,6 +67,33 @@ async def every_kind_of_row_comes_back_unchanged(place: Place) -> None:
     assert got.payloads == {task.id: rows.TEXT, plain.id: ""}
     assert {id_: found for id_, found in got.bars.items() if found} == {task.id: {"bob", "ågent"}}
     assert got.spreads == {"t_full": split, "r_2": rows.spread("r_2")}
+
+
+async def what_attempts_cost_comes_back_and_is_summed(place: Place) -> None:
+    """A later word replaces the one before; what was not reported is not known, in sums too."""
+    first = ExpenseRow(
+        TaskId("t_1"), Token(1), AgentId("ågent"), "rôle", RunId("r_1"), Millis(AT), rows.BIG, None, 2**40
+    )
+    second = replace(first, token=Token(2), agent=AgentId("bob"), told_at=Millis(AT + 5), cost=None, given=7)
+    other = replace(first, task=TaskId("t_2"), role="", run=None, cost=3, written=None)
+    async with place.store() as store:
+        await write(store, Changes(new_tasks=[(rows.task("t_1"), "null"), (rows.task("t_2"), "null")]))
+        locks = {Kind.TASK: ["t_1", "t_2"]}
+        await write(store, Changes(expenses=[first, second, other]), locks)
+        later = replace(first, cost=11, told_at=Millis(AT + 9))
+        await write(store, Changes(expenses=[later]), locks)
+        got = await read(store, Wanted(tasks=ids("t_1", "t_2"), expenses=ids("t_1", "t_2")))
+        assert got.expenses == {first.task: [later, second], other.task: [other]}
+        assert await store.view_expenses(first.task) == [later, second]
+        assert await store.view_expenses(TaskId("t_none")) == []
+        of_first, of_other = Spent(2, 1, 11, 7, 2**41), Spent(1, 1, 3, None, None)
+        assert await store.view_spent("task") == {"t_1": of_first, "t_2": of_other}
+        assert await store.view_spent("run") == {"r_1": of_first}
+        assert await store.view_spent("run", ("r_2",)) == {}
+        assert await store.view_spent("role", ("rôle",), AT + 6) == {"rôle": Spent(1, 1, 11, None, 2**40)}
+        assert await store.view_spent("agent", ("bob",)) == {"bob": Spent(1, 0, None, 7, 2**40)}
+        assert await store.view_spent("all") == {"": Spent(3, 2, 14, 7, 2**41)}
+        assert await store.view_spent("all", (), AT + 10) == {}
 
 
 async def a_task_may_be_finished_as_it_is_made(place: Place) -> None:
@@ -252,6 +280,7 @@ async def a_transaction_reads_its_own_writes(place: Place) -> None:
 
 CASES: tuple[Case, ...] = (
     every_kind_of_row_comes_back_unchanged,
+    what_attempts_cost_comes_back_and_is_summed,
     a_task_may_be_finished_as_it_is_made,
     services_and_agents_are_made_and_replaced,
     rows_change_and_go,

@@ -1,0 +1,158 @@
+"""What attempts cost, in money and in tokens, as the agents themselves report it.
+
+Claude Code says in its `result` what its session has cost so far (`total_cost_usd`) and which tokens that took; Codex
+says at the end of each turn which tokens it took, and nothing of money. What is not reported is not known: it is None
+here and "unknown" to people, never nought. There is no table of prices.
+
+Money is counted in millionths of a dollar, as whole numbers, so that sums are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from allswell.domain.model_usage import of_answer
+from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
+
+USD = 1_000_000
+"""Millionths."""
+MOST = 1_000_000 * USD
+"""What nobody's session costs: a larger figure is a mistake."""
+_LONGEST = 1 << 20
+SpentBy = Literal["task", "run", "role", "agent", "all"]
+"""What sums are told of."""
+
+
+class Expense(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What something cost; None where nobody has said."""
+
+    cost: int | None = None
+    """Millionths of a dollar."""
+    given: int | None = None
+    """Tokens that went in, those from a cache included."""
+    written: int | None = None
+    """Tokens that came out."""
+
+
+class ExpenseRow(msgspec.Struct, frozen=True):
+    """What one attempt has cost so far, with all that sums are made of."""
+
+    task: TaskId
+    token: Token
+    agent: AgentId
+    role: str
+    run: RunId | None
+    told_at: Millis
+    cost: int | None
+    given: int | None
+    written: int | None
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What several attempts cost together."""
+
+    attempts: int = 0
+    """Those that have reported anything."""
+    priced: int = 0
+    """Those of them that said what they cost."""
+    cost: int | None = None
+    given: int | None = None
+    written: int | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        """All tokens; None where nobody has reported any."""
+        return None if self.given is None and self.written is None else (self.given or 0) + (self.written or 0)
+
+
+NOTHING_SPENT = Spent()
+
+
+def together(rows: Iterable[ExpenseRow]) -> Spent:
+    """The sum of what attempts cost; what was not reported adds nothing, and is counted."""
+    found = list(rows)
+    return Spent(
+        len(found),
+        sum(row.cost is not None for row in found),
+        _sum(row.cost for row in found),
+        _sum(row.given for row in found),
+        _sum(row.written for row in found),
+    )
+
+
+def _sum(figures: Iterable[int | None]) -> int | None:
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None
+
+
+def usd(cost: int | None) -> float | None:
+    """Money in dollars, for the outside."""
+    return None if cost is None else cost / USD
+
+
+def from_usd(amount: float) -> int | None:
+    """Money of the outside; None where it is no such figure."""
+    return round(amount * USD) if math.isfinite(amount) and 0 <= amount * USD <= MOST else None
+
+
+def shown(cost: int | None) -> str:
+    """Money for people: cents where it is more than one, and all of it where it is less."""
+    if cost is None:
+        return "unknown"
+    return f"${cost / USD:,.2f}" if cost >= USD // 100 or cost == 0 else f"${cost / USD:.6f}".rstrip("0")
+
+
+def is_report(line: bytes) -> bool:
+    """Whether a line may say what something cost: asked of every line, so it only searches."""
+    return line.startswith(b"{") and (b'"total_cost_usd"' in line or b'"usage"' in line) and len(line) <= _LONGEST
+
+
+class Meter:
+    """Adds up what the lines of one attempt say. A session's last word counts, and each turn by itself."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Expense] = {}
+        self._turns = Expense()
+
+    @property
+    def total(self) -> Expense | None:
+        """All of it so far; None if nothing was said."""
+        parts = [*self._sessions.values(), self._turns]
+        cost, given, written = (_sum(figures) for figures in zip(*map(_figures, parts), strict=True))
+        found = Expense(cost, given, written)
+        return None if found == Expense() else found
+
+    def hear(self, line: bytes) -> bool:
+        """Take note of what a line says; whether it said anything."""
+        said = _object(line) if is_report(line) else None
+        if said is None:
+            return False
+        tokens = of_answer(said)
+        given, written = (None, None) if tokens is None else (tokens.prompt, tokens.completion)
+        session = said.get("session_id")
+        if said.get("type") == "result" and isinstance(session, str) and session:
+            amount = said.get("total_cost_usd")
+            known = amount if isinstance(amount, int | float) and not isinstance(amount, bool) else None
+            self._sessions[session] = Expense(None if known is None else from_usd(known), given, written)
+            return True
+        if said.get("type") == "turn.completed" and tokens is not None:
+            before = self._turns
+            self._turns = Expense(None, (before.given or 0) + tokens.prompt, (before.written or 0) + tokens.completion)
+            return True
+        return False
+
+
+def _figures(one: Expense) -> tuple[int | None, int | None, int | None]:
+    return one.cost, one.given, one.written
+
+
+def _object(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        said = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return said if isinstance(said, Mapping) else None

@@ -1,0 +1,150 @@
+"""What attempts cost: kept with each, summed, and held to limits; on virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from allswell import Watch
+from allswell.domain.expense import Expense, Spent, SpentBy
+from allswell.domain.retry import ErrorClass, Failure
+from allswell.engine.budgeting import Budgets
+from allswell.engine.handle import Lease
+from allswell.errors import LeaseLost, Refused
+from tests.engine.stage import Stage, play
+
+USD = 1_000_000
+BROKE = Failure(ErrorClass.TRANSIENT, "it broke")
+
+
+async def taken(watch: Watch, task: str, agent: str = "ada") -> Lease:
+    lease = await watch.claim(agent=agent, task=task)
+    assert lease is not None
+    return lease
+
+
+def test_what_an_attempt_costs_is_kept_with_it_and_a_later_report_replaces_it() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        run = await watch.open_run("night")
+        task = await watch.submit("paint", role="painter", run=run)
+        lease = await taken(watch, task)
+        assert not await lease.spend(Expense(2 * USD, 10, 1))
+        assert not await lease.spend(Expense(3 * USD, 20, 2))
+        await lease.fail(BROKE)
+        assert not await lease.spend(Expense(4 * USD, 20, 2))  # its last words come after its end
+        await watch.sweep_once()
+        rows = await watch.views.view_expenses(task)
+        assert [(row.token, row.agent, row.role, row.run, row.cost) for row in rows] == [
+            (1, "ada", "painter", run, 4 * USD)
+        ]
+        sums = [(await watch.views.view_spent(by))[key] for by, key in _places(task, run)]
+        assert sums == [Spent(1, 1, 4 * USD, 20, 2)] * 5
+        with pytest.raises(LeaseLost):
+            await watch.held(task, 7, "ada").spend(Expense(1))
+        with pytest.raises(LeaseLost):
+            await watch.held(task, 1, "eve").spend(Expense(1))
+
+    play(scene)
+
+
+def _places(task: str, run: str) -> list[tuple[SpentBy, str]]:
+    return [("task", task), ("run", run), ("role", "painter"), ("agent", "ada"), ("all", "")]
+
+
+def test_at_its_limit_a_task_waits_for_a_human_who_gives_more_or_skips_it() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        task = await watch.submit("paint", max_cost_usd=5)
+        lease = await taken(watch, task)
+        assert lease.max_cost == 5 * USD
+        with pytest.raises(Refused, match="has not reached"):
+            await lease.end_costly()
+        assert not await lease.spend(Expense(None, 10**9, 10**9))  # what nobody reports reaches nothing
+        assert await lease.spend(Expense(5 * USD))
+        await lease.end_costly()
+        (question,) = await watch.questions()
+        assert question.kind == "cost_limit"
+        assert "has cost $5.00 in its attempt, and may cost $5.00" in question.text
+        assert [option.key for option in question.options] == ["increase_cost", "skip"]
+        assert await watch.claim(agent="ada") is None
+        with pytest.raises(Refused, match="must be more than"):
+            await watch.answer(question.id, "increase_cost", max_cost_usd=5)
+        await watch.answer(question.id, "increase_cost", max_cost_usd=7.5)
+        lease = await taken(watch, task)
+        assert lease.max_cost == 7_500_000
+        assert await lease.spend(Expense(3 * USD))  # with what the first one cost
+        await lease.fail(BROKE)
+        row = await watch.task(task)
+        assert row is not None
+        assert row.due is not None, "it was put back before its supervisor could say more"
+        assert await lease.spend(Expense(3 * USD))  # so it is taken out of the pool
+        (question,) = await watch.questions()
+        await watch.answer(question.id, "skip")
+        await watch.sweep_once()
+        assert await watch.counts() == {"skipped": 1}
+        assert [one.data["cost_usd"] for one in await stage.told("cost_limit")] == [5.0]
+
+    play(scene)
+
+
+def test_a_done_task_is_done_whatever_it_cost() -> None:
+    async def scene(stage: Stage) -> None:
+        task = await stage.watch.submit("paint", max_cost_usd=1)
+        lease = await taken(stage.watch, task)
+        assert await lease.spend(Expense(9 * USD))
+        await lease.complete(None)
+        assert await lease.spend(Expense(9 * USD))
+        assert await stage.watch.counts() == {"done": 1}
+        assert await stage.watch.questions() == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize("what", ["day", "role", "run"])
+def test_a_day_a_role_or_a_run_is_shut_with_one_question(what: str) -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        run = await watch.open_run("night", max_cost_usd=2 if what == "run" else None)
+        for name in ("a", "b", "c"):
+            await watch.submit(name, role="painter", run=run)
+        other = await watch.submit("other")
+        limits = Budgets(2 * USD if what == "day" else None, {"painter": 2 * USD} if what == "role" else {})
+        for reached in (0, 1):
+            lease = await watch.claim(agent="ada", roles=["painter"])
+            assert lease is not None
+            await lease.spend(Expense(USD))
+            await lease.complete(None)
+            assert len(await lease.hold_to_budgets(limits)) == reached
+            if reached:  # it is shut, and was asked about
+                assert await lease.hold_to_budgets(limits) == []
+        assert await watch.claim(agent="ada", roles=["painter"]) is None
+        assert (await watch.claim(agent="ada", task=other) is None) == (what == "day")
+        (question,) = await watch.questions()
+        assert question.kind == "budget_reached"
+        assert "has cost $2.00, and may cost $2.00" in question.text
+        await watch.answer(question.id, "go_on")
+        lease = await watch.claim(agent="ada", roles=["painter"], wait="10s")
+        assert lease is not None
+        await lease.spend(Expense(USD))
+        await lease.complete(None)
+        assert await lease.hold_to_budgets(limits) == []  # as much again may be spent
+
+    play(scene)
+
+
+def test_a_day_that_is_over_opens_by_itself() -> None:
+    async def scene(stage: Stage) -> None:
+        watch = stage.watch
+        for name in ("a", "b"):
+            await watch.submit(name)
+        lease = await watch.claim(agent="ada")
+        assert lease is not None
+        await lease.spend(Expense(USD))
+        await lease.complete(None)
+        assert await lease.hold_to_budgets(Budgets(USD))
+        (question,) = await watch.questions()
+        await watch.answer(question.id, "wait")
+        assert await watch.claim(agent="ada") is None
+        assert await watch.claim(agent="ada", wait="25h") is not None
+
+    play(scene)
