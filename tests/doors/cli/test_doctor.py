@@ -198,7 +198,7 @@ def test_a_supervisor_that_was_killed_is_named(tmp_path: Path) -> None:
 
 def test_a_stalled_agent_is_named(tmp_path: Path) -> None:
     asyncio.run(submit(tmp_path, "fetch"))
-    change(tmp_path, "INSERT INTO agent VALUES ('ada\x1b[31m', 3, 1, 1), ('bob', 1, 1, 0)")
+    change(tmp_path, "INSERT INTO agent VALUES ('ada\x1b[31m', 3, 1, 1, ''), ('bob', 1, 1, 0, '')")
     report = Report(tmp_path)
     assert (report.code, report.amiss()) == (3, {"agents"})
     assert "1 agent stopped answering: ada" in report.says("agents")
