@@ -158,3 +158,20 @@ def test_a_terminal_is_put_back_when_we_are_killed(sitting: Sitting) -> None:
     while not sitting.is_as_before():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def test_stumbles_read_well_at_a_terminal(shell: Shell) -> None:
+    for typed, code, said in (
+        (("run", "echo", "hi"), 2, "put -- before the command: `allswell run -- echo hi`"),
+        (("run", "--timeout", "900000", "--", "true"), 2, "seconds or milliseconds? Write 900000s or 900000ms"),
+        (("run", "--timeout", "1h1h", "--", "true"), 2, "names a unit twice"),
+        (
+            ("run", "--timeout", "5", "--", "sh", "-c", "sleep 0.1; exit 7"),
+            7,
+            "exit code 7; no retries asked for; it changed",
+        ),
+    ):
+        ran = at_terminal(*typed, cwd=shell.folder, columns=80, **shell.env)
+        assert ran.code == code, ran
+        assert said in " ".join(ran.out.split()), ran.out
+        assert max(len(line) for line in ran.out.splitlines()) <= 80

@@ -9,7 +9,6 @@ the command declares as its `Rest`. A negative number is an argument, since no o
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -94,6 +93,8 @@ def _dashes(command: Command, known: Sequence[Parameter], words: Sequence[str]) 
     first = next((token.word for token in tokens(known, words) if token.kind == "place"), None)
     if first is None or first == "-" or first.endswith((".yaml", ".yml")):
         return ""
+    import shlex
+
     at = list(words).index(first)
     line = shlex.join([*command.path.split(), *words[:at], "--", *words[at:]])
     return f"put -- before the command: `{cut(line, 4 * LONGEST)}`"

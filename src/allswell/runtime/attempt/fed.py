@@ -12,7 +12,6 @@ import contextlib
 import os
 import select
 import stat
-import tempfile
 import threading
 from typing import IO
 
@@ -41,6 +40,8 @@ class Fed:
         if stat.S_ISREG(os.fstat(self._source).st_mode):
             self._begins_at = os.lseek(self._source, 0, os.SEEK_CUR)
         else:
+            import tempfile
+
             self._kept = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this is
 
     def begin(self) -> int:
