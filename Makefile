@@ -94,6 +94,7 @@ demo: ## see it at work: an agent hangs, its work is kept, comes back, and gets 
 sim: $(STAMP) ## simulation in full: a thousand hours, every seed kept, and fresh ones; and long scripts on every store
 	$(SHARED) tests/sim $(ARGS)
 	ALLSWELL_SEQUENCES=1000 $(SHARED) --timeout 600 tests/engine/test_equal_answers.py $(ARGS)
+	ALLSWELL_MESH_REQUESTS=100000 $(PYTEST) --timeout 3600 tests/sim/test_mesh.py $(ARGS)
 
 mutants: $(STAMP) ## small mistakes put into the core, one at a time: which of them would no test notice?
 	$(BIN)/python -m tests.mutation $(ARGS)

@@ -65,7 +65,9 @@ def _go_on(out: Outcome, asking: Case | None, now: Millis, *, waiter: bool) -> O
     if stand.waiting:
         _expire(out, stand, now)
         if stand.attempt < stand.last and (timeout := time_for(spec, lease, now)) is not None:
-            _deliver(out, stand.attempt + 1, stand.last, timeout, now)
+            attempt = stand.attempt + 1
+            last = attempt if time_for(spec, lease, Millis(now + timeout)) is None else stand.last
+            _deliver(out, attempt, last, timeout, now)
             return None
         if stand.blocked_at is not None:
             _rest(out, now)
@@ -127,7 +129,10 @@ def _rest(out: Outcome, now: Millis) -> None:
 
 def _block(out: Outcome, asking: Case, lease: Lease, now: Millis) -> Outcome:
     """The task waits for the request from now on, and its holder is free."""
-    spec, stand, _ = _parts(out.case)
+    spec, stand, origin = _parts(out.case)
+    if asks_mesh(spec, replace(stand, last=stand.attempt)):  # what was to be the last delivery came to nothing
+        stand = replace(stand, mesh=True)
+        out.events.append(mesh_asked(out.case.task.id, spec, origin, None))
     task = out.case.task
     blocked = Outcome(asking)
     end_attempt(blocked, BLOCKED, now, detail=f"{spec.to} has not answered {task.id}: {task.name}")

@@ -131,7 +131,8 @@ def send(out: Outcome, lease: Lease, command: SendRequest, now: Millis) -> None:
         raise Refused("no_time", text, where="timeout")
     told: dict[str, object] = {"request": new.id, "kind": spec.kind, "to": spec.to, "timeout_ms": timeout}
     out.events.append(event(task, "request_sent", lease, **told))
-    stand = RequestRecord(now, Millis(now + timeout), last=1 + spec.retries)
+    due = Millis(now + timeout)
+    stand = RequestRecord(now, due, last=1 if time_for(spec, lease, due) is None else 1 + spec.retries)
     origin = Origin(task.id, lease.token, lease.agent, command.id)
     if asks_mesh(spec, stand):
         stand = replace(stand, mesh=True)

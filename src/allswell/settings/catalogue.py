@@ -294,6 +294,7 @@ _ALL = (
     Setting("mesh.remind", Kind.DURATION, ESCALATION.remind, "How often it is told again.", none="never"),
     # Requests between agents.
     *(setting for kind in REQUESTS for setting in _requests(kind)),
+    Setting("webhook_hosts", Kind.CHOICE, "public", "Where webhook requests may go.", choices=("public", "private")),
     # How messages are handled: the seed's figures. (The rules that hold them together: `domain.arithmetic.worker`.)
     Setting(
         "worker.statement_timeout",

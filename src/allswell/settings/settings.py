@@ -216,6 +216,11 @@ class Settings(msgspec.Struct, frozen=True):
         after, remind = self.value("mesh.escalate"), self.value("mesh.remind")
         return Escalation(int(after or 0), None if remind is None else int(remind))
 
+    @property
+    def private_webhooks(self) -> bool:
+        """Whether webhook requests may go to private addresses, and without TLS."""
+        return self.value("webhook_hosts") == "private"
+
     def mesh(self) -> MeshFigures:
         """All that is set about requests between agents, with the agents that are set up."""
         figures = {name: int(value or 0) for name, value in self._table(_REQUESTS)}

@@ -253,6 +253,7 @@ def _telling(plan: Plan, frame: Frame) -> Plan:
 
     from allswell.doors.sinks.making import make_sink
     from allswell.doors.sinks.running import run_sinks
+    from allswell.doors.sinks.webhook_requests import deliver_requests
 
     made = []
     for spec in frame.settings.sinks.values():
@@ -260,7 +261,8 @@ def _telling(plan: Plan, frame: Frame) -> Plan:
             made.append(make_sink(spec))
         except Refused as error:
             plan.tell(f"the sink {spec.name} is told nothing: {error.message}; `allswell sinks check`")
-    return replace(plan, beside=[partial(run_sinks, sinks=made)]) if made else plan
+    delivering = partial(deliver_requests, private=frame.settings.private_webhooks, wall=plan.clock.wall)
+    return replace(plan, beside=[delivering, *([partial(run_sinks, sinks=made)] if made else ())])
 
 
 # --- looking at it ----------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
 
 from allswell.doors.cli.advice import in_words
 from allswell.doors.cli.commands import LOOKING, RUNNING, UPKEEP, Commands
@@ -183,6 +184,12 @@ def setup(
         frame.say(SetUpShape(name, said, made=True), words)
 
 
+async def _both(*work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    await asyncio.gather(*work)
+
+
 def run(name: Name = None, store: Store = None, json: Json = False) -> None:
     """Tell the sinks of what happens, until Ctrl-C; `allswell up` does it by itself."""
     import asyncio
@@ -192,12 +199,14 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
     from allswell.doors.shapes.said import SaidShape
     from allswell.doors.sinks.making import make_sink
     from allswell.doors.sinks.running import run_sinks
+    from allswell.doors.sinks.webhook_requests import deliver_requests
 
     frame = Frame(store, json=json)
     made: list[Sink] = [make_sink(spec) for spec in _chosen(frame, name).values()]
 
     async def live(watch: Watch) -> None:
-        following = asyncio.ensure_future(run_sinks(watch, made))
+        delivering = deliver_requests(watch, private=frame.settings.private_webhooks, wall=watch.clock.wall)
+        following = asyncio.ensure_future(_both(run_sinks(watch, made), delivering))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, following.cancel)
         said = f"telling {', '.join(sink.name for sink in made)}; Ctrl-C stops"

@@ -1,0 +1,165 @@
+"""Planted bugs in the rules of requests between agents: one for each."""
+
+# ruff: noqa: ANN401 - a planted bug passes on whatever it was given
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from allswell.domain import claim, redelivery, request, responding, spreading, word
+from allswell.domain.case import Outcome, end_task
+from allswell.domain.names import Millis
+from allswell.domain.task import RequestRecord
+from allswell.store.memory.transaction import MemoryTransaction
+from tests.sim.planting import everywhere
+
+Mutant = Callable[[], contextlib.AbstractContextManager[object]]
+MESH_MUTANTS: dict[str, tuple[Mutant, str]] = {}
+
+
+def mutant(breaks: str) -> Callable[[Callable[[], Iterator[None]]], None]:
+    """Enter a generator function as a planted bug, with the promise that it breaks."""
+
+    def enter(make: Callable[[], Iterator[None]]) -> None:
+        MESH_MUTANTS[make.__name__] = (contextlib.contextmanager(make), breaks)
+
+    return enter
+
+
+@mutant("no request is open past its schedule")
+def retries_never_run_out() -> Iterator[None]:
+    right = redelivery._deliver
+
+    def deliver(out: Any, attempt: int, last: int, timeout: int, now: Any) -> None:
+        right(out, attempt, last + 1, timeout, now)
+
+    with patch.object(redelivery, "_deliver", deliver):
+        yield
+
+
+@mutant("a delivery never expires early")
+def deliveries_are_half_as_long() -> Iterator[None]:
+    def early(since: Millis, due: Millis, **more: Any) -> RequestRecord:
+        return RequestRecord(since, Millis(since + (due - since) // 2), **more)
+
+    with patch.object(request, "RequestRecord", early):
+        yield
+
+
+@mutant("the mesh is asked once")
+def the_mesh_is_asked_with_each_delivery() -> Iterator[None]:
+    def always(spec: Any, stand: Any) -> bool:
+        del spec, stand
+        return True
+
+    with everywhere("asks_mesh", always, request, redelivery):
+        yield
+
+
+@mutant("it blocks after the mesh was asked, and nobody answered")
+def the_mesh_is_never_asked() -> Iterator[None]:
+    with everywhere("asks_mesh", lambda _spec, _stand: False, request, redelivery):
+        yield
+
+
+@mutant("a request blocks before the asking lease's limit")
+def the_schedule_is_not_fitted() -> Iterator[None]:
+    with everywhere("time_for", lambda spec, _lease, _now: spec.timeout, request, redelivery):
+        yield
+
+
+@mutant("an answer counts once")
+def an_answer_is_told_twice() -> Iterator[None]:
+    right = end_task
+
+    def twice(out: Outcome, *given: Any, **more: Any) -> None:
+        right(out, *given, **more)
+        out.events.append(out.events[-1])
+
+    with patch.object(responding, "end_task", twice):
+        yield
+
+
+@mutant("nothing hangs silently")
+def a_late_answer_queues_nothing() -> Iterator[None]:
+    right = spreading.need_ended
+
+    def deaf(case_: Any, spread: Any, *more: Any) -> Any:
+        if str(spread.id).startswith("m_"):
+            return Outcome(case_)
+        return right(case_, spread, *more)
+
+    with patch.object(spreading, "need_ended", deaf):
+        yield
+
+
+@mutant("only who was asked answers")
+def anybody_may_answer() -> Iterator[None]:
+    with patch.object(responding, "check_may_answer", lambda *_: None):
+        yield
+
+
+@mutant("agents never wait for each other in a circle")
+def circles_are_not_looked_for() -> Iterator[None]:
+    with patch.object(word, "refuse_circle", lambda *_: None):
+        yield
+
+
+@mutant("agents never wait for each other in a circle")
+def those_who_ask_at_once_do_not_see_each_other() -> Iterator[None]:
+    async def blind(self: Any) -> list[str]:
+        del self
+        return []
+
+    with patch.object(MemoryTransaction, "find_asking", blind):
+        yield
+
+
+@mutant("what is addressed to an agent is offered to nobody else")
+def requests_lie_in_everybody_s_pool() -> Iterator[None]:
+    with patch.object(claim, "agent_of", lambda _role: None):
+        yield
+
+
+@mutant("a request blocks its task once")
+def a_block_is_told_by_both() -> Iterator[None]:
+    right = responding._something_else
+
+    def again(situation: Any, command: Any, outcomes: Any) -> Any:
+        told = [event for blocked in outcomes[1:] for event in blocked.events]
+        decision = right(situation, command, outcomes)
+        decision.events = [*decision.events, *told]
+        return decision
+
+    with patch.object(responding, "_something_else", again):
+        yield
+
+
+@mutant("a late answer counts once")
+def a_late_answer_is_not_counted() -> Iterator[None]:
+    right = responding._answered
+
+    def silent(*given: Any) -> Any:
+        steps = right(*given)
+        for out in steps:
+            out.events = [event for event in out.events if event.kind != "request_resolved"]
+        return steps
+
+    with patch.object(responding, "_answered", silent):
+        yield
+
+
+@mutant("one next for each request")
+def moving_on_twice_claims_twice() -> Iterator[None]:
+    right = redelivery.with_stand
+
+    def forgets(task: Any, stand: Any) -> Any:
+        return right(task, replace(stand, moved_on=False))
+
+    with patch.object(responding, "with_stand", forgets):
+        yield
