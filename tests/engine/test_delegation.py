@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allswell import Lease, Policy, Refused, TaskId
+from allswell import Lease, LeaseLost, Policy, Refused, TaskId
 from allswell.domain.question import Act, Option
 from allswell.domain.retry import ErrorClass, Failure
 from tests.engine.stage import MINUTE, Stage, play
@@ -89,8 +89,9 @@ def test_its_expiry_fails_the_request_and_not_the_task() -> None:
         assert await stands(stage, taken) == await stands(stage, unwanted) == ("failed", "delegation_timeout")
         assert stage.watch._engine.store is not None
         assert await stage.watch.questions() == []
-        with pytest.raises(Exception, match="delegation_timeout"):
+        with pytest.raises(LeaseLost, match="the time of the request was up"):
             await eve.complete("too late")
+        assert [attempt.outcome for attempt in await stage.watch.attempts(taken)] == ["delegation_timeout"]
         assert [event.data["verb"] for event in await stage.told("late_result")] == ["complete"]
         await ann.complete()  # its own task is as it was
         row = await stage.watch.task(ann.task)
