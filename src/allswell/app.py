@@ -9,8 +9,10 @@ with allswell.open("sqlite:///watch.db") as watch:      # anywhere else
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -21,18 +23,20 @@ from allswell.domain.request import FIGURES, MeshFigures
 from allswell.domain.store_url import hide, scheme_of
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
-from allswell.engine.opening import TellsOfWait, log_wait
+from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.store.port import Store
+from allswell.store.views import Views
 from allswell.timing.clock import Clock, SystemClock, this_machine
 from allswell.timing.foreign import refuse_other_loops
 
 if TYPE_CHECKING:
     from allswell.engine.gate import Gate
     from allswell.engine.sync import SyncWatch
+    from allswell.remote.server import Server
     from allswell.settings import Settings
 
 
@@ -59,6 +63,9 @@ def store_for(url: str) -> Store:
             hint = "PostgreSQL needs a driver: pip install 'allswell[postgres]'"
             raise Refused("no_driver", hint, where="store") from error
         return PostgresStore(url)
+    if is_remote(url):
+        text = f"{hide(url)!r} is a server; this needs the store itself"
+        raise Refused("not_remote", text, where="store")
     text = f"{hide(url)!r} names no store; write memory:, sqlite:///path or postgresql://user@host/database"
     raise Refused("bad_url", text, where="store")
 
@@ -92,6 +99,69 @@ def make_watch(  # noqa: PLR0913 - each has a name
     return Watch(engine, Ids(clock.wall, chance.getrandbits), policies=policies, mesh=mesh)
 
 
+def is_remote(url: str) -> bool:
+    """Whether a URL names a server (`allswell serve`) and no store."""
+    return scheme_of(url) in ("https", "http", "http+unix")
+
+
+def watch_on(
+    url: str,
+    *,
+    pace: Pace = DEFAULT,
+    policies: Mapping[str, Policy] | None = None,
+    sweeping: bool = True,
+    pause_on_question: Pause = "task",
+    escalation: Escalation = ESCALATION,
+    tell_of_wait: TellsOfWait = log_wait,
+) -> Watch:
+    """A watch on the store that a URL names, or on the server; how that one pauses and escalates, it knows itself."""
+    if is_remote(url):
+        from allswell.remote.backend import RemoteBackend
+
+        clock, chance = SystemClock(), random.Random()
+        ids = Ids(clock.wall, chance.getrandbits)
+        behind = RemoteBackend(server_at(url, pace, tell_of_wait), ids, clock=clock, draw=chance.random, pace=pace)
+        return Watch(behind, ids, policies=policies, escalation=escalation)
+    return make_watch(
+        store_for(url),
+        pace=pace,
+        policies=policies,
+        sweeping=sweeping,
+        pause_on_question=pause_on_question,
+        escalation=escalation,
+        tell_of_wait=tell_of_wait,
+    )
+
+
+def server_at(url: str, pace: Pace, tell_of_wait: TellsOfWait) -> Server:
+    """The server that a URL names, called with the key of the environment."""
+    from allswell.remote.connection import Connections
+    from allswell.remote.key_source import key_from
+    from allswell.remote.server import Server
+
+    return Server(Connections(url, key_from(os.environ)), pace, tell_of_wait)
+
+
+@contextlib.asynccontextmanager
+async def views_on(url: str, pace: Pace, tell_of_wait: TellsOfWait) -> AsyncIterator[Views]:
+    """What can be looked at in a store, or on a server, without a watch."""
+    if is_remote(url):
+        from allswell.remote.records import RemoteRecords
+
+        server = server_at(url, pace, tell_of_wait)
+        try:
+            yield RemoteRecords(server)
+        finally:
+            server.close()
+        return
+    store = store_for(url)
+    await open_patiently(store, pace, tell_of_wait)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_wait) -> Gate:
     """A watch on a store for callers from elsewhere, each with a key."""
     from allswell.engine.gate import Gate
@@ -123,8 +193,8 @@ class Opening:
         self._sync: SyncWatch | None = None
 
     def _make(self) -> Watch:
-        return make_watch(
-            store_for(self._url),
+        return watch_on(
+            self._url,
             pace=self._pace,
             policies=self._policies,
             pause_on_question=self._pause_on_question,
@@ -158,5 +228,5 @@ class Opening:
 def open(  # noqa: A001 - `allswell.open` is how one says it
     url: str | None = None, *, pace: Pace | None = None, policies: Mapping[str, Policy] | None = None
 ) -> Opening:
-    """Open a watch on a store: `memory:`, `sqlite:///path`, `postgresql://…`; what is not given, settings say."""
+    """Open a watch: `memory:`, `sqlite:///path`, `postgresql://…`, or a server's `https://…`; else settings say."""
     return Opening(url, pace, policies)

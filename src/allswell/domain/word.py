@@ -129,7 +129,7 @@ def said_again(command: CheckIn, lost: LeaseLost) -> CheckInAgain | None:
     if not (command.proof or isinstance(lost, TimeUp)):
         return None
     said = command.proof, command.note, command.progress
-    return CheckInAgain(NO_COMMAND, command.task, command.token, command.agent, *said)
+    return CheckInAgain(NO_COMMAND, command.task, command.token, command.agent, *said, key=command.key)
 
 
 def _names(command: Word) -> Names:

@@ -39,8 +39,8 @@ ANSWERS: Mapping[type[Command], Any] = {
     Report: Told,
     Park: Told,
 }
-"""What a command is answered with; all others with an id or nothing."""
-PLAIN: Any = str | int | bool | None
+"""What a command is answered with; all others with ids or nothing."""
+PLAIN: Any = Any
 WRITES = ("swap", "revise")
 """What is no look, and no command either: words of the watch's own, and what people do to deliveries."""
 
@@ -85,10 +85,11 @@ class Answered(Struct, frozen=True, omit_defaults=True):
     error: Problem | UnsetType = UNSET
 
 
-class Answering(Struct, frozen=True):
-    """What became of each, in their order."""
+class Answering(Struct, frozen=True, omit_defaults=True):
+    """What became of each, in their order; a claim was waited for so long before it was granted."""
 
     answers: list[Answered]
+    waited_ms: int = 0
 
 
 class Look(Struct, frozen=True):

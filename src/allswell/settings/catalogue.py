@@ -30,10 +30,11 @@ NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
         *("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("KEY", "KEY_FILE"),
         *("ORDERS", "PROMPT", "WORK", "MARKER"),
     )
 )
-"""What a supervised agent finds in its environment about its own lease, and how to see the story of a bug."""
+"""What a supervised agent finds in its environment about its own lease, how to see the story of a bug, and keys."""
 
 
 def _policy(name: str, kind: Kind, field: str, description: str, none: str | None = None) -> Setting:

@@ -53,7 +53,7 @@ def test_an_agents_day(served: Served) -> None:
     late = served.call("POST", f"{lease}/done", {"result": 3}, key="ada")
     assert late.status == 409
     assert late.json["kind"] == "lease_lost"
-    assert late.json["reason"] == "it ended as done"
+    assert late.json["reason"] == "it was completed"
     told = served.ok("GET", f"/events?task_id={task}&limit=1000", key="viewer")["events"]
     signed = {one["kind"]: one["data"].get("key") for one in told}
     assert signed["task_submitted"] == "submitter"

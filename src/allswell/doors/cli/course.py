@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from allswell.app import make_watch, store_for
+from allswell.app import watch_on
 from allswell.domain.claim import RUN_ROLE
 from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
@@ -161,8 +161,7 @@ class Course:
         with contextlib.suppress(OSError):
             self._home.make()
         settings = self._frame.settings
-        store = store_for(self._frame.url)
-        async with make_watch(store, pace=settings.pace(), policies=settings.policies()) as watch:
+        async with watch_on(self._frame.url, pace=settings.pace(), policies=settings.policies()) as watch:
             await self._settle(watch)
             task, order, note = await (self._submit(watch) if self._resume is None else self._again(watch))
             ran = Ran(Exit.FINE, task, worktree=self._tree)

@@ -190,7 +190,7 @@ class Frame:
 
         Only with `making` is a store made where there is none: elsewhere a missing one is a mistake to be told.
         """
-        from allswell.app import make_watch, store_for
+        from allswell.app import watch_on
         from allswell.runtime.contained import run_through
 
         if not making:
@@ -202,9 +202,8 @@ class Frame:
         pace, policies, pause = settings.pace(), settings.policies(), settings.pause_on_question
 
         async def live() -> T:
-            store = store_for(self.url)
-            made = make_watch(
-                store,
+            made = watch_on(
+                self.url,
                 pace=pace,
                 policies=policies,
                 sweeping=sweeping,
@@ -252,20 +251,15 @@ class Frame:
                     return drive(work(reader))
         import asyncio
 
-        from allswell.app import store_for
-        from allswell.engine.opening import open_patiently
+        from allswell.app import views_on
         from allswell.engine.pace import DEFAULT
 
         wrong = any(problem.part == "figures" for problem in self._seen.problems)
         pace = DEFAULT if wrong else self._seen.pace()
 
         async def live() -> T:
-            store = store_for(self.url)
-            await open_patiently(store, pace, self.hint)
-            try:
-                return await work(store)
-            finally:
-                await store.close()
+            async with views_on(self.url, pace, self.hint) as views:
+                return await work(views)
 
         return asyncio.run(live())
 

@@ -55,7 +55,8 @@ def Rest(*, metavar: str, help: str) -> Declared:  # noqa: A002, N802
 
 
 Store = Annotated[
-    str | None, Option("--store", metavar="URL", help="sqlite:///path or postgresql://…; default: .allswell/ nearby.")
+    str | None,
+    Option("--store", metavar="URL", help="sqlite:///path, postgresql://… or https://…; default: .allswell/ nearby."),
 ]
 Json = Annotated[bool, Option("--json", help="Answer in JSON.")]
 Task = Annotated[

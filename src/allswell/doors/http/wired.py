@@ -5,6 +5,7 @@ Programs without Allswell use the other routes. What these two take and answer a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from allswell.domain.command import CheckIn, Claim, Command, RecordStep
 from allswell.doors.http.call import Call
 from allswell.doors.http.problem import problem_of
 from allswell.doors.http.route import Route
-from allswell.errors import AllswellError, Refused
+from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.remote.wire import CALLS, WAIT_MOST, Answered, Answering, Look, Said, heard
 
 _MOST = 1_000
@@ -33,9 +34,10 @@ async def say_commands(call: Call, given: CommandsGiven) -> Answering:
     """Have commands decided together: for each an answer, or what went wrong."""
     commands = [_heard(one) for one in given.commands]
     kinds = {type(one) for one in commands}
+    answers: list[object]
     if kinds == {Claim} and len(commands) == 1:
-        answers = await _claimed(call, commands, given.wait_ms)
-    elif kinds == {Claim}:
+        return await _claimed(call, commands, given.wait_ms)
+    if kinds == {Claim}:
         granted, _ = await call.backend.claim_each([one for one in commands if isinstance(one, Claim)])
         answers = list(granted)
     elif kinds == {CheckIn}:
@@ -57,12 +59,16 @@ def _heard(one: Said) -> Command:
     return command
 
 
-async def _claimed(call: Call, commands: Sequence[Command], wait: int) -> list[object]:
+async def _claimed(call: Call, commands: Sequence[Command], wait: int) -> Answering:
     (claim,) = [one for one in commands if isinstance(one, Claim)]
+    began = asyncio.get_running_loop().time()
     try:
-        return [(await call.unless_gone(call.backend.claim(claim, wait=call.patience(wait)))).granted]
+        claimed = await call.unless_gone(call.backend.claim(claim, wait=call.patience(wait)))
+    except Unavailable:
+        raise
     except AllswellError as error:
-        return [error]
+        return Answering([_told(error)])
+    return Answering([_told(claimed.granted)], max(0, int((claimed.sent - began) * 1000)))
 
 
 async def _recorded(call: Call, step: RecordStep) -> object:

@@ -1,0 +1,170 @@
+"""Calls over HTTP, with nothing but the standard library: each in a thread, on a connection that is kept for the next.
+
+An install with what agents need stays small, and a command line starts as fast as before. A call that its caller gives
+up is cut off: its connection is closed under it, so that no thread waits for what nobody wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from allswell.errors import Refused, Unavailable
+
+SCHEMES = ("https", "http", "http+unix")
+_THREADS = 64
+_ANSWER_MOST = 256 << 20
+_SLACK = 15.0
+"""Seconds that an answer may take beyond what was to be waited for."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str, *, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Open it."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Connections:
+    """The connections of one watch to its server."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url.rstrip("/")
+        self._parts = _checked(url)
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._kept: list[http.client.HTTPConnection] = []
+        self._threads: ThreadPoolExecutor | None = None
+        self._trusts: ssl.SSLContext | None = None
+
+    def close(self) -> None:
+        """Let all of them go."""
+        while self._kept:
+            self._kept.pop().close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    async def post(self, path: str, body: bytes, *, wait: float = 0.0) -> Answer:
+        """One call; `Unavailable` where no answer came, whatever has become of it there."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
+        used: list[http.client.HTTPConnection] = []
+        loop = asyncio.get_running_loop()
+        asked = loop.run_in_executor(self._threads, self._post, path, body, wait + _SLACK, used)
+        try:
+            return await asked
+        except asyncio.CancelledError:
+            for connection in used:
+                _cut_off(connection)
+            raise
+
+    def _post(self, path: str, body: bytes, timeout: float, used: list[http.client.HTTPConnection]) -> Answer:
+        """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
+        kept = self._kept.pop() if self._kept else None
+        connection = kept or self._connection(timeout)
+        used.append(connection)
+        try:
+            return self._said(connection, path, body, timeout)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            connection.close()
+            if kept is None:
+                raise Unavailable(f"{self._where} closed the connection") from None
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self._unavailable(error) from None
+        fresh = self._connection(timeout)
+        used[:] = [fresh]
+        try:
+            return self._said(fresh, path, body, timeout)
+        except (OSError, http.client.HTTPException) as error:
+            fresh.close()
+            raise self._unavailable(error) from None
+
+    def _said(self, connection: http.client.HTTPConnection, path: str, body: bytes, timeout: float) -> Answer:
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        connection.request("POST", f"{self._parts.path.rstrip('/') if self._is_tcp else ''}{path}", body, self._headers)
+        got = connection.getresponse()
+        read = got.read(_ANSWER_MOST)
+        if got.will_close:
+            connection.close()
+        else:
+            self._kept.append(connection)
+        return Answer(got.status, {name.lower(): value for name, value in got.getheaders()}, read)
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if not self._is_tcp:
+            return _UnixConnection(self._parts.path, timeout=timeout)
+        host, port = str(self._parts.hostname), self._parts.port
+        if self._parts.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=timeout)
+        if self._trusts is None:
+            self._trusts = ssl.create_default_context()
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._trusts)
+
+    @property
+    def _is_tcp(self) -> bool:
+        return self._parts.scheme != "http+unix"
+
+    @property
+    def _where(self) -> str:
+        return f"the server {self._parts.netloc or self._parts.path}"
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = "SSL_CERT_FILE names a file with certificates to trust"
+            return Unavailable(f"{self._where} is not who it says: {error.verify_message}", hint=hint)
+        why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return Unavailable(f"{self._where} cannot be reached: {why}")
+
+
+def _checked(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise Refused("bad_url", f"{url!r} names no server: {error}", where="store") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        text = "the URL of a server has no name, password or query in it; the key comes from ALLSWELL_KEY"
+        raise Refused("bad_url", text, where="store")
+    if parts.scheme == "http+unix":
+        if not parts.path or parts.netloc:
+            raise Refused("bad_url", f"write http+unix:///path/of/its.sock, not {url!r}", where="store")
+        return parts
+    if not parts.hostname or port == 0:
+        raise Refused("bad_url", f"{url!r} names no server; write https://host:port", where="store")
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        text = "over http:// a key travels in the open; use https:// (http:// is for this machine alone)"
+        raise Refused("open_network", text, where="store")
+    return parts
+
+
+def _cut_off(connection: http.client.HTTPConnection) -> None:
+    """Have the thread that waits on it wake up."""
+    sock = connection.sock
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
