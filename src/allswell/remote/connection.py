@@ -48,6 +48,34 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+class _Use:
+    """What one call uses; its caller, in another thread, may give it up."""
+
+    def __init__(self) -> None:
+        self.given_up = False
+        self._connection: http.client.HTTPConnection | None = None
+
+    def of(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
+        """This connection, unless it was given up before anything was sent."""
+        self._connection = connection
+        if self.given_up:
+            raise ConnectionAbortedError("its caller has given it up")
+        return connection
+
+    def close(self) -> None:
+        """It is of no use any more."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def give_up(self) -> None:
+        """Have the thread that waits for the answer wake up, and not ask again."""
+        self.given_up = True
+        sock = None if self._connection is None else self._connection.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
 class Connections:
     """The connections of one watch to its server."""
 
@@ -71,36 +99,30 @@ class Connections:
         """One call; `Unavailable` where no answer came, whatever has become of it there."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
-        used: list[http.client.HTTPConnection] = []
-        loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(self._threads, self._post, path, body, wait + _SLACK, used)
+        use = _Use()
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._post, path, body, wait + _SLACK, use)
         try:
             return await asked
         except asyncio.CancelledError:
-            for connection in used:
-                _cut_off(connection)
+            use.give_up()
             raise
 
-    def _post(self, path: str, body: bytes, timeout: float, used: list[http.client.HTTPConnection]) -> Answer:
+    def _post(self, path: str, body: bytes, timeout: float, use: _Use) -> Answer:
         """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
         kept = self._kept.pop() if self._kept else None
-        connection = kept or self._connection(timeout)
-        used.append(connection)
         try:
-            return self._said(connection, path, body, timeout)
-        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-            connection.close()
-            if kept is None:
-                raise Unavailable(f"{self._where} closed the connection") from None
+            return self._said(use.of(kept or self._connection(timeout)), path, body, timeout)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
+            use.close()
+            if kept is None or use.given_up:
+                raise self._unavailable(error) from None
         except (OSError, http.client.HTTPException) as error:
-            connection.close()
+            use.close()
             raise self._unavailable(error) from None
-        fresh = self._connection(timeout)
-        used[:] = [fresh]
         try:
-            return self._said(fresh, path, body, timeout)
+            return self._said(use.of(self._connection(timeout)), path, body, timeout)
         except (OSError, http.client.HTTPException) as error:
-            fresh.close()
+            use.close()
             raise self._unavailable(error) from None
 
     def _said(self, connection: http.client.HTTPConnection, path: str, body: bytes, timeout: float) -> Answer:
@@ -160,11 +182,3 @@ def _checked(url: str) -> SplitResult:
         text = "over http:// a key travels in the open; use https:// (http:// is for this machine alone)"
         raise Refused("open_network", text, where="store")
     return parts
-
-
-def _cut_off(connection: http.client.HTTPConnection) -> None:
-    """Have the thread that waits on it wake up."""
-    sock = connection.sock
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)

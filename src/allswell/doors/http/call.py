@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from allswell.domain.carried import HEADER, read_remaining
 from allswell.domain.key import Key
 from allswell.domain.names import can_name
 from allswell.domain.store_url import hide
-from allswell.engine.backend import Backend
+from allswell.engine.backend import Backend, Claimed
 from allswell.engine.gate import Gate
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
@@ -46,6 +46,8 @@ class House:
     journal: Journal
     closing: asyncio.Event
     """Set when the server stops: whoever waits or follows is let go."""
+    waiting: dict[str, asyncio.Task[Claimed]] = field(default_factory=dict)
+    """Claims that wait, by the key and the id that they came with."""
 
 
 class Call:
@@ -117,9 +119,9 @@ class Call:
         most = WAIT_MOST if left is None else min(WAIT_MOST, left * 9 // 10)
         return max(0, min(asked, most)) / 1000
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_gone(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
         """Wait for something for as long as the caller does; what it had claimed goes back if it has hung up."""
-        working = asyncio.ensure_future(work)
+        working = work if isinstance(work, asyncio.Task) else asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(self._gone())
         try:
             await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -127,6 +129,8 @@ class Call:
                 working.cancel()
                 await asyncio.wait([working])
                 raise Unavailable("the server stops", hint="call again: it may be back by then")
+            if working.cancelled():
+                raise Unavailable("this was asked for again, and is answered there")
             return await working
         finally:
             leaving.cancel()

@@ -12,6 +12,7 @@ from allswell.domain.names import NO_COMMAND, AgentId, CommandId, Millis, Questi
 from allswell.domain.question import Act, Option
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.doors.http.call import Call
+from allswell.doors.http.claiming import claimed
 from allswell.doors.http.route import Route
 from allswell.doors.http.tasks import Length
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape
@@ -53,8 +54,8 @@ async def claim_tasks(call: Call, given: ClaimGiven) -> ClaimsShape:
         given.lease_ms,
         task=None if given.task_id is None else TaskId(given.task_id),
     )
-    claimed = await call.unless_gone(call.backend.claim(claim, wait=call.patience(given.wait_ms)))
-    return ClaimsShape([ClaimShape.of(one) for one in claimed.granted])
+    got = await claimed(call, claim, given.wait_ms)
+    return ClaimsShape([ClaimShape.of(one) for one in got.granted])
 
 
 async def _held(call: Call, agent: str | None) -> Held:

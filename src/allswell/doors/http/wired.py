@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from allswell.domain.command import CheckIn, Claim, Command, RecordStep
 from allswell.doors.http.call import Call
+from allswell.doors.http.claiming import claimed
 from allswell.doors.http.problem import problem_of
 from allswell.doors.http.route import Route
 from allswell.errors import AllswellError, Refused, Unavailable
@@ -63,12 +64,12 @@ async def _claimed(call: Call, commands: Sequence[Command], wait: int) -> Answer
     (claim,) = [one for one in commands if isinstance(one, Claim)]
     began = asyncio.get_running_loop().time()
     try:
-        claimed = await call.unless_gone(call.backend.claim(claim, wait=call.patience(wait)))
+        got = await claimed(call, claim, wait)
     except Unavailable:
         raise
     except AllswellError as error:
         return Answering([_told(error)])
-    return Answering([_told(claimed.granted)], max(0, int((claimed.sent - began) * 1000)))
+    return Answering([_told(got.granted)], max(0, int((got.sent - began) * 1000)))
 
 
 async def _recorded(call: Call, step: RecordStep) -> object:
