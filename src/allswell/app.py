@@ -111,7 +111,7 @@ def watch_on(
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
     pause_on_question: Pause = "task",
-    escalation: Escalation = ESCALATION,
+    mesh: MeshFigures = FIGURES,
     tell_of_wait: TellsOfWait = log_wait,
 ) -> Watch:
     """A watch on the store that a URL names, or on the server; how that one pauses and escalates, it knows itself."""
@@ -121,14 +121,14 @@ def watch_on(
         clock, chance = SystemClock(), random.Random()
         ids = Ids(clock.wall, chance.getrandbits)
         behind = RemoteBackend(server_at(url, pace, tell_of_wait), ids, clock=clock, draw=chance.random, pace=pace)
-        return Watch(behind, ids, policies=policies, escalation=escalation)
+        return Watch(behind, ids, policies=policies, mesh=mesh)
     return make_watch(
         store_for(url),
         pace=pace,
         policies=policies,
         sweeping=sweeping,
         pause_on_question=pause_on_question,
-        escalation=escalation,
+        mesh=mesh,
         tell_of_wait=tell_of_wait,
     )
 
@@ -176,7 +176,7 @@ def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_w
         pause_on_question=settings.pause_on_question,
         tell_of_wait=tell_of_wait,
     )
-    return Gate(engine, Ids(clock.wall, chance.getrandbits), policies=settings.policies())
+    return Gate(engine, Ids(clock.wall, chance.getrandbits), policies=settings.policies(), mesh=settings.mesh())
 
 
 class Opening:

@@ -14,6 +14,7 @@ from typing import Self
 from allswell.domain.key import Key, check_key, parts_of
 from allswell.domain.names import Millis
 from allswell.domain.policy import Policy
+from allswell.domain.request import FIGURES, MeshFigures
 from allswell.engine.admitted import Admitted
 from allswell.engine.backend import Backend
 from allswell.engine.ids import Ids
@@ -29,13 +30,21 @@ _MOST = 10_000
 class Gate:
     """A watch for callers with keys."""
 
-    def __init__(self, behind: Backend, ids: Ids, *, policies: Mapping[str, Policy] | None = None) -> None:
+    def __init__(
+        self,
+        behind: Backend,
+        ids: Ids,
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        mesh: MeshFigures = FIGURES,
+    ) -> None:
         self._behind = behind
         self._ids = ids
         self._policies = policies
+        self._mesh = mesh
         self._known: dict[str, tuple[Key | None, int]] = {}
         """Keys by name, and when they were looked up, on this process's own clock."""
-        self.watch = Watch(behind, ids, policies=policies)
+        self.watch = Watch(behind, ids, policies=policies, mesh=mesh)
         """The whole of it: for the server itself, and for nobody who calls."""
         self.keyring = Keyring(self.watch)
 
@@ -77,4 +86,4 @@ class Gate:
 
     def watch_for(self, key: Key) -> Watch:
         """The watch as a caller with this key has it; it lives as long as the gate is open."""
-        return Watch(self.backend_for(key), self._ids, policies=self._policies)
+        return Watch(self.backend_for(key), self._ids, policies=self._policies, mesh=self._mesh)
