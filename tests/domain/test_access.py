@@ -124,6 +124,13 @@ def test_a_claim_is_kept_to_the_keys_roles_and_its_id_to_the_key() -> None:
     assert anything.roles is None
 
 
+def test_what_is_asked_of_an_agent_by_name_is_for_that_agent() -> None:
+    anything = key(Right.AGENT, roles=("*",))
+    claim = Claim(CommandId("c"), AgentId("ada"))
+    for role, refused in (("@ada", False), ("@work:ada.2", False), ("@bob", True), ("(webhooks)", True), ("x", False)):
+        assert is_refused(anything, msgspec.structs.replace(claim, roles=(role,))) is refused, role
+
+
 def test_what_a_key_does_is_signed() -> None:
     """Every event that follows says whose key it was; who answered is told with the key that it came by."""
     cancelled = admitted(key(Right.OPERATOR), Cancel(CommandId("c"), TaskId("t_1")))

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from allswell.domain.address import WEBHOOKS, agent_of
 from allswell.domain.command import (
     Admit,
     Answer,
@@ -231,7 +232,7 @@ def sees_task(key: Key, row: TaskRow, past: Collection[Attempt] = ()) -> bool:
         return True
     if row.task.spec.request is not None and any(is_for(row.task, agent, key.roles) for agent in key.agents):
         return True
-    return row.lease is None and row.task.state == OPEN and (ANY_ROLE in key.roles or row.task.role in key.roles)
+    return row.lease is None and row.task.state == OPEN and _has_role(key, row.task.role)
 
 
 def sees_question(key: Key, question: Question) -> bool:
@@ -254,13 +255,21 @@ def check_word(key: Key, word: str, *, write: bool) -> None:
 
 
 def _roles(key: Key, wanted: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if ANY_ROLE in key.roles or Right.ADMIN in key.rights:
+    if Right.ADMIN in key.rights:
         return wanted
     for role in wanted or ():
-        if role not in key.roles:
+        if not _has_role(key, role):
             text = f"the key {key.name} claims for {', '.join(key.roles)}, not for {role!r}"
             raise Refused("not_allowed", text, where="roles")
-    return key.roles if wanted is None else wanted
+    return key.roles if wanted is None and ANY_ROLE not in key.roles else wanted
+
+
+def _has_role(key: Key, role: str) -> bool:
+    """Whether a key claims for a role: one that it names, or what is asked by name of an agent that is its own."""
+    asked = agent_of(role)
+    if asked is not None:
+        return is_its_agent(key, asked)
+    return role in key.roles or (ANY_ROLE in key.roles and role != WEBHOOKS)
 
 
 def _check_agent(key: Key, agent: str) -> None:

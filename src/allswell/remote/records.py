@@ -9,6 +9,7 @@ from typing import Any
 
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
+from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId
@@ -58,6 +59,16 @@ class RemoteRecords:
     async def view_attempts(self, task: TaskId) -> list[Attempt]:
         """A task's ended attempts, the oldest first."""
         found: list[Attempt] = await self._look("view_attempts", task=task)
+        return found
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost, as far as it was told."""
+        found: list[ExpenseRow] = await self._look("view_expenses", task=task)
+        return found
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """What was spent, added up."""
+        found: dict[str, Spent] = await self._look("view_spent", by=by, keys=list(keys), since=since)
         return found
 
     async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
