@@ -1,8 +1,9 @@
 """Claims for one component that come close together: the earlier one wins, by the server's clock (C3).
 
-The first claim opens a window. What the server dates within it is decided together when it closes: the earliest gets
-the component, of two at the same moment the one with the smaller message id. The window is measured twice, each time on
-one clock: which claims belong to it by the server's, when it closes by ours.
+The first claim opens a window, which closes a second later by our clock; what arrives meanwhile is decided together.
+The earliest by the server's clock gets the component, of two at the same moment the one with the smaller message id. So
+whatever the server dates within the second after the first claim is weighed against it, unless it was late; a claim
+that is earlier and comes after the decision is a dispute (`hearing.py`). The two clocks are never compared.
 """
 
 from __future__ import annotations
