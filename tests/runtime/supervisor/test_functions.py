@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from allswell import Policy
-from allswell.domain.retry import RetryPolicy
+from allswell.domain.retry import IN_WORDS, ErrorClass, RetryPolicy
 from tests.runtime.supervisor.stage import Night, night, standin
 
 CREW = """
@@ -114,7 +114,7 @@ def test_what_it_raises_is_its_failure(tmp_path: Path, name: str, error: str) ->
         id_ = await night.watch.submit("bad")
         task = await night.ended(id_)
         assert task.state == "failed"
-        assert error in task.record.reason
+        assert IN_WORDS[ErrorClass(error)] in task.record.reason
         assert set(task.record.failures) == {error}
 
     night(tmp_path, scene, standin("agent", command=(), function=f"nightcrew:{name}"), policies={"": QUICK})
