@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 VENV   := .venv
+# Where `make clients` puts what it gets from npm.
+CLIENTS := .clients
 DEMO    = .venv-demo
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -21,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test shared quick lint format docs bench race demo sim mutants chaos soak clean
+.PHONY: help venv test shared quick lint format docs bench race demo sim mutants clients chaos soak clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -110,9 +112,15 @@ chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 
 	ALLSWELL_TREES=100000 $(PYTEST) tests/properties/test_scope_trees.py $(ARGS)
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
+# npm is configured from outside, as pip is.
+clients: $(STAMP) ## the real Claude Code and Codex, from npm, against the fake provider: done, hang, limit, cost
+	npm install --no-audit --no-fund --prefix $(CLIENTS) @anthropic-ai/claude-code @openai/codex
+	node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
+	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients/test_real.py)
+
 soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; then a supervisor killed 50 times
 	ALLSWELL_SOAK_AGENTS=200 ALLSWELL_SOAK_SECONDS=300 ALLSWELL_SOAK_KILLS=50 $(PYTEST) tests/runtime/supervisor/test_soak.py $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind
-	rm -rf $(VENV) $(DEMO) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(CLIENTS) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

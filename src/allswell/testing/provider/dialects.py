@@ -115,6 +115,13 @@ class Responses(Completions):
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [],
+            "usage": {
+                "input_tokens": 1,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": 1,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 2,
+            },
         }
 
     def stream(self, text: str, asked: Json) -> Iterator[bytes]:
@@ -122,11 +129,25 @@ class Responses(Completions):
         whole = self.reply(text, asked)
         place = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
         yield event({"type": "response.created", "sequence_number": 0, "response": whole}, "response.created")
+        (message,) = whole["output"]
+        begun = {**message, "status": "in_progress", "content": []}
+        yield event(_item("added", begun), "response.output_item.added")
         for number, piece in enumerate(_pieces(text), start=1):
             delta = {"type": "response.output_text.delta", "sequence_number": number, "delta": piece, **place}
             yield event(delta, "response.output_text.delta")
+        yield event(_item("done", message), "response.output_item.done")
         done = {"type": "response.completed", "sequence_number": 1_000, "response": whole}
         yield event(done, "response.completed")
+
+
+def _item(what: str, message: Json) -> Json:
+    """An item of an answer begins or is over."""
+    return {
+        "type": f"response.output_item.{what}",
+        "sequence_number": 0 if what == "added" else 999,
+        "output_index": 0,
+        "item": message,
+    }
 
 
 class Messages:
