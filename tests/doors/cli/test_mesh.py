@@ -17,7 +17,7 @@ def told(cli: Console, *kinds: str) -> list[dict[str, object]]:
     return [line for line in lines if line["kind"] in kinds]
 
 
-@pytest.mark.row("M2", "M5")
+@pytest.mark.row("M2", "M3", "M5")
 def test_the_story_as_it_is_typed(cli: Console) -> None:
     cli.ok("submit", "Deploy webhook monitoring", "--priority", "5")
     cli.ok("submit", "doc task")
