@@ -22,12 +22,6 @@ SHORTEST_PAUSE = 0.05
 """Between two cancels of one scope, however short what is outside has cut its grace; seconds."""
 
 
-class Told(str):
-    """The word that goes with a cancel of ours, by which it is known from those of others."""
-
-    __slots__ = ()
-
-
 class Expiry:
     """What a scope has done since its time was up; instants are those of its clock."""
 
@@ -54,7 +48,7 @@ def strike(scope: Scope, task: asyncio.Task[object], now: float) -> float:
     pause = max((expiry.end - scope.deadline) / 3, SHORTEST_PAUSE)
     told = max(expiry.last, _told_from_inside(scope))
     if now >= told + pause:
-        task.cancel(Told(f"{label(scope.kind, scope.name)} reached its limit"))
+        task.cancel(f"{label(scope.kind, scope.name)} reached its limit")
         expiry.cancels += 1
         expiry.last = told = now
     return min(told + pause, expiry.end) if now < expiry.end else told + pause

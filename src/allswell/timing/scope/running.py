@@ -4,8 +4,7 @@
 long as it likes, and nothing in Python can change that. `run` keeps the caller apart from the body: at the deadline the
 body is cancelled, and again at every third of the grace; at the end of the grace the caller goes on. What is left
 behind is fenced (it can enter no scope any more, and its result goes nowhere), counted, named in a warning, and still
-cancelled now and then, for as long as it runs. If somebody else cancels it then, its task ends without it: that is
-`asyncio.run` at its end, which cancels every task and would wait for one that does not hear for ever.
+cancelled now and then, for as long as it runs.
 
 The caller may be cancelled too, by anybody. The cancel is passed on to the body once, unless the deadline has told it
 already, and the wait for it is bounded in the same way.
@@ -16,15 +15,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
 
 from allswell.domain.spending import label
 from allswell.timing.foreign import refuse_other_loops
 from allswell.timing.scope import misuse
-from allswell.timing.scope.expiry import SHORTEST_PAUSE, Told, end_of, expire
+from allswell.timing.scope.expiry import SHORTEST_PAUSE, end_of, expire
 from allswell.timing.scope.scope import Scope
 from allswell.timing.scope.timeout import ScopeTimeout
 
@@ -61,22 +58,17 @@ async def run(scope: Scope, function: Callable[P, Awaitable[T]], /, *args: P.arg
         if not over.done():
             over.set_result(None)
 
-    async def unless_left() -> T:
-        return await _step_by_step(inside, scope)
-
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     scope.given_up = over
-    inside = body()
-    task = loop.create_task(unless_left(), name=label(scope.kind, scope.name))
+    task = loop.create_task(body(), name=label(scope.kind, scope.name))
     task.add_done_callback(ended)
-    task.add_done_callback(lambda _: inside.close())  # where it has not begun, or is left
     try:
         await over
     except asyncio.CancelledError:
         await _end(task, scope)
         if not task.done():
-            _abandon(task, inside, scope)
+            _abandon(task, scope)
         elif not task.cancelled():
             error = task.exception()
             if error is not None and not isinstance(error, ScopeTimeout):
@@ -84,7 +76,7 @@ async def run(scope: Scope, function: Callable[P, Awaitable[T]], /, *args: P.arg
         raise
     if task.done():
         return task.result()
-    _abandon(task, inside, scope)
+    _abandon(task, scope)
     raise scope.timed_out(abandoned=True)
 
 
@@ -112,42 +104,24 @@ async def _end(task: asyncio.Task[T], scope: Scope) -> None:
                 task.cancel()
 
 
-@types.coroutine
-def _step_by_step(body: Coroutine[Any, Any, T], scope: Scope) -> Generator[Any, None, T]:
-    """Await a body, but leave it where it stands if it was given up and somebody else than us cancels its task."""
-    step = partial(body.send, None)
-    while True:
-        try:
-            awaited = step()
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
-        try:
-            yield awaited
-            step = partial(body.send, None)
-        except asyncio.CancelledError as cancelled:
-            given_up = scope.expiry is not None and scope.expiry.fenced
-            if given_up and not any(isinstance(word, Told) for word in cancelled.args):
-                raise
-            step = partial(body.throw, cancelled)
-
-
-def _abandon(task: asyncio.Task[T], body: Coroutine[Any, Any, T], scope: Scope) -> None:
+def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     """Fence, count and name what does not stop."""
     expiry = expire(scope, scope.now()) if scope.expiry is None else scope.expiry
     scope.book()
     expiry.fenced = True
     _abandoned[task] = scope
-    # Told once more, now that it is fenced: a body that waits for a thread lets go of its slot.
-    task.cancel(Told("it was given up"))
+    task.cancel()  # told once more, now that it is fenced: a body that waits for a thread lets go of its slot
+    # `asyncio.run` ends when every task that asyncio knows of has ended, and would wait for this one for ever.
+    asyncio._unregister_task(task)  # noqa: SLF001 - documented, for those who extend asyncio
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - we have said so already
     task.add_done_callback(_ended)
-    log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(body))
+    log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(task))
 
 
-def _where(body: Coroutine[Any, Any, T]) -> str:
-    """The innermost line of a body that we can see."""
+def _where(task: asyncio.Task[T]) -> str:
+    """The innermost line of a task that we can see."""
     found = "an unknown place"
-    awaited: object = body
+    awaited: object = task.get_coro()
     while inspect.iscoroutine(awaited) and awaited.cr_frame is not None:
         found = f"{awaited.cr_frame.f_code.co_filename}:{awaited.cr_frame.f_lineno}"
         awaited = awaited.cr_await
