@@ -179,6 +179,12 @@ def _watch_over_a_fleet(allswell: Terminal) -> None:
     held = {"ALLSWELL_TASK": task, "ALLSWELL_TOKEN": "1", "ALLSWELL_AGENT": AGENT}
     assert allswell("request", "nobody", LONG, "--no-wait", env=held).out.startswith("t_")
     allswell("request", "nobody", LONG, "--timeout", "200ms", env=held, code=124)
+    oracle = ("--agent", "oracle")
+    allswell("inbox", *oracle, code=5)
+    asking = _id(allswell("request", "oracle", LONG, "--kind", "handoff", "--no-wait", env=held))
+    assert asking in allswell("inbox", *oracle).out
+    allswell("respond", asking, WIDE, *oracle)
+    allswell("respond", asking, "again", *oracle, code=2)
     assert "Nothing is held against anybody." in allswell("tracking").out
     assert "Timeout waiting for nobody" in allswell("comms").out
     allswell("work", "--role", "nobody", "--drain", "--", "true")
@@ -218,8 +224,8 @@ SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
     "fail cancel retry dismiss config check doctor completion drill",
     _run_and_recover: "receipts recover diff logs run show graph resume",
-    _watch_over_a_fleet: "up,init,"
-    "submit,agents,claim,request,tracking,work,comms,sinks,sinks check,sinks run,sinks setup,sinks forget,"
+    _watch_over_a_fleet: "up,init,submit,agents,claim,request,inbox,respond,tracking,work,comms,"
+    "sinks,sinks check,sinks run,sinks setup,sinks forget,"
     "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",
 }
 """What is played at a terminal, and the commands that are typed in it."""
