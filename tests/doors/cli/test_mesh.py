@@ -95,9 +95,9 @@ read heard; echo "$heard" > heard.txt
     first = json.loads((cli.folder / "first.json").read_text())
     assert (first["state"], first["result"]) == ("done", "started for it")
 
-    cli.submit("other")  # a request that is for somebody else
+    cli.submit("other")  # a request that is for somebody else, and not yet for everybody, as a last delivery is
     cli.claim("bob")
-    other = cli.ok("request", "eve", "not for oracle", "--kind", "handoff", "--timeout", "1h", "--no-wait").out.strip()
+    other = cli.ok("request", "eve", "not for oracle", "--kind", "handoff", "--timeout", "4m", "--no-wait").out.strip()
     (cli.folder / "other.txt").write_text(other)
     cli.ok("cancel", "other")
     cli.submit("busy", "--role", "oracle")
