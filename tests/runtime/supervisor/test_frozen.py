@@ -85,7 +85,7 @@ def test_what_agents_bring_to_a_frozen_supervisor_is_refused_and_kept_and_the_lo
                 receipt = next(one.receipt for one in home.receipts.of_task(id_) if one.receipt.attempt == 1)
                 assert receipt.exit_code == int(name == "n5")
                 assert "too late: its lease was not renewed in time" in receipt.reason
-            done = [line for line in lines if "' done (" in line]
+            done = [line for line in lines if " has done “" in line]
             assert len(done) == 5, "\n".join(lines)
             assert len([line for line in lines if line.endswith("what it brought is kept")]) == 6
 
