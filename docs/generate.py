@@ -306,6 +306,8 @@ def options(known: Sequence[Parameter]) -> list[str]:
     for one in known:
         named = ", ".join(f"`{name}`" for name in one.declared.names) or f"`{place(one)}`"
         value = f" `{value_of(one)}`" if one.declared.names and not one.flag else ""
+        if one.declared.bare is not None:
+            named, value = f"`{one.declared.names[0]}[={one.metavar}]`", ""
         text = one.declared.help
         if one.declared.envvar:
             text += f" Or in the environment: `{one.declared.envvar}`."

@@ -39,6 +39,7 @@ def everything(
     way: Annotated[Literal["skip", "run"] | None, Option("--way", "-w", help="A choice.")] = None,
     limit: Annotated[str | None, Option("--limit", metavar=TIME, help="A length of time.")] = None,
     since: Annotated[str | None, Option("--since", metavar=WHEN, help="A moment.")] = None,
+    shown: Annotated[str | None, Option("--shown", metavar="AS", bare="much", help="With or without.")] = None,
     loud: Annotated[bool, Option("--loud", "-l", help="A flag.")] = False,
     all_: Annotated[bool, Option("--all", "-a", help="Another.")] = False,
     json: Json = False,
@@ -67,6 +68,8 @@ def values(one: Parameter) -> st.SearchStrategy[Any]:
         return st.integers(-(10**17) if least is None else int(least), 10**17 if most is None else int(most))
     if one.kind is float:
         return st.floats(least, most, allow_nan=False, allow_infinity=False)
+    if one.declared.bare is not None:
+        return st.one_of(st.just(one.declared.bare), TEXTS)
     return TEXTS.filter(lambda text: not NUMBER.fullmatch(text.strip())) if one.timed else TEXTS
 
 
@@ -78,7 +81,9 @@ def spelt(chance: random.Random, one: Parameter, value: object) -> list[str]:
         return [name]
     words: list[str] = []
     for text in value if isinstance(value, list) else [repr(value) if isinstance(value, float) else str(value)]:
-        ways = [[name, text], [f"{name}={text}"]]
+        ways = [[f"{name}={text}"], *([] if one.declared.bare is not None else [[name, text]])]
+        if one.declared.bare == text:
+            ways = [[name]]
         if not name.startswith("--") and text and not text.startswith("=") and f"{name}{text}" != "-it":
             ways.append([f"{name}{text}"])
         words += chance.choice(ways)
@@ -304,6 +309,7 @@ def test_a_page_tells_all_that_is_declared() -> None:
         "\n  -s, --some X        Words.\n",
         "\n  -p, --share S       A share. [from 0 to 1]\n",
         "\n  -w, --way skip|run  A choice.\n",
+        "\n      --shown[=AS]    With or without.\n",
         "\n  -l, --loud          A flag.\n",
         "\n      --json          Answer in JSON.\n  -h, --help          Show this page.\n",
     ):

@@ -1,4 +1,4 @@
-"""The fleet: `up` watches over it, `work` joins it, `agents` and `tracking` show it."""
+"""The fleet: `up` watches over it, `work` joins it; `agents` and `tracking` show it (crew.py)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from allswell.doors.cli.advice import in_words, typed_here
-from allswell.doors.cli.commands import LOOKING, RUNNING, Commands
+from allswell.doors.cli.advice import in_words
+from allswell.doors.cli.commands import RUNNING, Commands
 from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
 from allswell.doors.cli.options import Json, Option, Rest, Store
-from allswell.doors.cli.render import Column, paint, plain, sentence, short, table, when
+from allswell.doors.cli.render import plain
 from allswell.doors.cli.width import columns, wrapped
 from allswell.engine.explaining.words import many
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     from allswell.domain.fleet import AgentSpec, Fleet
-    from allswell.domain.presence import Presence
-    from allswell.domain.question import Question
-    from allswell.engine.explaining.crew import Crew, Member
-    from allswell.engine.explaining.tracking import Tracking
+    from allswell.doors.http.listening import Address
     from allswell.engine.watch import Watch
     from allswell.runtime.supervisor import Plan
-    from allswell.store.views import Views
 
 _THREADS = 32
 """For snapshots, briefs and looks: a slow one must not hold up the next attempt."""
@@ -43,6 +40,7 @@ def add_to(app: Commands) -> None:
         "allswell up",
         "allswell up --role builder --name second",
         "allswell up --drain                     work everything off, then stop",
+        "allswell up --serve                     and serve it over HTTP, as `allswell serve` does",
     )
     app.add(
         RUNNING,
@@ -52,24 +50,23 @@ def add_to(app: Commands) -> None:
         "allswell work --agent sh --role shell --slots 4 -- ./do.sh {prompt_file}",
         "allswell work --run r_… --slots 4    steps of a flow that runs elsewhere",
     )
-    app.add(
-        LOOKING,
-        "agents",
-        agents,
-        "allswell agents",
-        "allswell agents --ledger oracle            what counts for it, what not, and why",
-    )
-    app.add(LOOKING, "tracking", tracking, "allswell tracking --json")
 
 
-# --- watching over it -------------------------------------------------------------------------------------------------
-
-
-def up(name: Name = "main", role: Roles = None, drain: Drain = False, store: Store = None, json: Json = False) -> None:
+def up(
+    name: Name = "main",
+    role: Roles = None,
+    drain: Drain = False,
+    serve: Annotated[
+        str | None,
+        Option("--serve", metavar="ADDRESS", bare="127.0.0.1:8420", help="Serve it too: HOST:PORT, or a socket."),
+    ] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
     """Watch over the agents of allswell.toml: start them for what is ready, ask, end, hand over.
 
     Ctrl-C or SIGTERM stops in good order: agents may finish for a while, what is not finished goes back. A second one
-    is immediate.
+    is immediate. A server (--serve) is a process of its own: started again if it ends, and never in the fleet's way.
     """
     from allswell.domain.fleet import Fleet
 
@@ -83,7 +80,13 @@ def up(name: Name = "main", role: Roles = None, drain: Drain = False, store: Sto
     if role:
         fleet = Fleet(_of_roles(fleet, role), fleet.usage, fleet.compaction)
     frame.settings.without("sinks")
-    _supervise(frame, name, fleet, drain=drain, tells=True)
+    if serve is None:
+        _supervise(frame, name, fleet, drain=drain, tells=True)
+        return
+    from allswell.doors.cli.serving import listening_at
+
+    with listening_at(frame, serve) as (made, where):
+        _supervise(frame, name, fleet, drain=drain, tells=True, serve=(made, where))
 
 
 def work(
@@ -153,7 +156,15 @@ def _of_roles(fleet: Fleet, roles: Sequence[str]) -> dict[str, AgentSpec]:
     return {name: spec for name, spec in fleet.agents.items() if spec.role is None or spec.role in roles}
 
 
-def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool, tells: bool = False) -> None:
+def _supervise(
+    frame: Frame,
+    name: str,
+    fleet: Fleet,
+    *,
+    drain: bool,
+    tells: bool = False,
+    serve: tuple[socket.socket, Address] | None = None,
+) -> None:
     import asyncio
     import os
     import signal
@@ -165,6 +176,12 @@ def _supervise(frame: Frame, name: str, fleet: Fleet, *, drain: bool, tells: boo
     plan = _plan(frame, name, fleet, drain=drain)
     if tells:
         plan = _telling(plan, frame)
+    if serve is not None:
+        from dataclasses import replace
+
+        from allswell.doors.http.keeping import KeptServer
+
+        plan = replace(plan, beside=[*plan.beside, KeptServer(frame.url, frame.home, *serve, plan.tell).keep])
     stops: list[None] = []
 
     async def live(watch: Watch) -> None:
@@ -263,119 +280,3 @@ def _telling(plan: Plan, frame: Frame) -> Plan:
             plan.tell(f"the sink {spec.name} is told nothing: {error.message}; `allswell sinks check`")
     delivering = partial(deliver_requests, private=frame.settings.private_webhooks, wall=plan.clock.wall)
     return replace(plan, beside=[delivering, *([partial(run_sinks, sinks=made)] if made else ())])
-
-
-# --- looking at it ----------------------------------------------------------------------------------------------------
-
-_COLUMNS = (
-    Column("AGENT", 8),
-    Column("HEALTH", 7),
-    Column("MISSES", None, right=True),
-    Column("TASK", 12),
-    Column("LEFT", None, right=True),
-    Column("TODAY", None, right=True),
-    Column("PROOF", 16),
-)
-
-
-def agents(
-    ledger: Annotated[str | None, Option("--ledger", metavar="NAME", help="What counts for this one, and why.")] = None,
-    since: Annotated[str, Option("--since", metavar="TIME", help="How far back the ledger goes.")] = "1d",
-    store: Store = None,
-    json: Json = False,
-) -> None:
-    """Who does what: health, misses, last proof of progress, time left.
-
-    An agent that let more than three requests expire within a day is degraded: others are asked, if there are any.
-    """
-    from allswell.doors.shapes.crew import AgentsShape
-    from allswell.engine.explaining.crew import look
-
-    frame = Frame(store, json=json)
-    if ledger is not None:
-        from allswell.domain.duration import parse
-        from allswell.doors.cli.ledger import show_ledger
-
-        show_ledger(frame, ledger, parse(since, where="--since"))
-        return
-    specs = list(frame.settings.known_agents.values())
-    threshold = int(frame.settings.value("stall_threshold") or 0)
-
-    async def work(views: Views) -> tuple[Crew, int]:
-        return await look(views, specs, threshold, has_died), len(await views.view_questions())
-
-    crew, waiting = frame.look(work)
-    if json:
-        frame.say(AgentsShape.of(crew, waiting))
-        return
-    if not crew.members:
-        known = [sentence(_supervision(crew))] if any(not one.gone for one in crew.supervisors) else []
-        nobody = in_words("Nobody is at work. `allswell up` starts the agents of allswell.toml.")
-        frame.say(None, "\n".join([*known, nobody]))
-        return
-    waits = f"{many(waiting, 'question waits', 'questions wait')} for you: {typed_here('allswell questions')}"
-    lines = [paint(waits, "warn")]
-    lines = lines[: waiting > 0] + ([sentence(_supervision(crew))] if crew.supervisors else [])
-    frame.say(None, "\n".join([*lines, table(_COLUMNS, [_row(one, crew.now) for one in crew.members], styled=1)]))
-
-
-def has_died(presence: Presence) -> bool:
-    """Whether a supervisor of this machine is gone; asked only where there is one that has not said good-bye."""
-    from allswell.runtime.supervisor.presence import has_died as is_gone
-
-    return is_gone(presence)
-
-
-def _supervision(crew: Crew) -> str:
-    from allswell.domain.presence import is_alive
-
-    told = []
-    for one in crew.supervisors:
-        if is_alive(one, crew.now):
-            paused = ""
-            if one.level.paused:
-                until = "" if one.level.until is None else f" until {when(one.level.until, crew.now)}"
-                paused = f", paused{until}: little of the session is left"
-            state = "stopping" if one.stopping else "watches"
-            told.append(f"{one.name} {state} {many(len(one.posts), 'slot')} from {one.host}{paused}")
-        elif one.died:
-            told.append(
-                f"{one.name} has died on {one.host} (last heard {when(one.beaten_at, crew.now)}): start it again"
-            )
-        elif not one.gone:
-            told.append(f"{one.name} was last heard {when(one.beaten_at, crew.now)}, on {one.host}: start it again")
-    return paint(plain("; ".join(told)) if told else "No supervisor is running.", "dim")
-
-
-def _row(one: Member, now: int) -> list[str]:
-    from allswell.domain.expense import shown
-
-    proof = "" if one.proof_at is None else when(one.proof_at, now)
-    said = one.note or one.evidence or one.waits or ""
-    if one.degraded:
-        said = f"{len(one.degraded)} requests expired within a day: {', '.join(sent.request for sent in one.degraded)}"
-    share = "" if one.progress is None else f"{one.progress:.0%}"
-    about = ", ".join(part for part in (share, proof, said.splitlines()[0] if said else "") if part)
-    left = "" if one.remaining_ms is None else short(one.remaining_ms)
-    health = f"{one.health}, degraded" if one.degraded else one.health
-    cost = shown(one.spent.cost) if one.spent.attempts else ""
-    return [one.agent, health, f"{one.misses}/{one.threshold}", one.name or "", left, cost, about]
-
-
-def tracking(store: Store = None, json: Json = False) -> None:
-    """Missed check-ins, stalled agents, timeouts and open questions, as the original protocol tracks them."""
-    from allswell.doors.shapes.tracking import TrackingShape
-    from allswell.engine.explaining.tracking import pending_questions, track
-
-    frame = Frame(store, json=json)
-
-    async def work(views: Views) -> tuple[Tracking, list[Question]]:
-        return await track(views), await pending_questions(views)
-
-    found, pending = frame.look(work)
-    rows = [[agent, str(misses), "missed check-ins"] for agent, misses in found.checkpoint_misses.items()]
-    rows += [[agent, "", "stalled"] for agent in found.stalled_agents]
-    rows += [[task, str(count), "timeouts"] for task, count in found.task_timeouts.items()]
-    rows += [[str(asked.task), "", "asks you"] for asked in pending]
-    heads = (Column("WHO", 12), Column("COUNT", None, right=True), Column("WHAT", 8))
-    frame.say(TrackingShape.of(found, pending), table(heads, rows) if rows else "Nothing is held against anybody.")

@@ -28,6 +28,8 @@ class Declared(NamedTuple):
     rest: bool = False
     of: tuple[str, ...] = ()
     """What its values name, for completion: `completing.py` knows where to look."""
+    bare: str | None = None
+    """Its value where it is given without one; another one then stands behind `=`, as getopt_long has it."""
 
 
 def Option(  # noqa: N802 - a declaration, written as the type beside it
@@ -39,9 +41,10 @@ def Option(  # noqa: N802 - a declaration, written as the type beside it
     max: float | None = None,  # noqa: A002
     show_default: bool = True,
     of: tuple[str, ...] = (),
+    bare: str | None = None,
 ) -> Declared:
     """A parameter with names, such as `--limit` and `-n`."""
-    return Declared(names, metavar, help, envvar, min, max, show_default, of=of)
+    return Declared(names, metavar, help, envvar, min, max, show_default, of=of, bare=bare)
 
 
 def Argument(*, metavar: str, help: str, show_default: bool = True, of: tuple[str, ...] = ()) -> Declared:  # noqa: A002, N802

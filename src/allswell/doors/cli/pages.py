@@ -87,6 +87,8 @@ def _names(one: Parameter) -> str:
     short = [name for name in one.declared.names if not name.startswith("--")]
     long = [name for name in one.declared.names if name.startswith("--")]
     names = ", ".join([*short, *long]) if short else " " * 4 + ", ".join(long)
+    if one.declared.bare is not None:
+        return f"{names}[={one.metavar}]"
     return names if one.flag else f"{names} {one.metavar}"
 
 

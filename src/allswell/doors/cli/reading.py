@@ -1,9 +1,10 @@
 """Reading a command line by what its command declares: one reader, which says what is wrong where something is.
 
 The rules are those of getopt_long, without guesses. An option's value is the next word, whatever it looks like, or what
-stands behind `=`; one letter takes it without a blank as well (`-n5`), and letters without values may stand together.
-Options and arguments come in any order. A long name is written in full. Behind `--` everything is an argument, or what
-the command declares as its `Rest`. A negative number is an argument, since no option is a digit.
+stands behind `=` (one that can be left out stands only there); one letter takes it without a blank as well (`-n5`), and
+letters without values may stand together. Options and arguments come in any order. A long name is written in full.
+Behind `--` everything is an argument, or what the command declares as its `Rest`. A negative number is an argument,
+since no option is a digit.
 """
 
 from __future__ import annotations
@@ -52,10 +53,17 @@ def tokens(known: Sequence[Parameter], words: Sequence[str]) -> Iterator[Token]:
             if option is None:
                 yield Token("unknown", name)
             else:
-                given = text if sign else None if option.flag else next(rest, None)
+                given = text if sign else _behind(option, rest)
                 yield Token("option", name, option, given)
         else:
             yield from _letters(word, named, rest)
+
+
+def _behind(option: Parameter, rest: Iterator[str]) -> str | None:
+    """The value of an option that was written without `=`."""
+    if option.flag or option.declared.bare is not None:
+        return option.declared.bare
+    return next(rest, None)
 
 
 def _letters(word: str, named: dict[str, Parameter], rest: Iterator[str]) -> Iterator[Token]:

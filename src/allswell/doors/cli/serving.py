@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.commands import RUNNING, Commands
@@ -10,6 +11,9 @@ from allswell.doors.cli.options import Json, Option, Store
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
     from allswell.doors.http.listening import Address
 
 
@@ -48,11 +52,9 @@ def serve(
     """
     frame = Frame(store, json=json)
     frame.for_humans("serve")
-    try:
-        from allswell.doors.http.serving import run
-    except ImportError as error:
-        text = "serving over HTTP needs more: pip install 'allswell[server]'"
-        raise Refused("no_server", text, where="serve") from error
+    _check_installed()
+    from allswell.doors.http.serving import Served, run
+
     frame.check_there()
 
     def tell(line: str) -> None:
@@ -67,7 +69,38 @@ def serve(
         else:
             remark(line)
 
-    run(frame.url, frame.settings, frame.home, _address(listen, unix, tls_cert, tls_key, behind_proxy, host), tell)
+    served = Served(frame.url, frame.settings, frame.home, tell)
+    run(served, _address(listen, unix, tls_cert, tls_key, behind_proxy=behind_proxy, names=host))
+
+
+@contextlib.contextmanager
+def listening_at(frame: Frame, place: str) -> Iterator[tuple[socket.socket, Address]]:
+    """A socket that listens for this machine alone, as `up --serve` has it: HOST:PORT, or the path of a unix socket."""
+    from allswell.app import is_remote
+
+    frame.for_humans("serve")
+    _check_installed()
+    from allswell.doors.http.listening import check_address, listening
+
+    if is_remote(frame.url):
+        raise Refused("not_remote", "the watch is served already, where its store is", where="--serve")
+    address = _address(place, place if "/" in place else None, None, None, behind_proxy=False, names=None)
+    try:
+        check_address(address)
+    except Refused as error:
+        hint = "`allswell serve` beside it has --tls-cert, --tls-key and --behind-proxy"
+        raise Refused(error.code, error.message, where="--serve", hint=hint) from None
+    with listening(address) as (made, where):
+        yield made, where
+
+
+def _check_installed() -> None:
+    try:
+        import starlette  # noqa: F401 - only whether it is there
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        text = "serving over HTTP needs more: pip install 'allswell[server]'"
+        raise Refused("no_server", text, where="serve") from error
 
 
 def _address(
@@ -75,7 +108,8 @@ def _address(
     unix: str | None,
     certificate: str | None,
     private_key: str | None,
-    behind_proxy: bool,  # noqa: FBT001 - a flag of the command's
+    *,
+    behind_proxy: bool,
     names: list[str] | None,
 ) -> Address:
     from allswell.doors.http.listening import Address
@@ -86,7 +120,7 @@ def _address(
         return Address(unix=unix, names=tuple(names or ()))
     place, colon, port = listen.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port[:6]) > 65_535:
-        raise Refused("bad_address", f"--listen {listen!r} must be HOST:PORT, such as 127.0.0.1:8420", where="--listen")
+        raise Refused("bad_address", f"{listen!r} must be HOST:PORT, such as 127.0.0.1:8420", where="--listen")
     bare = place.removeprefix("[").removesuffix("]")
     return Address(
         bare or "127.0.0.1",

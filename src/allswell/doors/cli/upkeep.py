@@ -210,7 +210,7 @@ def _patient(settings: Settings) -> Patient | Refused:
     """What is to be looked at, or why it is nothing."""
     from allswell.app import store_for
     from allswell.domain.store_url import hide
-    from allswell.doors.cli.fleet import has_died
+    from allswell.doors.cli.crew import has_died
     from allswell.engine.checkup import Patient
     from allswell.timing.clock import SystemClock
 

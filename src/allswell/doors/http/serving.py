@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from allswell.app import make_gate
@@ -23,8 +25,18 @@ from allswell.settings import Settings
 Tell = Callable[[str], None]
 
 
-def run(url: str, settings: Settings, home: Path, address: Address, tell: Tell) -> None:
-    """Serve a store until a signal comes; `tell` hears what is worth saying."""
+@dataclass(frozen=True)
+class Served:
+    """What is served, and who hears what is worth saying."""
+
+    url: str
+    settings: Settings
+    home: Path
+    tell: Tell
+
+
+def run(served: Served, address: Address) -> None:
+    """Serve a store until a signal comes."""
     with listening(address) as (made, where):
 
         async def live() -> None:
@@ -32,21 +44,24 @@ def run(url: str, settings: Settings, home: Path, address: Address, tell: Tell) 
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop.set)
-            gate = make_gate(url, settings, tell_of_wait=tell)
-            async with gate:
-                await _say(gate, where, tell)
-                house = House(gate, home, Journal(gate.watch), asyncio.Event())
-                reading = asyncio.ensure_future(house.journal.read())
-                try:
-                    app = app_of(house, where)
-                    await serve(app, made, where, stop.wait(), house.closing.set)
-                finally:
-                    reading.cancel()
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await reading
-            tell("stopped")
+            await serve_on(served, made, where, stop.wait())
+            served.tell("stopped")
 
         asyncio.run(live())
+
+
+async def serve_on(served: Served, made: socket.socket, where: Address, stop: Awaitable[object]) -> None:
+    """Serve a store on a socket that listens, until `stop` is done."""
+    async with make_gate(served.url, served.settings, tell_of_wait=served.tell) as gate:
+        await _say(gate, where, served.tell)
+        house = House(gate, served.home, Journal(gate.watch), asyncio.Event())
+        reading = asyncio.ensure_future(house.journal.read())
+        try:
+            await serve(app_of(house, where), made, where, stop, house.closing.set)
+        finally:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
 
 
 def app_of(house: House, where: Address) -> Doorkeeper:
