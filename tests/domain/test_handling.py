@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allswell.domain.handling import (
     FailedForGood,
@@ -15,6 +16,7 @@ from allswell.domain.handling import (
     after_giving_back,
     after_retry_by_operator,
     before_handling,
+    on_trial,
 )
 from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass
@@ -62,7 +64,16 @@ def test_poison_is_three_readings_without_an_end() -> None:
     assert (poison.code, "3 times" in poison.reason) == ("POISON", True)
 
 
-ENDS = st.lists(st.sampled_from(["crash", "fail", "give back", "operator"]), max_size=40)
+@pytest.mark.row("W5")
+def test_the_last_reading_before_that_is_a_trial() -> None:
+    assert [on_trial(reading, MessageHistory()) for reading in (1, 2, 3, 4)] == [False, False, True, False]
+    assert on_trial(8, MessageHistory(recorded=2, late=3))
+    given_back = after_giving_back(MessageHistory(2, 1, 3), Millis(9)).history
+    assert on_trial(9, given_back), "who was turned away is on trial again"
+    assert not on_trial(1, MessageHistory(), MessagePolicy(poison_after=1)), "or all messages would be"
+
+
+ENDS = st.lists(st.sampled_from(["crash", "late", "fail", "give back", "operator"]), max_size=40)
 
 
 @pytest.mark.row("W5")
@@ -75,6 +86,8 @@ def test_crashes_and_retries_are_counted_apart(ends: list[str], policy: MessageP
             history, crashes, failures = after_retry_by_operator(read_count), 0, 0
         elif end == "crash":
             crashes += 1
+        elif end == "late":
+            history = replace(history, late=history.late + 1)
         elif end == "give back":
             history = after_giving_back(history).history
         else:

@@ -70,9 +70,10 @@ class Stage:
         query = f"SELECT extract(epoch FROM vt - clock_timestamp())::float8 FROM pgmq.q_{self.queue} WHERE msg_id = %s"
         return float(self.execute(query, message)[0][0])
 
-    def show_now(self) -> None:
-        """Turn the clock of every message forward."""
-        self.execute(f"UPDATE pgmq.q_{self.queue} SET vt = clock_timestamp()")
+    def show_now(self, message: int | None = None) -> None:
+        """Turn the clock of every message forward, or of one."""
+        query = f"UPDATE pgmq.q_{self.queue} SET vt = clock_timestamp() WHERE msg_id = coalesce(%s, msg_id)"
+        self.execute(query, message)
 
     def take_elsewhere(self) -> None:
         """Somebody else reads the message, whose time is over; in one step, or the worker itself might be first."""

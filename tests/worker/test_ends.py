@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import psycopg
@@ -18,6 +20,9 @@ from allswell.testing.postgres import Cluster
 from allswell.worker import BusinessFailure, Permanent, Transient, send, send_batch
 from allswell.worker.cancelled import Cancellations
 from allswell.worker.limit import Limit
+from allswell.worker.plan import WorkerPlan
+from allswell.worker.process import ProcessOrder
+from allswell.worker.supervising import ChildProcess
 from tests.worker.stage import Stage, until
 
 Connection = psycopg.Connection[Any]
@@ -117,6 +122,86 @@ def test_a_message_that_nobody_came_back_from_is_not_handled_a_fourth_time(stage
         until(lambda: worker.counts()["handled"] == 1 == worker.counts()["quarantined"], "both have ended")
     assert stage.trouble(poison) == ("quarantined", "POISON", 0)
     assert stage.written() == [(unlucky, "")]
+
+
+@pytest.mark.row("W5")
+def test_one_message_is_on_trial_at_a_time_and_the_others_go_back_without_blame(stage: Stage) -> None:
+    worker, held = stage.worker(concurrency=3), threading.Event()
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        stage.write(connection, message.id)
+        assert held.wait(60)
+
+    doubted, fresh = {stage.send(), stage.send()}, stage.send()
+    for _ in range(2):
+        assert len(stage.execute("SELECT * FROM pgmq.read(%s, 0, 2)", stage.queue)) == 2, "a process dies with two"
+    with worker:
+        until(lambda: worker.counts()["given_back"] == 1, "one of the two must wait")
+        until(lambda: len(worker.running()) == 2, "the other is at work, beside one that is in no doubt")
+        (second,) = doubted - set(worker.running())
+        assert fresh in worker.running()
+        assert 0 < stage.shows_in(second) <= 30
+        assert stage.trouble(second) == ("retrying", "", 0)
+        stage.show_now(second)
+        until(lambda: worker.counts()["given_back"] == 2, "it must wait again")
+        held.set()
+        until(lambda: worker.counts()["handled"] == 2, "both have ended")
+        stage.show_now(second)
+        until(lambda: worker.counts()["handled"] == 3, "its turn has come")
+    assert {message for message, _ in stage.written()} == {*doubted, fresh}
+    assert stage.trouble(second) is None
+
+
+def _over(stage: Stage, child: ChildProcess) -> bool:
+    return child.process.poll() is not None or not stage.messages()
+
+
+@pytest.mark.row("W5")
+def test_a_message_that_kills_its_process_takes_no_other_into_quarantine(stage: Stage) -> None:
+    stage.execute("CREATE TABLE IF NOT EXISTS effect (number int, process int)")
+    with stage.outside.transaction():
+        ids = [stage.send(kind, {"number": 0}) for kind in ("slow", "deadly", "slow", "slow")]
+    plan = WorkerPlan(stage.url, stage.queue, Layers(900, 1, 5.0, 1.0, 4), poll_interval=0.1)
+    order = ProcessOrder("tests.worker.jobs:handlers", str(Path(__file__).parents[2]), plan)
+    deaths = 0
+    while stage.messages():
+        child = ChildProcess(order)
+        until(partial(_over, stage, child), "it dies, or all is done")
+        deaths += child.process.poll() is not None
+        child.process.kill()
+        child.process.wait()
+        child.close()
+    assert deaths == 3
+    assert {id_: stage.trouble(id_) for id_ in ids} == dict.fromkeys(ids) | {ids[1]: ("quarantined", "POISON", 0)}
+
+
+@pytest.mark.row("W5")
+def test_a_handler_that_came_back_too_late_is_no_sign_of_poison(stage: Stage) -> None:
+    worker, visits = stage.worker(concurrency=1), []
+
+    @worker.handler("work")
+    def work(message: Message, connection: Connection) -> None:
+        visits.append(message.id)
+        if len(visits) == 1:
+            stage.write(connection, message.id)
+        if len(visits) < 5:
+            stage.take_elsewhere()
+        if len(visits) == 3:
+            raise Transient("DOWN")
+        if len(visits) == 4:
+            raise Permanent("NO")
+
+    with worker:
+        id_ = stage.send()
+        for ended in range(1, 5):
+            until(partial(lambda ended: worker.counts()["late"] == ended, ended), "it is somebody else's")
+            other = "UPDATE allswell_worker.trouble SET late = late + 1 WHERE queue = %s"  # it comes back late as well
+            stage.execute(other, stage.queue)
+            stage.show_now()
+        until(lambda: worker.counts()["handled"] == 1, "it is handled")
+    assert len(visits) == 5
+    assert (stage.messages(), stage.trouble(id_)) == ([], None)
 
 
 @pytest.fixture(scope="module")

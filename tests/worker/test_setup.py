@@ -85,6 +85,13 @@ def test_what_cannot_be_used_is_refused_with_what_to_do(pg_url: str, pg_cluster:
     setup(pg_url, "others")
     with pytest.raises(Refused, match="has no queue 'orders': run `allswell worker setup orders`"):
         worker.start()
+    with psycopg.connect(pg_url) as connection:
+        connection.execute("ALTER TABLE allswell_worker.trouble DROP COLUMN late")  # as it was made before
+    with pytest.raises(Refused, match="lacks tables or columns of the worker's: run `allswell worker setup orders`"):
+        worker.start()
+    setup(pg_url, "orders")
+    with worker:
+        assert worker.status().running
     foreign, old = pg_cluster.create_database(), pg_cluster.create_database()
     with psycopg.connect(foreign) as connection:
         connection.execute("CREATE SCHEMA pgmq")

@@ -8,6 +8,11 @@ answer, not trouble: the message ends as failed, and nobody is asked.
 **Poison.** A message whose handler kills the process, or hangs, leaves no end behind. PGMQ counts every reading, and we
 count every end that was recorded; the difference is how often nobody came back. At three it is quarantined instead of
 being handled a fourth time. Retries are counted apart, so a message that only fails is never taken for poison.
+
+A process that dies takes innocent messages with it, and they would come back together with the one that killed it, die
+with it again, and all be taken for poison. So the last reading before that is a trial: a process has one such message
+in hand at a time, and the others go back without blame. And a handler that came back too late, when its message was
+somebody else's (its process was stopped, its server restarted), has come back: that reading is no sign of poison.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ def checked_messages(policy: MessagePolicy) -> MessagePolicy:
 
 
 MESSAGES = MessagePolicy()
+NO_DELAY = Millis(0)
 
 
 class MessageHistory(msgspec.Struct, frozen=True):
@@ -51,6 +57,8 @@ class MessageHistory(msgspec.Struct, frozen=True):
     """How many readings had an end that was recorded."""
     retries: int = 0
     """How often it was tried again after a failure."""
+    late: int = 0
+    """How many readings ended when the message was somebody else's already."""
 
 
 class MessageFailure(msgspec.Struct, frozen=True):
@@ -91,12 +99,22 @@ Handling = Retried | Quarantined | FailedForGood
 
 def before_handling(read_count: int, history: MessageHistory, policy: MessagePolicy = MESSAGES) -> Quarantined | None:
     """Whether a message that was just read is poison; None: it may be handled."""
-    unaccounted = read_count - 1 - history.recorded
+    unaccounted = _unaccounted(read_count, history)
     if unaccounted < policy.poison_after:
         return None
     return Quarantined(
         POISON, f"read {unaccounted} times, and no end was recorded: its handler hangs, or ends the process"
     )
+
+
+def on_trial(read_count: int, history: MessageHistory, policy: MessagePolicy = MESSAGES) -> bool:
+    """Whether a message that was just read is poison if nobody comes back from this reading either."""
+    return policy.poison_after > 1 and _unaccounted(read_count, history) == policy.poison_after - 1
+
+
+def _unaccounted(read_count: int, history: MessageHistory) -> int:
+    """How many of the readings before this one nobody came back from."""
+    return read_count - 1 - history.recorded - history.late
 
 
 def after_failure(failure: MessageFailure, history: MessageHistory, policy: MessagePolicy = MESSAGES) -> Handling:
@@ -114,18 +132,20 @@ def after_failure(failure: MessageFailure, history: MessageHistory, policy: Mess
     recorded = history.recorded + 1
     match verdict:
         case Weather(delay):
-            return Retried(delay, MessageHistory(recorded, history.retries), failure.code, failure.message)
+            ended = MessageHistory(recorded, history.retries, history.late)
+            return Retried(delay, ended, failure.code, failure.message)
         case Again(delay):
             pause = Millis(policy.pauses[history.retries]) if failure.retry_after is None else delay
-            return Retried(pause, MessageHistory(recorded, history.retries + 1), failure.code, failure.message)
+            ended = MessageHistory(recorded, history.retries + 1, history.late)
+            return Retried(pause, ended, failure.code, failure.message)
         case gave_up:
             tried = f" ({gave_up.reason})" if history.retries else ""
             return Quarantined(failure.code, f"{failure.message}{tried}")
 
 
-def after_giving_back(history: MessageHistory) -> Retried:
-    """A worker that stops gives back what it had begun: an end, and no failure."""
-    return Retried(Millis(0), MessageHistory(history.recorded + 1, history.retries))
+def after_giving_back(history: MessageHistory, delay: Millis = NO_DELAY) -> Retried:
+    """A worker gives back what it cannot handle now (it stops; another one is on trial): an end, and no failure."""
+    return Retried(delay, MessageHistory(history.recorded + 1, history.retries, history.late))
 
 
 def after_retry_by_operator(read_count: int) -> MessageHistory:

@@ -25,7 +25,8 @@ from allswell.worker.attempt import MessageAttempt
 from allswell.worker.connection import SET_CAP
 from allswell.worker.failures import sentence
 from allswell.worker.presence import be_gone, be_present
-from allswell.worker.shift import Shift
+from allswell.worker.queue import Token
+from allswell.worker.shift import LATE, Shift
 from allswell.worker.status import WorkerStatus
 
 TELL_SECONDS = 5.0
@@ -85,12 +86,18 @@ class Keeper:
         tokens = [attempt.taken.token for attempt in due]
         with self._said_within(visibility / 3) as connection:
             hidden, locked = self._shift.queue.hide(connection, tokens, visibility)
+        lost: list[Token] = []
         for attempt in due:
-            if attempt.taken.token.id in hidden:
+            token = attempt.taken.token
+            if token.id in hidden:
                 attempt.hidden_again(since, visibility)
-            elif attempt.taken.token.id not in locked and self._shift.give_up(attempt):
-                log.warning("message %s is somebody else's now: its handler is given up", attempt.taken.token.id)
-                self._shift.figures.ended("late")
+            elif token.id not in locked and self._shift.give_up(attempt):
+                log.warning("message %s is somebody else's now: its handler is given up", token.id)
+                self._shift.figures.ended(LATE)
+                lost.append(token)
+        if lost:
+            with self._said_within(TELL_LIMIT) as connection:
+                self._shift.queue.came_back(connection, lost)
 
     @contextmanager
     def _said_within(self, seconds: float) -> Iterator[psycopg.Connection[Any]]:

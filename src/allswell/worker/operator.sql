@@ -20,7 +20,7 @@ SET read_ct = excluded.read_ct, state = excluded.state, recorded = excluded.reco
 -- name: settle
 -- The answer to this question takes effect, if it has not yet.
 UPDATE allswell_worker.trouble
-SET state = $4::text, recorded = $5::integer, retries = $6::integer, noted_at = clock_timestamp()
+SET state = $4::text, recorded = $5::integer, retries = $6::integer, late = 0, noted_at = clock_timestamp()
 WHERE queue = $1::text AND msg_id = $2::bigint AND question = $3::text AND state = 'quarantined'
 RETURNING msg_id;
 

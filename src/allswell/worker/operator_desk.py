@@ -41,7 +41,7 @@ from allswell.store.sql import load
 from allswell.worker.failures import sentence
 from allswell.worker.figures import Figures
 from allswell.worker.plan import WorkerPlan
-from allswell.worker.queue import Taken, statement
+from allswell.worker.queue import Queue, Taken, statement
 
 log = logging.getLogger("allswell.worker")
 LOOK_SECONDS = 1.0
@@ -139,6 +139,8 @@ class OperatorDesk:
             except NotOurs:
                 log.warning("message %s was given to somebody else: it is not quarantined (%s)", id_, how.code)
                 self._figures.ended("late")
+                with suppress(psycopg.Error):  # then it is held against the message, which stays in the queue
+                    Queue(self._plan.queue).came_back(self._connected(), [handed.taken.token])
             except Unavailable:
                 raise  # it stays here, and is tried again
             except Exception:  # it shows again by itself: nothing that stands behind it waits for it
@@ -185,9 +187,12 @@ class OperatorDesk:
 
     def _answered(self) -> list[tuple[int, int, str]]:
         """Quarantined messages whose question was answered: (id, count of readings, question)."""
+        return self._connected().execute(statement("answered"), (self._plan.queue,)).fetchall()
+
+    def _connected(self) -> psycopg.Connection[Any]:
         if self._looking is None or self._looking.closed:
             self._looking = psycopg.connect(self._plan.conninfo, autocommit=True, **self._plan.connecting())
-        return self._looking.execute(statement("answered"), (self._plan.queue,)).fetchall()
+        return self._looking
 
     async def _settle(self, tx: Transaction, command: SettleMessage) -> Performed:
         beside = _beside(tx)

@@ -61,7 +61,7 @@ class Queue:
         table = sql.Identifier("pgmq", self.table)
         self._sql = {
             key: sql.SQL(STATEMENTS[key]).format(queue=table).as_string().encode()
-            for key in ("hold", "finish", "finish_free", "current", "hide", "depth")
+            for key in ("hold", "finish", "finish_free", "current", "hide", "came_back", "depth")
         }
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Queue:
     def histories(self, connection: Connection[Any], ids: Sequence[int]) -> dict[int, MessageHistory]:
         """What is known of messages that were read before."""
         rows = connection.execute(statement("histories"), (self.name, list(ids))).fetchall()
-        return {id_: MessageHistory(recorded, retries) for id_, recorded, retries in rows}
+        return {id_: MessageHistory(recorded, retries, late) for id_, recorded, retries, late in rows}
 
     def finish(self, connection: Connection[Any], token: Token) -> bool:
         """End a message that was handled, if its token still holds; whether it does. Waits for a lock on it."""
@@ -126,6 +126,11 @@ class Queue:
                 ended = MessageHistory(was.recorded + 1, was.retries)
                 self.note(connection, token, "failed", ended, code=code, reason=reason)
         return True
+
+    def came_back(self, connection: Connection[Any], tokens: Sequence[Token]) -> None:
+        """Note that these readings have ended, though their tokens did not hold any more: nobody hung or died there."""
+        if tokens:
+            connection.execute(self._sql["came_back"], self._named(tokens))
 
     def note(
         self, connection: Connection[Any], token: Token, state: str, history: MessageHistory, *, code: str, reason: str

@@ -17,10 +17,13 @@ import time
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
+from allswell.domain.handling import FailedForGood, Retried, after_giving_back
+from allswell.domain.names import Millis
 from allswell.worker.connection import HandlerConnection
 from allswell.worker.failures import sentence
 from allswell.worker.limit import Limit
-from allswell.worker.shift import Pending, Shift, outcome, write_end
+from allswell.worker.queue import Taken, Token
+from allswell.worker.shift import LATE, Pending, Shift, write_end
 
 log = logging.getLogger("allswell.worker")
 SOON = 0.3
@@ -104,8 +107,10 @@ class Reader:
             handled, busy, taken = shift.queue.finish_and_read(
                 first, [token for token, _, _ in quiet], hide=layers.visibility_timeout, most=most
             )
-            ended = ["handled" if token.id in handled else "late" for token, _, _ in quiet if token.id not in busy]
-            ended += _write_ends(shift, first, pending)
+            late = [token for token, _, _ in quiet if token.id not in handled and token.id not in busy]
+            shift.queue.came_back(first, late)
+            back = [(one.token, _later(shift, one), one) for one in shift.turn_away(taken)]
+            ended = _write_ends(shift, first, [*pending, *back])
             first.limit = None
             first.commit()
         except BaseException:
@@ -114,29 +119,39 @@ class Reader:
             shift.give_back(connections)
             raise
         shift.put_off([one for one in quiet if one[0].id in busy])
-        for how in ended:
-            if how == "handled":
-                shift.figures.handled()
-            else:
-                shift.figures.ended(how)
+        if handled:
+            shift.figures.handled(len(handled))
+        for _ in late:
+            shift.figures.ended(LATE)
+        for token, how, counted in ended:
+            shift.tell_end(token, how, counted)
         if taken:
             self._soon_until = since + SOON
+        turned_away = {token for token, _, _ in back}
         for message in taken:
-            shift.handle(message, connections.pop(), since)
+            if message.token not in turned_away:
+                shift.handle(message, connections.pop(), since)
         if connections:
             shift.give_back(connections)
         return bool(taken) and not connections
 
 
-def _write_ends(shift: Shift, connection: HandlerConnection, pending: list[Pending]) -> list[str]:
-    """Write the ends that came without success; gives how each is counted."""
+def _later(shift: Shift, taken: Taken) -> Retried:
+    """It goes back without blame, for as long as it would have been hidden."""
+    return after_giving_back(taken.history, Millis(shift.plan.layers.visibility_timeout * 1_000))
+
+
+def _write_ends(
+    shift: Shift, connection: HandlerConnection, pending: list[Pending]
+) -> list[tuple[Token, Retried | FailedForGood, str]]:
+    """Write the ends that came without success; gives what each is counted as."""
     ended = []
     for token, how, taken in pending:
         if how is None or taken is None:
             continue
         try:
             with connection.transaction():
-                ended.append(outcome(how) if write_end(shift.queue, connection, taken, how) else "late")
+                ended.append((token, how, write_end(shift.queue, connection, taken, how)))
         except psycopg.Error as error:
             if connection.broken:
                 raise

@@ -82,7 +82,7 @@ def _refuse_unless_ready(connection: psycopg.Connection[Any], queue: Queue) -> N
         raise Refused("no_pgmq", f"database {found.database!r} has no PGMQ: {remedy}", where="store")
     if not (found.has_tables and found.has_store):
         raise Refused(
-            "no_tables", f"database {found.database!r} lacks the worker's own tables: {remedy}", where="store"
+            "no_tables", f"database {found.database!r} lacks tables or columns of the worker's: {remedy}", where="store"
         )
     if not _answer(connection, "queue_exists", queue.name):
         text = f"database {found.database!r} has no queue {queue.name!r}: {remedy}, or mend the name"

@@ -24,13 +24,13 @@ from allswell.domain.handling import (
     UNKNOWN_TYPE,
     UNREADABLE,
     FailedForGood,
-    Handling,
     MessageFailure,
     Quarantined,
     Retried,
     after_failure,
     after_giving_back,
     before_handling,
+    on_trial,
 )
 from allswell.domain.message import BATCH, Message, Unreadable, read_body
 from allswell.domain.retry import ErrorClass
@@ -56,6 +56,8 @@ MORE_SECONDS = 0.05
 """How long is waited for a second connection and further ones: one is enough to go on."""
 GIVE_BACK_SECONDS = 2
 """How long each step of giving messages back may take at a stop: they show again by themselves, only later."""
+LATE, GIVEN_BACK = "late", "given_back"
+"""What ends are counted as whose message was somebody else's by then, or is handled later."""
 Pending = tuple[Token, Retried | FailedForGood | None, Taken | None]
 
 
@@ -145,6 +147,15 @@ class Shift:
         with self._lock:
             self._pending = pending + self._pending
 
+    def turn_away(self, taken: list[Taken]) -> list[Taken]:
+        """Of messages that were just read, those that must wait: one is on trial, and one alone is at a time."""
+        tried = [one for one in taken if self._on_trial(one)]
+        busy = tried and any(self._on_trial(attempt.taken) for attempt in self.attempts())
+        return tried if busy else tried[1:]
+
+    def _on_trial(self, taken: Taken) -> bool:
+        return on_trial(taken.token.read_count, taken.history, self.plan.messages)
+
     def handle(self, taken: Taken, connection: HandlerConnection, since: float) -> None:
         """Start the handler of a message that was read."""
         body = read_body(taken.body)
@@ -232,18 +243,28 @@ class Shift:
             return
         history = attempt.taken.history
         how = failure if isinstance(failure, Quarantined) else after_failure(failure, history, self.plan.messages)
-        _log_end(attempt.taken.token, failure, how)
         if isinstance(how, Quarantined):
             self._desk.hand_over(attempt.taken, _type_of(attempt.taken), how)
             return
         try:
             attempt.connection.clean()
-            held = write_end(self.queue, attempt.connection, attempt.taken, how)
+            counted = write_end(self.queue, attempt.connection, attempt.taken, how)
             attempt.connection.commit()
         except psycopg.Error:  # its connection is gone: the reader writes it on another
             self.postpone([(attempt.taken.token, how, attempt.taken)])
         else:
-            self.figures.ended(outcome(how) if held else "late")
+            self.tell_end(attempt.taken.token, how, counted)
+
+    def tell_end(self, token: Token, how: Retried | FailedForGood, counted: str) -> None:
+        """Log and count an end without success, now that it is written."""
+        self.figures.ended(counted)
+        if counted == LATE:
+            log.warning("message %s was given to somebody else: how it ended here is not kept", token.id)
+        elif isinstance(how, FailedForGood):
+            log.info("message %s ended as failed (%s): %s", token.id, how.code, how.reason)
+        elif counted != GIVEN_BACK:
+            text = "message %s failed (%s), tried again in %g s (retry %d)"
+            log.warning(text, token.id, how.code, how.delay / 1_000, how.history.retries)
 
     def _finish(self, attempt: MessageAttempt) -> None:
         connection, token = attempt.connection, attempt.taken.token
@@ -261,7 +282,10 @@ class Shift:
         else:
             connection.rollback()
             log.warning("message %s was given to somebody else: what its handler wrote is not kept", token.id)
-            self.figures.ended("late")
+            self.figures.ended(LATE)
+            with suppress(psycopg.Error):  # then it is held against the message, which stays in the queue
+                self.queue.came_back(connection, [token])
+                connection.commit()
 
     def _release(self, attempt: MessageAttempt) -> None:
         """Hand the connection on, and the slot."""
@@ -326,8 +350,7 @@ class Shift:
             connection.execute(SET_CAP, (str(GIVE_BACK_SECONDS * 1_000),))
             for attempt in attempts:
                 taken = attempt.taken
-                if self.queue.record(connection, taken.token, after_giving_back(taken.history), taken.history):
-                    self.figures.ended("given_back")
+                self.figures.ended(write_end(self.queue, connection, taken, after_giving_back(taken.history)))
 
     def close(self) -> None:
         """Let go of everything; what still runs is not waited for."""
@@ -336,17 +359,15 @@ class Shift:
         self.pool.close(timeout=1.0)
 
 
-def write_end(queue: Queue, connection: psycopg.Connection[object], taken: Taken, how: Retried | FailedForGood) -> bool:
-    """Write down how a reading ended without success, if its token still holds; whether it does."""
-    held = queue.record(connection, taken.token, how, taken.history)
-    if held and isinstance(how, FailedForGood):
+def write_end(queue: Queue, connection: psycopg.Connection[object], taken: Taken, how: Retried | FailedForGood) -> str:
+    """Write down how a reading ended without success, if its token still holds; what it is counted as."""
+    if not queue.record(connection, taken.token, how, taken.history):
+        queue.came_back(connection, [taken.token])
+        return LATE
+    if isinstance(how, FailedForGood):
         end_of_batch(connection, taken.headers)
-    return held
-
-
-def outcome(how: Retried | FailedForGood) -> str:
-    """What such an end is counted as."""
-    return "retried" if isinstance(how, Retried) else "failed"
+        return "failed"
+    return "retried" if how.code else GIVEN_BACK
 
 
 def _type_of(taken: Taken) -> str:
@@ -374,16 +395,3 @@ def _spoilt(attempt: MessageAttempt) -> MessageFailure | None:
         text = "the handler ended its transaction itself (COMMIT or ROLLBACK as SQL): that is the worker's to do"
         return MessageFailure(ErrorClass.BUG, BROKEN, text)
     return None
-
-
-def _log_end(token: Token, failure: MessageFailure | Quarantined, how: Handling) -> None:
-    code = failure.code
-    match how:
-        case Retried(delay, history, _, _):
-            log.warning(
-                "message %s failed (%s), tried again in %g s (retry %d)", token.id, code, delay / 1_000, history.retries
-            )
-        case Quarantined():
-            pass  # the operator's desk says it, once it is so
-        case FailedForGood(_, reason):
-            log.info("message %s ended as failed (%s): %s", token.id, code, reason)

@@ -11,7 +11,9 @@ SELECT to_regprocedure('pgmq.read(text,integer,integer)') IS NOT NULL
        (SELECT default_version FROM pg_available_extensions WHERE name = 'pgmq') AS available,
        to_regprocedure('pgmq.enable_notify_insert(text,integer)') IS NOT NULL
            OR to_regprocedure('pgmq.enable_notify_insert(text)') IS NOT NULL AS has_notify,
-       to_regclass('allswell_worker.presence') IS NOT NULL AS has_tables,
+       to_regclass('allswell_worker.presence') IS NOT NULL AND EXISTS (
+           SELECT FROM pg_attribute WHERE attrelid = to_regclass('allswell_worker.trouble') AND attname = 'late'
+       ) AS has_tables,
        to_regclass('allswell.question') IS NOT NULL AS has_store,
        current_database() AS database;
 
@@ -62,7 +64,7 @@ SELECT msg_id, read_ct, message, headers FROM pgmq.read(queue_name => %s, vt => 
 
 -- name: histories
 -- What is known of messages that were read before.
-SELECT msg_id, recorded, retries FROM allswell_worker.trouble WHERE queue = %s AND msg_id = ANY(%s);
+SELECT msg_id, recorded, retries, late FROM allswell_worker.trouble WHERE queue = %s AND msg_id = ANY(%s);
 
 -- name: hold
 -- The fence: lock a message if its token is still the current one.
@@ -135,6 +137,16 @@ VALUES (%(queue)s, %(id)s, %(count)s, %(state)s, %(recorded)s, %(retries)s, %(co
 ON CONFLICT (queue, msg_id) DO UPDATE
 SET read_ct = excluded.read_ct, state = excluded.state, recorded = excluded.recorded, retries = excluded.retries,
     code = excluded.code, reason = excluded.reason, noted_at = clock_timestamp();
+
+-- name: came_back
+-- Readings ended when their messages were somebody else's already: noted for those that are still in the queue.
+INSERT INTO allswell_worker.trouble (queue, msg_id, read_ct, state, recorded, retries, code, reason, late)
+SELECT %(name)s, held.msg_id, held.read_ct, 'retrying', 0, 0, '', '', 1
+FROM {queue} AS held
+JOIN unnest(%(ids)s::bigint[], %(counts)s::integer[]) AS token (msg_id, read_ct)
+    ON held.msg_id = token.msg_id AND held.read_ct > token.read_ct
+FOR KEY SHARE OF held SKIP LOCKED
+ON CONFLICT (queue, msg_id) DO UPDATE SET late = trouble.late + 1;
 
 -- name: begin_batch
 -- A batch of so many messages, and what is sent when all of them have ended.

@@ -15,6 +15,8 @@ CREATE TABLE IF NOT EXISTS allswell_worker.trouble (
     question text,                     -- in the store, about this message while it is quarantined
     PRIMARY KEY (queue, msg_id)
 );
+ALTER TABLE allswell_worker.trouble
+    ADD COLUMN IF NOT EXISTS late integer NOT NULL DEFAULT 0;  -- readings that ended when it was somebody else's already
 CREATE INDEX IF NOT EXISTS trouble_quarantined ON allswell_worker.trouble (queue, msg_id) WHERE state = 'quarantined';
 
 -- Messages that were sent together, and what follows the last of them.
