@@ -138,6 +138,25 @@ def test_of_two_claims_the_earlier_by_the_servers_clock_wins(first: str) -> None
 
 
 @pytest.mark.row("C3")
+def test_claims_are_collected_for_a_second_of_the_servers_clock() -> None:
+    async def scene(build: BuildScene) -> None:
+        await build.build("@a", "db")
+        began = build.stage.clock.wall()
+        # All of it is heard at once, as after an absence, and means what it would have meant in time.
+        await build.say("@a", "CLAIM api", at=began + 10)
+        await build.say("@b", "CLAIM api", at=began + 1_010)  # within a second of the first
+        await build.say("@b", "CLAIM web", at=began + 1_011)  # a second of the first is over: that is decided by now
+        await build.say("@a", "ABORT api no time", at=began + 1_200)
+        await build.say("@c", "CLAIM api", at=began + 1_300)
+        await build.told("ACK api @c")
+        about_api = [line for line in build.lines if line.startswith(("ACK api", "REJECT api"))]
+        assert about_api == ["ACK api @a", 'REJECT api @b "already claimed"', "ACK api @c"]
+        assert build.stage.clock.wall() - began < 2_000  # nothing was waited for twice
+
+    play_build(scene)
+
+
+@pytest.mark.row("C3")
 @pytest.mark.parametrize("ids", [("m1", "m2"), ("m2", "m1"), ("", "")])
 def test_an_exact_tie_is_settled_the_same_way_every_time(ids: tuple[str, str]) -> None:
     async def scene(build: BuildScene) -> None:

@@ -42,6 +42,32 @@ def test_a_verdict_from_before_ready_is_about_an_earlier_one() -> None:
     play_build(scene)
 
 
+@pytest.mark.row("C2")
+def test_a_verdict_that_names_a_replaced_ready_is_not_about_the_newer_one() -> None:
+    async def scene(build: BuildScene) -> None:
+        await build.claim("@a", "db")
+        await build.say("@a", "READY db https://x/1")
+        await build.pass_time(0.1)
+        seen = build.stage.clock.wall()
+        await build.pass_time(0.1)
+        await build.say("@a", "READY db https://x/2")
+        await build.say("@other", "AUDIT db PASS", at=seen, id_="late")  # sent before the second READY
+        await build.say("@other", "AUDIT db PASS https://x/1")  # sent after it, by somebody who has not heard of it
+        await build.told('REJECT db @other "that is about https://x/1; what is to be judged is https://x/2"')
+        assert build.count("MERGED db") == 0
+        await build.say("@other", "AUDIT db FAIL https://x/2 no tests")
+        await build.told("AUDIT db FAIL no tests")  # its builder knows the address
+        await build.say("@a", "READY db https://x/1")  # an earlier address may come again
+        await build.say("@other", "AUDIT db PASS https://x/2")
+        await build.told('REJECT db @other "that is about https://x/2; what is to be judged is https://x/1"')
+        await build.kill()
+        build.begin()  # the next life knows of what was replaced, too
+        await build.say("@other", "AUDIT db PASS https://x/1")
+        await build.told("MERGED db")
+
+    play_build(scene)
+
+
 @pytest.mark.row("C6")
 def test_what_was_said_under_an_earlier_lease_is_not_about_this_one() -> None:
     async def scene(build: BuildScene) -> None:

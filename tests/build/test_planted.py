@@ -91,6 +91,18 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         as_they_came,
         lambda: scenes.test_of_two_claims_the_earlier_by_the_servers_clock_wins("@b"),
     ),
+    "C3: claims are collected by our clock alone": (
+        claims.ClaimWindow,
+        "is_over",
+        lambda window, length, now, _: now >= window.opened + length,
+        scenes.test_claims_are_collected_for_a_second_of_the_servers_clock,
+    ),
+    "C2: a verdict counts for a READY that it does not name": (
+        ComponentStanding,
+        "is_of_an_earlier",
+        lambda *_: False,
+        late.test_a_verdict_that_names_a_replaced_ready_is_not_about_the_newer_one,
+    ),
     "C3: an earlier claim that comes late is forgotten": (
         hearing,
         "_dispute",

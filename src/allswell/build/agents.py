@@ -276,7 +276,8 @@ class AuditAgent(Member):
             except Exception as error:  # noqa: BLE001 - no verdict: READY is announced again, perhaps to somebody else
                 _log.warning("the audit of %s came to nothing: %s", task.component, error)
                 return
-        self._say(AuditLine(task.component, passed, details))
+        # With the address: by now something newer may have been handed in, of which we have not heard.
+        self._say(AuditLine(task.component, passed, f"{task.url} {details}".strip()))
 
     async def _leave(self) -> None:
         open_ones = [task for _, task in self._looking.values() if not task.done()]

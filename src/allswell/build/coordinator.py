@@ -193,10 +193,10 @@ class Coordinator:
         """Work off what was heard and what is due; whether there is nothing left to do."""
         standing = await self._go_on(deeds)
         while self._inbox:
-            done = await self._follow(self._inbox.popleft(), deeds)
-            standing = await self._go_on(deeds, [*done, *await self._close_windows(deeds)])
-        if done := await self._close_windows(deeds):
-            standing = await self._go_on(deeds, done)
+            heard = self._inbox.popleft()
+            await self._close_windows(deeds, heard.at)
+            standing = await self._go_on(deeds, await self._follow(heard, deeds))
+        standing = await self._close_windows(deeds) or standing
         await self._read_again(standing, deeds)
         return standing.is_over or (self._closed and not self._inbox and self._windows.closes_at() is None)
 
@@ -253,17 +253,21 @@ class Coordinator:
         self._replies += answers
         return [] if heard.mark in self._pending else [heard.mark]
 
-    async def _close_windows(self, deeds: Deeds) -> list[str]:
-        """Decide the claims whose time is up; the messages that were acted on to the end by that."""
+    async def _close_windows(self, deeds: Deeds, dated: Millis | None = None) -> Standing | None:
+        """Decide the claims whose time is up; how the build stands then, if there were any.
+
+        `dated` is when the message was said that is looked at next, by the server's clock.
+        """
+        closed = self._windows.closed(self._now(), dated)
         done: list[str] = []
-        for claims in self._windows.closed(self._now()):
+        for claims in closed:
             await self._settle(claims, await self._look(), deeds)
             for mark, left in list(self._pending.items()):
                 left.discard(claims[0].component)
                 if not left:
                     del self._pending[mark]
                     done.append(mark)
-        return done
+        return await self._go_on(deeds, done) if closed else None
 
     async def _settle(self, claims: list[CollectClaim], standing: Standing, deeds: Deeds) -> None:
         """Decide a window of claims: the first of them that may have it gets it."""

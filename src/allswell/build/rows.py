@@ -73,6 +73,8 @@ class BuildRows:
         self._own: dict[str, ComponentState] = {}
         self._past: dict[str, tuple[PastAttempt, ...]] = {}
         self._audits: dict[str, dict[TaskId, BuildAudit]] = {}
+        self._replaced: dict[str, dict[int, str]] = {}
+        """Addresses that were replaced by something newer before anybody had judged them, by number."""
         self._jobs: dict[TaskId, AuditJob] = {}
         self._questions: dict[QuestionId, Question] = {}
         self._builders: dict[str, None] = {}
@@ -181,6 +183,7 @@ class BuildRows:
         audits = self._audits.setdefault(job.component, {})
         if task.state not in {OPEN, State.DONE}:
             audits.pop(task.id, None)  # its builder has handed in something newer
+            self._replaced.setdefault(job.component, {})[job.audit.number] = job.audit.url
             return job.component
         audit = msgspec.structs.replace(job.audit, task=task.id, at=task.created_at)
         if task.state == State.DONE:
@@ -217,6 +220,7 @@ class BuildRows:
             graph.needs[name],
             None if row is None else row.task.id,
             audits=audits,
+            replaced=tuple(url for _, url in sorted(self._replaced.get(name, {}).items())),
             past=self._past.get(name, ()),
             has_its_needs=graph.has_its_needs(name, self._states),
         )

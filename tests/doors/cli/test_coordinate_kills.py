@@ -1,6 +1,6 @@
 """`allswell coordinate` killed with kill -9 again and again, over a chat: nothing is lost, nothing is said twice.
 
-`ALLSWELL_COORDINATOR_KILLS=50` kills it more often (`make chaos`).
+`ALLSWELL_COORDINATOR_KILLS=50` kills it more often, on both stores (`make chaos`).
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from allswell.domain.build.wording import read
 from allswell.domain.listing import TaskFilter
 from allswell.testing.chat import ChatRules, ChatServer, Said
 
-KILLS = int(os.environ.get("ALLSWELL_COORDINATOR_KILLS", "5"))
-COMPONENTS = max(2, KILLS // 2)
+KILLS = int(os.environ.get("ALLSWELL_COORDINATOR_KILLS", "0"))
+USUAL_KILLS = {"sqlite": 5, "postgres": 2}
 HERE = "#build"
 NEVER = 100_000.0
 
@@ -94,12 +94,13 @@ class Crew(threading.Thread):
         self.server.tell(who, HERE, text)
 
 
-def begin(folder: Path, server: ChatServer) -> subprocess.Popen[bytes]:
+def begin(folder: Path, server: ChatServer, store: str) -> subprocess.Popen[bytes]:
     words = ["coordinate", "spec.yaml", "--chat", server.url, "--key", "key.pem"]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "allswell", *words],
             cwd=folder,
+            env={**os.environ, "ALLSWELL_STORE": store},
             stdout=subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,
@@ -112,18 +113,23 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait(20)
 
 
-async def leases(folder: Path) -> Counter[tuple[str, str]]:
+async def leases(store: str) -> Counter[tuple[str, str]]:
     """How often each builder was given each component, as the store has it."""
     found: Counter[tuple[str, str]] = Counter()
-    async with allswell.open(default_url(folder)) as watch:
+    async with allswell.open(store) as watch:
         for row in await watch.tasks(TaskFilter(role="build.component")):
             found.update((row.task.name, one.agent) for one in await watch.attempts(row.task.id))
     return found
 
 
 @pytest.mark.row("C8", "C3", "C6")
-def test_killed_at_any_moment_the_build_goes_on_and_every_line_is_said_once(tmp_path: Path) -> None:
-    names = [f"c{number}" for number in range(COMPONENTS)]
+@pytest.mark.parametrize("kind", USUAL_KILLS)
+def test_killed_at_any_moment_the_build_goes_on_and_every_line_is_said_once(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    store = str(request.getfixturevalue("pg_url")) if kind == "postgres" else default_url(tmp_path)
+    most = KILLS or USUAL_KILLS[kind]
+    names = [f"c{number}" for number in range(max(2, most // 2))]
     needs = [f"  - name: {name}\n    depends on: [{names[n - 1]}]\n" for n, name in enumerate(names) if n]
     (tmp_path / "spec.yaml").write_text(f"name: many\ncomponents:\n  - name: c0\n{''.join(needs)}")
     chance = random.Random(20)
@@ -131,16 +137,16 @@ def test_killed_at_any_moment_the_build_goes_on_and_every_line_is_said_once(tmp_
     with ChatServer(ChatRules(spacing=900, replayed=200)) as server:
         crew = Crew(server)
         crew.start()
-        process = begin(tmp_path, server)
+        process = begin(tmp_path, server, store)
         try:
-            while kills < KILLS and not crew.complete:
+            while kills < most and not crew.complete:
                 # Most moments are just after something was said, by the coordinator or to it.
                 seen = len(server.said) + chance.choice([0, 0, 1, 2])
                 server.wait_until(lambda seen=seen: len(server.said) > seen or crew.complete, 60)  # type: ignore[misc]
                 threading.Event().wait(chance.choice([0, 0.002, 0.01, 0.03, 0.3, 1.0]))
                 kill(process)
                 kills += 1
-                process = begin(tmp_path, server)
+                process = begin(tmp_path, server, store)
             server.wait_until(lambda: crew.complete, 60)
             assert process.wait(30) == 0, (tmp_path / "log").read_text()
         finally:
@@ -148,9 +154,9 @@ def test_killed_at_any_moment_the_build_goes_on_and_every_line_is_said_once(tmp_
             server.notify()
             kill(process)
             crew.join(10)
-    assert kills == KILLS
+    assert kills == most
     ours = Counter(line for said in server.said if said.who == crew.coordinator for line in said.content.split("\n"))
-    granted = asyncio.run(leases(tmp_path))
+    granted = asyncio.run(leases(store))
     assert sorted(component for component, _ in granted) == sorted(names)  # each had one builder, and none was lost
     for name in names:
         assert ours[f"MERGED {name}"] == 1

@@ -11,7 +11,9 @@ reason where its speaker can do something about it, and is otherwise ignored; th
     ANSWER     counts from a human                                                                            C7
 
 Lines can be late. What somebody said before it claimed the component that it has now is about an earlier lease, and a
-verdict from before READY is about an earlier READY: neither counts. Both moments are the channel's.
+verdict from before READY is about an earlier READY: neither counts. Both moments are the channel's. Whoever judges may
+not have heard of the newest READY yet. So a verdict may begin with the address that it is about, and then it does not
+count for another one; our own auditors name it.
 """
 
 from __future__ import annotations
@@ -264,7 +266,10 @@ def _audit(
         return [_reject(component.name, who, why)]
     if rights.require_keys and not speaker.keyed and who not in rights.auditors:
         return [_reject(component.name, who, "verdicts need a key here")]
-    return [GiveVerdict(component.name, audit, who, passed, details)]
+    named, _, rest = details.partition(" ")
+    if component.is_of_an_earlier(named):
+        return [_reject(component.name, who, f"that is about {named}; what is to be judged is {audit.url}")]
+    return [GiveVerdict(component.name, audit, who, passed, rest.strip() if named == audit.url else details)]
 
 
 def _merged(component: ComponentStanding, who: str, rights: Rights) -> list[BuildStep]:

@@ -85,6 +85,8 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     heard_at: Millis = Millis(0)
     """When its holder last showed progress."""
     audits: tuple[BuildAudit, ...] = ()
+    replaced: tuple[str, ...] = ()
+    """Addresses of READYs that nobody had judged when something newer was handed in."""
     past: tuple[PastAttempt, ...] = ()
     has_its_needs: bool = False
     """Whether all that it needs is merged."""
@@ -113,6 +115,11 @@ class ComponentStanding(msgspec.Struct, frozen=True, omit_defaults=True):
         """The READY that waits for a verdict."""
         last = self.current
         return last if last is not None and last.passed is None else None
+
+    def is_of_an_earlier(self, url: str) -> bool:
+        """Whether this is the address of a READY before the one that waits for a verdict."""
+        earlier = {*self.replaced, *(one.url for one in self.audits[:-1])}
+        return url in earlier and url != self.audits[-1].url
 
     def failures(self, builder: str) -> int:
         """How often the work of this builder on this component has failed its audit."""
