@@ -6,6 +6,7 @@ import pytest
 
 from allswell.domain.event import KINDS
 from allswell.domain.sink_spec import GROUPS, SinkSpec, hearing, quiet_left, routes_for
+from allswell.domain.webhook_secret import secrets_for
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.settings.load import look
@@ -93,6 +94,38 @@ def test_a_secret_in_the_wrong_place_is_not_shown(tmp_path: Path) -> None:
     problems = look(tmp_path, environ={}).problems
     assert len(problems) == 3
     assert "hunter2" not in "".join(map(str, problems))
+
+
+def test_secrets_of_webhook_requests_are_named_by_host(tmp_path: Path) -> None:
+    (tmp_path / "allswell.toml").write_text('[webhook_secrets]\n"oracle.example" = "ONE"\n"*" = ["NEW", "OLD"]\n')
+    secrets = load(tmp_path, environ={}).webhook_secrets
+    assert [secrets_for(f"https://{host}/hook", secrets) for host in ("oracle.example", "other.example")] == [
+        ("ONE",),
+        ("NEW", "OLD"),
+    ]
+    with pytest.raises(
+        Refused, match=r'has no secret: write "\[::1\]" = "NAME" of a variable under \[webhook_secrets\]'
+    ):
+        secrets_for("https://[::1]:8443/", {"other.example": ("ONE",)})
+    assert secrets_for("https://[::1]:8443/", {"[::1]:8443": ("ONE",), "[::1]": ("TWO",)}) == ("ONE",)
+
+
+@pytest.mark.parametrize(
+    "wrong, says",
+    [
+        ('webhook_secrets = "X"', r"allswell\.toml:1: webhook_secrets must be a table"),
+        ('[webhook_secrets]\n"https://x/" = "X"', r"allswell\.toml:2: .*is no host; write such as \"oracle\.example\""),
+        ('[webhook_secrets]\n"x.example" = 7', r"must be the name of a variable, or a list of them"),
+        ('[webhook_secrets]\n"x.example" = []', r"which variable holds the secret\?"),
+        ('[webhook_secrets]\n"x.example" = "whsec_hunter2+/="', r"the secret itself does not stand here"),
+    ],
+)
+def test_a_mistake_about_secrets_is_told_with_its_place_and_without_them(tmp_path: Path, wrong: str, says: str) -> None:
+    (tmp_path / "allswell.toml").write_text(wrong)
+    settings = load(tmp_path, environ={})
+    with pytest.raises(Refused, match=says) as caught:
+        assert settings.webhook_secrets
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ as a role, the role itself, or `WEBHOOKS`. No claim is served from the first and
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
+from allswell.domain.reach import wrong_with_url
 from allswell.domain.submit import NAME_MAX, check_name
 from allswell.errors import Refused
 
 WEBHOOKS = "(webhooks)"
 """The role of requests to an address; whoever delivers webhooks takes them."""
 ADDRESS_MAX = 2_000
+LEAVE = 'webhook_hosts = "private"'
+"""What the settings say to let webhook requests inside."""
 _ROLE = "role:"
 _AGENT = "@"
 
@@ -29,7 +30,7 @@ def role_for(to: str, kind: str) -> str:
         if kind != "webhook":
             text = f"{to!r} is an address, and a {kind} is for an agent or a role; ask it with kind webhook"
             raise Refused("bad_address", text, where="to")
-        _check_address(to)
+        check_webhook(to, private=True)
         return WEBHOOKS
     if to.startswith(_ROLE):
         role = to[len(_ROLE) :]
@@ -43,14 +44,11 @@ def role_for(to: str, kind: str) -> str:
     return f"{_AGENT}{to}"
 
 
-def _check_address(to: str) -> None:
-    try:
-        url = urlsplit(to)
-        fits = url.scheme in ("http", "https") and bool(url.hostname) and url.username is None and url.port != 0
-    except ValueError:
-        fits = False
-    if not fits or not to.isprintable() or len(to) > ADDRESS_MAX:
-        text = "a webhook goes to an address such as https://oracle.example/hook, without a password"
+def check_webhook(to: str, *, private: bool) -> None:
+    """Refuse an address to which nothing could be posted; `private`: those inside may be reached."""
+    wrong = "it is too long" if len(to) > ADDRESS_MAX else wrong_with_url(to, private=private, leave=LEAVE)
+    if wrong is not None:
+        text = f"a webhook goes to an address such as https://oracle.example/hook, and not here: {wrong}"
         raise Refused("bad_address", text, where="to")
 
 

@@ -21,7 +21,7 @@ Whoever asks keeps its own lease meanwhile; that it asked counts as a word of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -83,6 +83,10 @@ class MeshFigures(msgspec.Struct, frozen=True):
     escalation: Escalation = ESCALATION
     agents: tuple[str, ...] | None = None
     """Those that are set up here: then a request to an agent that nobody knows is refused."""
+    private_webhooks: bool = True
+    """Whether webhooks may go to addresses inside; whoever posts them checks that again, when connecting."""
+    webhook_secrets: Mapping[str, Sequence[str]] | None = None
+    """By host, the variables with its secrets: then a webhook that could not be signed is refused."""
 
 
 FIGURES = MeshFigures()

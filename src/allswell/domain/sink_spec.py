@@ -131,7 +131,7 @@ def _webhook(spec: SinkSpec) -> list[tuple[str, str]]:
     if not spec.secret_env:
         text = 'what is sent is signed: write secret_env = "NAME" of a variable that holds the secret'
         found.append(("secret_env", text))
-    return found + [("secret_env", text) for name in spec.secret_env if (text := _no_variable(name))]
+    return found + [("secret_env", text) for name in spec.secret_env if (text := no_variable(name))]
 
 
 def _alerts(spec: SinkSpec) -> list[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _alerts(spec: SinkSpec) -> list[tuple[str, str]]:
         text = 'whom does it tell? write routes = { warning = ["env:NAME"] }, NAME being a variable with an Apprise URL'
         found.append(("routes", text))
     named = {route.removeprefix("env:") for told in spec.routes.values() for route in told if route.startswith("env:")}
-    found += [("routes", text) for name in sorted(named) if (text := _no_variable(name))]
+    found += [("routes", text) for name in sorted(named) if (text := no_variable(name))]
     if spec.quiet and quiet_left(spec.quiet, 0) is None:
         found.append(("quiet", f'{spec.quiet!r} are no hours: write quiet = "22:00-07:00"'))
     return found
@@ -158,7 +158,7 @@ def _chat(spec: SinkSpec) -> list[tuple[str, str]]:
 
 def _notion(spec: SinkSpec) -> list[tuple[str, str]]:
     found = [] if spec.token_env else [("token_env", 'write token_env = "NAME" of a variable that holds the token')]
-    if spec.token_env and (text := _no_variable(spec.token_env)):
+    if spec.token_env and (text := no_variable(spec.token_env)):
         found.append(("token_env", text))
     for field, id_ in (("database", spec.database), ("page", spec.page)):
         if id_ and not re.fullmatch(r"[0-9a-fA-F]{32}", id_.replace("-", "")):
@@ -169,7 +169,7 @@ def _notion(spec: SinkSpec) -> list[tuple[str, str]]:
 _RULES = {"webhook": _webhook, "alerts": _alerts, "chat": _chat, "notion": _notion}
 
 
-def _no_variable(name: str) -> str:
+def no_variable(name: str) -> str:
     """What is wrong with the name of a variable; it is not shown, for it may be the secret itself."""
     return "" if _VARIABLE.fullmatch(name) else "this is no name of a variable; the secret itself does not stand here"
 

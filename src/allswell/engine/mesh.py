@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from allswell.domain.address import agent_of, role_for, role_of
+from allswell.domain.address import WEBHOOKS, agent_of, check_webhook, role_for, role_of
 from allswell.domain.claim import Granted
 from allswell.domain.command import MoveOn, NewTask, Respond, SendRequest
 from allswell.domain.duration import Duration, parse
@@ -27,6 +27,7 @@ from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.request import FIGURES, MeshFigures, check_kind
 from allswell.domain.responding import RequestStands, is_for
 from allswell.domain.task import KEPT, OPEN, RequestSpec, State
+from allswell.domain.webhook_secret import secrets_for
 from allswell.engine.backend import Backend
 from allswell.engine.candidates import can_serve
 from allswell.engine.ids import Ids, mark_for
@@ -111,6 +112,7 @@ class Mesh:
         self._ids = ids
         self._policies = policies
         self._kinds, self._escalation = figures.kinds, figures.escalation
+        self._private, self._secrets = figures.private_webhooks, figures.webhook_secrets
         self._known = None if figures.agents is None else KnownAgents(engine.store, figures.agents)
         self._hold = hold
 
@@ -144,6 +146,10 @@ class Mesh:
             remind=self._escalation.remind,
         )
         lane = role_for(to, kind)
+        if lane == WEBHOOKS:
+            check_webhook(to, private=self._private)
+            if self._secrets is not None:
+                secrets_for(to, self._secrets)
         payload, key = wishes.get("payload"), wishes.get("key")
         text = "null" if payload is None else to_json(payload, f"payload of {summary!r}")
         mark = self._ids.mark() if key is None else mark_for(key)

@@ -10,6 +10,7 @@ from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity, worth_telling
 from allswell.domain.arithmetic.folders import folders_apart
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
+from allswell.domain.arithmetic.roles import roles_set_up
 from allswell.domain.arithmetic.scopes import never_fires
 from allswell.domain.arithmetic.worker import WorkerLimits, pool_before_visibility, statement_before_visibility
 from allswell.domain.deadline import ScopeKind
@@ -45,11 +46,13 @@ def findings(settings: Settings) -> list[Finding]:
     """What the settings' figures say about each other."""
     told = [*_scopes(settings), *_worker(settings), *_role(settings, "")]
     told += folders_apart(settings.fleet, str(Path.cwd()))
+    own = {role: next((given.source.place for given in table.values()), None) for role, table in settings.roles.items()}
+    told += roles_set_up(settings.fleet, own)
     common = {one.rule for one in told if worth_telling(one)}
     for role in settings.known_roles():
-        own = _role(settings, role)
+        of_role = _role(settings, role)
         # A role that nobody touched differs by its run limit alone; what it shares with all is said once.
-        told += own if role in settings.roles else [one for one in own if one.rule not in common]
+        told += of_role if role in settings.roles else [one for one in of_role if one.rule not in common]
     return list(dict.fromkeys(one for one in told if worth_telling(one)))
 
 

@@ -29,6 +29,8 @@ FLEET = ("agents", "usage", "compaction")
 """Tables that are read by `settings.fleet`."""
 SINKS = "sinks"
 """The table that is read by `settings.sinks`."""
+SECRETS = "webhook_secrets"
+"""The table that is read by `settings.webhooks`."""
 
 
 def load(
@@ -52,7 +54,7 @@ def look(
     here = _here(start)
     reading = _Reading()
     read_files = []
-    fleet = sinks = None
+    fleet = sinks = secrets = None
     for found in files(here, reading.problems, instead):
         read_files.append(str(found.path))
         if any(name in found.table for name in FLEET):
@@ -65,6 +67,11 @@ def look(
 
             sinks = sinks or SinkReading(reading.problems)
             sinks.take(found)
+        if SECRETS in found.table:
+            from allswell.settings.webhooks import SecretsReading
+
+            secrets = secrets or SecretsReading(reading.problems)
+            secrets.take(found)
         for path, raw in leaves(found.table, TABLES):
             reading.take(path, raw, found.source(path))
             if len(reading.problems) >= _MOST_WRONG:
@@ -85,7 +92,8 @@ def look(
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
     told = None if sinks is None else sinks.sinks()
     problems = (*reading.problems, *_impossible(settings))
-    return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told)
+    signed = {} if secrets is None else secrets.secrets
+    return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told, secrets=signed)
 
 
 def _here(start: Path | None) -> Path:
@@ -182,7 +190,7 @@ def _unknown(name: str, role: str | None) -> str:
     if role is not None and name in SETTINGS:
         return f"{name} cannot be set for a role; it holds for the whole watch"
     where = "" if role is None else " that a role can have"
-    known = (*SETTINGS, *FLEET, SINKS) if role is None else PER_ROLE
+    known = (*SETTINGS, *FLEET, SINKS, SECRETS) if role is None else PER_ROLE
     return f"there is no setting {name!r}{where}; {hint(name, known)}"
 
 

@@ -68,6 +68,11 @@ def schema() -> dict[str, Any]:
         "description": "Who is told of what happens: webhooks, alerts, a log in Notion.",
         "additionalProperties": _table(_fields(sinks.SINK)),
     }
+    top["webhook_secrets"] = {
+        "type": "object",
+        "description": "By host, the variables that hold what signs webhook requests to it; `*` is every other host.",
+        "additionalProperties": {"anyOf": [{"type": "string"}, _WORDS]},
+    }
     top["usage"] = _table(_fields(fleet.USAGE))
     top["compaction"] = _table(_fields(fleet.COMPACTION))
     return {

@@ -80,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What the files say about agents, if they say anything."""
     told: Mapping[str, SinkSpec] | None = None
     """What the files say about sinks, if they say anything."""
+    secrets: Mapping[str, tuple[str, ...]] = {}
+    """By host, the variables that hold what signs webhook requests to it."""
     found: str | None = None
     """The folder of the store that was found upward; None: there is none yet."""
     untrusted: Problem | None = None
@@ -217,6 +219,11 @@ class Settings(msgspec.Struct, frozen=True):
         return Escalation(int(after or 0), None if remind is None else int(remind))
 
     @property
+    def webhook_secrets(self) -> Mapping[str, tuple[str, ...]]:
+        """By host, the variables that hold what signs webhook requests; `Refused` if anything is wrong with them."""
+        return self.without("sinks").secrets
+
+    @property
     def private_webhooks(self) -> bool:
         """Whether webhook requests may go to private addresses, and without TLS."""
         return self.value("webhook_hosts") == "private"
@@ -225,7 +232,7 @@ class Settings(msgspec.Struct, frozen=True):
         """All that is set about requests between agents, with the agents that are set up."""
         figures = {name: int(value or 0) for name, value in self._table(_REQUESTS)}
         kinds = {kind: RequestKind(figures[f"{kind}_timeout"], figures[f"{kind}_retries"]) for kind in KINDS}
-        return MeshFigures(kinds, self.escalation(), tuple(self.known_agents))
+        return MeshFigures(kinds, self.escalation(), tuple(self.known_agents), self.private_webhooks, self.secrets)
 
     def pace(self) -> Pace:
         """How patient the engine is."""

@@ -206,3 +206,23 @@ remote = true
     assert "own) with crowd" in found[1]["says"]
     (cli.folder / "allswell.toml").write_text('[agents.one]\ncommand = ["true", "{prompt}"]\n')
     assert cli.ok("check").out == "All's well: everything fits.\n"
+
+
+@pytest.mark.row("M1")
+def test_a_role_that_nobody_has_is_never_refused_and_is_told(cli: Console) -> None:
+    agents = '[agents.ops]\ncommand = ["true", "{prompt}"]\nrole = "ops"\n'
+    (cli.folder / "allswell.toml").write_text(f'{agents}[roles.reviewer]\nidle = "9m"\n')
+    cli.submit("mine")
+    cli.claim("ada")
+    cli.ok("request", "role:ops", "who is on call?", "--kind", "handoff", "--no-wait")
+    for summary in ("look at this", "and at this"):
+        cli.ok("request", "role:reveiwer", summary, "--kind", "handoff", "--no-wait")
+    found = cli.ok("check", "--json").json["findings"]
+    assert [(one["rule"], one["severity"], one["says"]) for one in found] == [
+        ("role_of_nobody", "warning", "2 requests are open for the role 'reveiwer', and nobody is known who has it."),
+        ("role_of_nobody", "warning", "There are settings for the role 'reviewer', and none of the agents has it."),
+    ]
+    assert found[1]["place"]["line"] == 5
+    assert "[agents.NAME] role = 'reveiwer'" in cli.ok("check").out
+    (cli.folder / "allswell.toml").write_text('[agents.anyone]\ncommand = ["true", "{prompt}"]\n')
+    assert cli.ok("check").out == "All's well: everything fits.\n"

@@ -61,9 +61,14 @@ def test_what_is_wrong_with_a_request_is_said(cli: Console) -> None:
         (("oracle", "x", "--kind", "hand-off"), "unknown_kind"),
         (("oracle", "x", "--retries", "2"), "usage"),
         (("http://", "x", "--kind", "webhook"), "bad_address"),
+        (("http://169.254.169.254/latest/meta-data", "x", "--kind", "webhook"), "bad_address"),
+        (("https://192.168.0.1/", "x", "--kind", "webhook"), "bad_address"),
+        (("https://ann:hunter2@oracle.example/", "x", "--kind", "webhook"), "bad_address"),
+        (("https://oracle.example/", "x", "--kind", "webhook"), "no_secret"),
     ):
         said = cli("request", *words, "--json")
         assert (said.code, said.json["error"]["code"]) == (2, code), said
+        assert "hunter2" not in said.out + said.err
     assert "did you mean 'oracle'?" in cli("request", "orcale", "x", "--kind", "handoff").err
     cli.ok("request", "role:anybody", "never unknown", "--kind", "handoff", "--no-wait")
     request = cli.ok("request", "oracle", "x", "--kind", "handoff", "--no-wait").out.strip()

@@ -1,24 +1,37 @@
 """Requests to an address, over real sockets: a 2xx is the answer, and what is exhausted blocks (M1, M9)."""
 
 import asyncio
-from collections.abc import Coroutine
+import base64
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pytest
 
 from allswell import Lease, Watch
 from allswell.app import make_watch
-from allswell.doors.sinks.webhook_requests import deliver_requests
+from allswell.domain.request import MeshFigures
+from allswell.doors.sinks.webhook_requests import Posting, deliver_requests
+from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
 from allswell.testing.stand_in import Status, WebhookReceiver, Well
 from allswell.timing.clock import SystemClock
 
 T = TypeVar("T")
+OLD, NEW = ("whsec_" + base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
+SECRETS = {"*": ("HOOK_SECRET",)}
+ENVIRON = {"HOOK_SECRET": OLD, "HOOK_SECRET_NEW": NEW, "BAD": "hunter2"}
 
 
-async def beside(watch: Watch, work: Coroutine[Any, Any, T], *, private: bool = True) -> T:
+async def beside(
+    watch: Watch,
+    work: Coroutine[Any, Any, T],
+    *,
+    private: bool = True,
+    secrets: Mapping[str, Sequence[str]] = SECRETS,
+) -> T:
     """Do something while requests are delivered."""
-    delivering = asyncio.ensure_future(deliver_requests(watch, private=private, wall=SystemClock().wall))
+    posting = Posting(SystemClock().wall, secrets, ENVIRON, private=private)
+    delivering = asyncio.ensure_future(deliver_requests(watch, posting))
     try:
         return await work
     finally:
@@ -36,7 +49,7 @@ async def asking(watch: Watch) -> Lease:
 @pytest.mark.row("M1", "M9")
 def test_the_protocol_s_second_example_the_second_retry_succeeds() -> None:
     """[webhook to Oracle fails] [retry 1 — fails] [retry 2 — succeeds] ✅ Delivered on retry 2."""
-    with WebhookReceiver() as oracle:
+    with WebhookReceiver(OLD) as oracle:
         oracle.script(Status(500), Status(503), Well())
 
         async def main() -> None:
@@ -59,17 +72,71 @@ def test_the_protocol_s_second_example_the_second_retry_succeeds() -> None:
 
 
 @pytest.mark.row("M9")
+def test_a_request_is_signed_with_each_secret_of_its_host() -> None:
+    with WebhookReceiver(OLD) as oracle:
+        host = oracle.url.removeprefix("http://")
+        both = {host: ("HOOK_SECRET_NEW", "HOOK_SECRET"), "*": ("BAD",)}
+
+        async def ask(secrets: Mapping[str, Sequence[str]]) -> str:
+            async with make_watch(MemoryStore(strict=False)) as watch:
+                lease = await asking(watch)
+                asked = lease.request(oracle.url, "webhook", "deploy it", timeout="300ms", retries=0)
+                ended = await beside(watch, asked, secrets=secrets)
+                attempts = await watch.attempts(ended.request_id)
+                return ended.state if ended.state == "done" else attempts[0].detail
+
+        assert asyncio.run(ask(both)) == "done"
+        oracle.secret = NEW  # the receiver has changed: the old one can go
+        assert asyncio.run(ask(both)) == "done"
+        assert asyncio.run(ask(SECRETS)) == "answered 401: the signature is wrong"
+        sent = len(oracle.requests)
+        assert "webhook_secrets (BAD): a webhook's secret is whsec_" in asyncio.run(ask({"*": ("BAD",)}))
+        assert asyncio.run(ask({"*": ("GONE",)})) == "webhook_secrets: the variable GONE is not set, or empty"
+        assert "has no secret" in asyncio.run(ask({"other.example": ("HOOK_SECRET",)}))
+        assert len(oracle.requests) == sent, "what cannot be signed is not posted"
+
+
+@pytest.mark.row("M9")
 @pytest.mark.parametrize("private", [True, False])
-def test_an_address_that_may_not_be_reached_blocks_like_any_other(private: bool) -> None:
-    metadata = "http://169.254.169.254/latest" if private else "https://127.0.0.1:1/"
+def test_an_address_that_may_not_be_reached_blocks_like_any_other(
+    private: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a name leads to is only known when it is looked up."""
+    found = "169.254.169.254" if private else "127.0.0.1"
 
     async def main() -> None:
+        async def resolve(*_: object, **__: object) -> list[Any]:
+            return [(2, 1, 6, "", (found, 443))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
         async with make_watch(MemoryStore(strict=False)) as watch:
             lease = await asking(watch)
-            asked = lease.request(metadata, "webhook", "deploy it", timeout="100ms", retries=0)
+            asked = lease.request("https://oracle.example/", "webhook", "deploy it", timeout="100ms", retries=0)
             ended = await beside(watch, asked, private=private)
             assert ended.blocked
             (attempt,) = await watch.attempts(ended.request_id)
             assert ("credentials" if private else "not on the public internet") in attempt.detail
+
+    asyncio.run(main())
+
+
+@pytest.mark.row("M9")
+@pytest.mark.parametrize(
+    "to, says",
+    [
+        ("http://169.254.169.254/latest", "link-local or metadata"),
+        ("https://[fd00:ec2::254]/", "link-local or metadata"),
+        ("https://127.0.0.1/", 'webhook_hosts = "private" would allow it'),
+        ("http://oracle.example/", 'without TLS.*or webhook_hosts = "private"'),
+        ("https://oracle.example/", r"what is posted is signed, and oracle\.example has no secret"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_refused_at_once(to: str, says: str) -> None:
+    async def main() -> None:
+        figures = MeshFigures(private_webhooks=False, webhook_secrets={})
+        async with make_watch(MemoryStore(), mesh=figures) as watch:
+            lease = await asking(watch)
+            with pytest.raises(Refused, match=says):
+                await lease.request(to, "webhook", "deploy it")
 
     asyncio.run(main())

@@ -10,13 +10,16 @@ from allswell.doors.cli.commands import UPKEEP, Commands
 from allswell.doors.cli.flowing import STDIN, read_bytes
 from allswell.doors.cli.frame import Exit, Frame, Left, write
 from allswell.doors.cli.options import Argument, Json, Option
-from allswell.errors import Refused
+from allswell.errors import AllswellError, Refused
 
 if TYPE_CHECKING:
     from allswell.domain.arithmetic.figure import Place
     from allswell.domain.arithmetic.finding import Finding
+    from allswell.settings.settings import Settings
 
 _INDENT = " " * 9
+_MOMENT = 3.0
+"""Seconds that a store's server has to answer: what is checked here is mostly in files."""
 _STYLES = {"error": "failed", "warning": "warn", "note": "dim"}
 
 
@@ -85,11 +88,29 @@ def _checked(file: str | None, *, config: bool) -> tuple[list[Finding], _Texts]:
         return found, texts  # figures that are refused prove nothing
     if file is None or config or settings_file:
         found += of_settings(settings)
+    if file is None:
+        found += _of_store(settings)
     if file is not None and not settings_file:
         from allswell.flows.arithmetic import findings as of_flow
 
         found += of_flow(texts.read(file), STDIN if file == "-" else file, settings)
     return sorted(dict.fromkeys(found), key=_order), texts
+
+
+def _of_store(settings: Settings) -> list[Finding]:
+    """What is asked of nobody, as far as there is a store to look at: the figures are checked without one, too."""
+    from functools import partial
+
+    from allswell.domain.arithmetic.roles import has_role, roles_asked
+    from allswell.engine.unserved import unserved_roles
+
+    try:
+        asked = Frame(None, json=True).look(
+            partial(unserved_roles, has_role=partial(has_role, settings.fleet)), within=_MOMENT
+        )
+    except (AllswellError, TimeoutError):
+        return []
+    return list(roles_asked(asked))
 
 
 def _order(finding: Finding) -> tuple[str, int, int]:

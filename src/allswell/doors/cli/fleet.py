@@ -268,7 +268,7 @@ def _telling(plan: Plan, frame: Frame) -> Plan:
     from dataclasses import replace
     from functools import partial
 
-    from allswell.doors.sinks.making import make_sink
+    from allswell.doors.sinks.making import make_sink, posting_of
     from allswell.doors.sinks.running import run_sinks
     from allswell.doors.sinks.webhook_requests import deliver_requests
 
@@ -278,5 +278,5 @@ def _telling(plan: Plan, frame: Frame) -> Plan:
             made.append(make_sink(spec))
         except Refused as error:
             plan.tell(f"the sink {spec.name} is told nothing: {error.message}; `allswell sinks check`")
-    delivering = partial(deliver_requests, private=frame.settings.private_webhooks, wall=plan.clock.wall)
+    delivering = partial(deliver_requests, posting=posting_of(frame.settings, plan.clock.wall))
     return replace(plan, beside=[delivering, *([partial(run_sinks, sinks=made)] if made else ())])

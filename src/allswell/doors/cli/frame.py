@@ -239,8 +239,11 @@ class Frame:
             if here.resolve() != Path(found):
                 self.hint(f"The store was found at {found}")
 
-    def look(self, work: Callable[[Views], Coroutine[Any, Any, T]]) -> T:
-        """Look at the store, changing nothing. The work awaits nothing but the views."""
+    def look(self, work: Callable[[Views], Coroutine[Any, Any, T]], *, within: float | None = None) -> T:
+        """Look at the store, changing nothing. The work awaits nothing but the views.
+
+        A server that does not answer `within` so many seconds is `TimeoutError`.
+        """
         path = self.check_there()
         if path is not None:
             from allswell.store.port import drive
@@ -258,7 +261,7 @@ class Frame:
         pace = DEFAULT if wrong else self._seen.pace()
 
         async def live() -> T:
-            async with views_on(self.url, pace, self.hint) as views:
+            async with asyncio.timeout(within), views_on(self.url, pace, self.hint) as views:
                 return await work(views)
 
         return asyncio.run(live())

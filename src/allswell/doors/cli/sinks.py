@@ -197,7 +197,7 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
 
     from allswell.doors.shapes.moment import moment
     from allswell.doors.shapes.said import SaidShape
-    from allswell.doors.sinks.making import make_sink
+    from allswell.doors.sinks.making import make_sink, posting_of
     from allswell.doors.sinks.running import run_sinks
     from allswell.doors.sinks.webhook_requests import deliver_requests
 
@@ -205,7 +205,7 @@ def run(name: Name = None, store: Store = None, json: Json = False) -> None:
     made: list[Sink] = [make_sink(spec) for spec in _chosen(frame, name).values()]
 
     async def live(watch: Watch) -> None:
-        delivering = deliver_requests(watch, private=frame.settings.private_webhooks, wall=watch.clock.wall)
+        delivering = deliver_requests(watch, posting_of(frame.settings, watch.clock.wall))
         following = asyncio.ensure_future(_both(run_sinks(watch, made), delivering))
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, following.cancel)

@@ -1,4 +1,4 @@
-"""Making the sinks that are written down, with the secrets that the environment holds."""
+"""Making the sinks that are written down, and what posts webhook requests, with the secrets of the environment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from datetime import datetime
 from allswell.domain.sink_spec import EVERYTHING, SinkSpec, hearing
 from allswell.doors.sinks.sink import Sink
 from allswell.doors.sinks.variables import variable
+from allswell.doors.sinks.webhook_requests import Posting
+from allswell.settings.settings import Settings
 from allswell.timing.clock import SystemClock
 
 
@@ -54,3 +56,8 @@ def make_sink(
         body_most=spec.max_body,
         wall=wall,
     )
+
+
+def posting_of(settings: Settings, wall: Callable[[], int]) -> Posting:
+    """How webhook requests are posted here."""
+    return Posting(wall, settings.webhook_secrets, os.environ, private=settings.private_webhooks)

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from allswell.domain.delivery import Failure
-from allswell.domain.reach import why_not
+from allswell.domain.reach import LEAVE, why_not, wrong_with_url
 from allswell.doors.sinks.sink import NotDelivered
 from allswell.errors import Refused
 
@@ -37,29 +37,12 @@ class Posted(msgspec.Struct, frozen=True):
     """Its beginning."""
 
 
-def checked_url(url: str, *, private: bool, where: str) -> SplitResult:
+def checked_url(url: str, *, private: bool, where: str, leave: str = LEAVE) -> SplitResult:
     """A URL that can be posted to, as far as that can be told without looking anything up; else `Refused`."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise Refused("bad_webhook_url", f"{where}: this is no URL: {error}", where=where) from None
-    wrong = None
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
-        wrong = "write https://host/path"
-    elif not url.isascii():
-        wrong = "write other letters as a URL has them: %C3%A9 in a path, xn--… in a host"
-    elif parts.username is not None or parts.password is not None:
-        wrong = "a name or password in a URL ends up in logs; what is sent is signed instead (secret_env)"
-    elif parts.scheme == "http" and not private:
-        wrong = "without TLS anybody on the way can read it: use https, or allow_private = true for a host inside"
-    elif (reason := why_not(parts.hostname, private=private)) not in (None, "is no address"):
-        wrong = f"{parts.hostname} {reason}"
-    elif port == 0:
-        wrong = "nothing listens on port 0"
+    wrong = wrong_with_url(url, private=private, leave=leave)
     if wrong is not None:
         raise Refused("bad_webhook_url", f"{where}: {wrong}", where=where)
-    return parts
+    return urlsplit(url)
 
 
 async def post(url: SplitResult, body: bytes, headers: Mapping[str, str], *, private: bool) -> Posted:

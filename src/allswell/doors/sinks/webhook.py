@@ -11,10 +11,7 @@ goes wrong is tried again.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -26,14 +23,13 @@ from allswell.domain.retry_after import asked_wait
 from allswell.doors.shapes.event import EventShape
 from allswell.doors.shapes.moment import moment
 from allswell.doors.sinks.posting import Posted, checked_url, post, reachable
+from allswell.doors.sinks.signing import signed_headers, signer
 from allswell.doors.sinks.sink import Message, NotDelivered
 from allswell.errors import Refused
 from allswell.store.views import Views
 
 NEVER = frozenset((400, 410, 413, 414, 415, 422))
 _SHOWN = 200
-_SHORTEST, _LONGEST = 24, 64
-"""Bytes of a secret, as Standard Webhooks wants them."""
 _encode = msgspec.json.encode
 
 
@@ -92,7 +88,8 @@ class WebhookSink:
         if len(body) > self._body_most:
             text = f"the message has {len(body):,} bytes, more than max_body ({self._body_most:,})"
             raise NotDelivered(Failure(text, final=True))
-        answer = await post(self._url, body, self._headers(delivery), private=self._private)
+        headers = signed_headers(delivery.id, delivery.body, self._signers, self._wall())
+        answer = await post(self._url, body, headers, private=self._private)
         if not 200 <= answer.status < 300:
             raise NotDelivered(self._failure(answer))
 
@@ -118,18 +115,6 @@ class WebhookSink:
     async def close(self) -> None:
         """Nothing stays open between two messages."""
 
-    def _headers(self, delivery: Delivery) -> dict[str, str]:
-        at = self._wall() // 1_000
-        when = datetime.fromtimestamp(at, tz=UTC)
-        signatures = [sign(delivery.id, when, delivery.body) for sign in self._signers]
-        return {
-            "content-type": "application/json",
-            "user-agent": "allswell",
-            "webhook-id": delivery.id,
-            "webhook-timestamp": str(at),
-            **({"webhook-signature": " ".join(signatures)} if signatures else {}),
-        }
-
     def _failure(self, answer: Posted) -> Failure:
         said = answer.body[:_SHOWN].decode("utf-8", "replace").strip()
         shown = "".join(char if char.isprintable() else " " for char in said)
@@ -137,25 +122,3 @@ class WebhookSink:
             shown = "redirects are not followed; set the URL that it leads to"
         reason = f"answered {answer.status}" + (f": {shown}" if shown else "")
         return Failure(reason, final=answer.status in NEVER, retry_after=asked_wait(answer.headers, self._wall()))
-
-
-Signer = Callable[[str, datetime, str], str]
-
-
-def signer(secret: str, *, where: str) -> Signer:
-    """What signs with a secret; `Refused`, without showing it, if it is none."""
-    try:
-        from standardwebhooks import Webhook
-    except ImportError as error:
-        raise Refused("no_driver", "webhooks need a library: pip install 'allswell[sinks]'", where=where) from error
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_").strip() + "==", validate=False)
-    except (binascii.Error, ValueError):
-        key = b""
-    if not _SHORTEST <= len(key) <= _LONGEST:
-        text = (
-            f"{where}: a webhook's secret is whsec_ and then {_SHORTEST} to {_LONGEST} bytes in base64; "
-            "`openssl rand -base64 32` makes one"
-        )
-        raise Refused("bad_secret", text, where=where)
-    return Webhook(key).sign

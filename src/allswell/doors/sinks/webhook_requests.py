@@ -2,24 +2,29 @@
 
 Such a request lies in the pool under a role of its own. Whoever does this takes it, posts it, and completes it with the
 answer, or lets it fail: then it is taken up again when it is delivered again, 30 seconds apart by default. It is posted
-under the same `webhook-id` each time, so a receiver that has seen it answers well and does nothing. The address is
-checked when it is connected to, as that of a webhook sink is; a request blocks its task, a sink blocks nobody.
+under the same `webhook-id` each time, so a receiver that has seen it answers well and does nothing. It is signed with
+the secrets of its host, and the address is checked when it is connected to, as with a webhook sink; a request blocks
+its task, a sink blocks nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from urllib.parse import SplitResult
 
 import msgspec
 
-from allswell.domain.address import WEBHOOKS
+from allswell.domain.address import LEAVE, WEBHOOKS
 from allswell.domain.delivery import made_words
 from allswell.domain.event import Event
 from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.webhook_secret import TABLE, WebhookSecrets, secrets_for
 from allswell.doors.sinks.posting import checked_url, post
+from allswell.doors.sinks.signing import signed_headers, signer
 from allswell.doors.sinks.sink import NotDelivered
+from allswell.doors.sinks.variables import variable
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Refused, Unavailable
@@ -44,7 +49,27 @@ class RequestBody(msgspec.Struct, frozen=True):
     payload: msgspec.Raw
 
 
-async def deliver_requests(watch: Watch, *, private: bool = False, wall: Callable[[], int]) -> None:
+class Posting(msgspec.Struct, frozen=True):
+    """How requests are posted."""
+
+    wall: Callable[[], int]
+    secrets: WebhookSecrets
+    """By host, the variables that hold what signs them."""
+    environ: Mapping[str, str]
+    private: bool = False
+
+    def url_of(self, to: str) -> SplitResult:
+        """Where to post it; `Refused` if nothing may be posted there."""
+        return checked_url(to, private=self.private, where="to", leave=LEAVE)
+
+    def headers(self, to: str, id_: str, body: str) -> dict[str, str]:
+        """The headers, with a signature by each secret of the host; `Refused` without showing one."""
+        names = secrets_for(to, self.secrets)
+        signers = [signer(variable(name, self.environ, TABLE), where=f"{TABLE} ({name})") for name in names]
+        return signed_headers(id_, body, signers, self.wall())
+
+
+async def deliver_requests(watch: Watch, posting: Posting) -> None:
     """Post requests to addresses until cancelled; any number of processes may do it at once."""
     places = asyncio.Semaphore(_AT_ONCE)
     async with Nursery() as nursery:
@@ -58,35 +83,29 @@ async def deliver_requests(watch: Watch, *, private: bool = False, wall: Callabl
             if lease is None:
                 places.release()
                 continue
-            nursery.start(_deliver(watch, lease, places, private=private, wall=wall), name=f"request {lease.task}")
+            nursery.start(_deliver(watch, lease, places, posting), name=f"request {lease.task}")
 
 
-async def _deliver(
-    watch: Watch, lease: Lease, places: asyncio.Semaphore, *, private: bool, wall: Callable[[], int]
-) -> None:
+async def _deliver(watch: Watch, lease: Lease, places: asyncio.Semaphore, posting: Posting) -> None:
     try:
         with contextlib.suppress(AllswellError):  # the store is away, or somebody else has answered: it comes again
-            await _post(watch, lease, private=private, wall=wall)
+            await _post(watch, lease, posting)
     finally:
         places.release()
 
 
-async def _post(watch: Watch, lease: Lease, *, private: bool, wall: Callable[[], int]) -> None:
+async def _post(watch: Watch, lease: Lease, posting: Posting) -> None:
     task = lease.granted.task
     asked, stand, origin = task.spec.request, task.record.request, task.spec.origin
     assert asked is not None and stand is not None and origin is not None  # noqa: S101, PT018 - it is a request
-    body = RequestBody("request", task.id, origin.agent, task.name, msgspec.Raw(lease.granted.payload.encode()))
-    headers = {
-        "content-type": "application/json",
-        "user-agent": "allswell",
-        "webhook-id": task.id,
-        "webhook-timestamp": str(wall() // 1_000),
-    }
+    told = RequestBody("request", task.id, origin.agent, task.name, msgspec.Raw(lease.granted.payload.encode()))
+    body = msgspec.json.encode(told)
     left = max(stand.due - lease.granted.told_at, 1) if stand.waiting else asked.timeout
     try:
-        url = checked_url(asked.to, private=private, where="to")
+        url = posting.url_of(asked.to)
+        headers = posting.headers(asked.to, task.id, body.decode())
         async with asyncio.timeout(left / 1_000):
-            answer = await post(url, msgspec.json.encode(body), headers, private=private)
+            answer = await post(url, body, headers, private=posting.private)
     except Refused as error:
         await lease.fail(Failure(ErrorClass.VALIDATION, error.message))
     except NotDelivered as error:
@@ -99,9 +118,9 @@ async def _post(watch: Watch, lease: Lease, *, private: bool, wall: Callable[[],
             await lease.fail(Failure(ErrorClass.SERVER, f"answered {answer.status}: {said}".removesuffix(": ")))
             return
         if stand.attempt > 1:
-            told = {"sink": asked.to, "delivery": task.id, "tries": stand.attempt - 1}
-            told["says"] = made_words(stand.attempt - 1)
-            await watch.notice(Event("delivery_made", origin.task, None, origin.agent, origin.token, told))
+            made = {"sink": asked.to, "delivery": task.id, "tries": stand.attempt - 1}
+            made["says"] = made_words(stand.attempt - 1)
+            await watch.notice(Event("delivery_made", origin.task, None, origin.agent, origin.token, made))
         await lease.complete(_read(answer.body))
 
 
