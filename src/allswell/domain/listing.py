@@ -20,6 +20,12 @@ class TaskFilter(msgspec.Struct, frozen=True):
     after: str = ""  # only ids greater than this one: where the last page ended
     limit: int = 1_000
     ids: tuple[TaskId, ...] | None = None  # only these; those that do not exist are missing
+    text: str = ""  # only those with this in their name, id, role or holder; `folded`
+
+
+def folded(text: str) -> str:
+    """Text as it is compared where upper and lower case count the same: ASCII letters only, as every store can."""
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 class TaskRow(msgspec.Struct, frozen=True):

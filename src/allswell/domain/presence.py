@@ -41,6 +41,8 @@ class Post(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Why it takes nothing new, where something keeps it."""
     account: str = ""
     """Whose usage limit it runs into."""
+    idle_at: Millis | None = None
+    """When it is ended for want of progress, on the store's clock; None: nobody ends it for that."""
 
 
 class Presence(msgspec.Struct, frozen=True, omit_defaults=True):

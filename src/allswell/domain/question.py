@@ -63,6 +63,36 @@ SERVICE_ACTS = (Act.PROBE, Act.WAIT, Act.QUIET)
 """What only a question about a service can offer."""
 
 
+class Takes(StrEnum):
+    """What somebody may say with an option."""
+
+    WORDS = "words"
+    """Words, which it needs."""
+    REMARK = "remark"
+    """Words, if there is anything to say."""
+    TASKS = "tasks"
+    """The tasks that come in the place of this one, which it needs."""
+    TIME = "time"
+    """A length of time; without one, twice the present."""
+    MONEY = "money"
+    """An amount in dollars; without one, twice the present."""
+
+
+def takes(act: Act) -> Takes:
+    """What somebody may say with an option that acts so."""
+    match act:
+        case Act.CLARIFY | Act.REPLY:
+            return Takes.WORDS
+        case Act.SPLIT:
+            return Takes.TASKS
+        case Act.INCREASE_TIMEOUT | Act.INCREASE_IDLE:
+            return Takes.TIME
+        case Act.INCREASE_COST:
+            return Takes.MONEY
+        case _:
+            return Takes.REMARK
+
+
 class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One way to answer."""
 

@@ -28,6 +28,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 WATCH = [sys.executable, "-m", "allswell", "watch"]
+_WITHOUT = "import sys; sys.modules['textual'] = None; from allswell.doors.cli import main; main()"
+BARE_WATCH = [sys.executable, "-c", _WITHOUT, "watch"]
+"""As it is where the extra was not installed."""
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -119,13 +122,42 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.realtime
-def test_on_a_terminal_it_lives_follows_its_size_and_leaves_on_q(story: str, tmp_path: Path) -> None:
-    terminal = Terminal([*WATCH, "--store", _copied(story, tmp_path)], 80, 24)
-    first = terminal.read_until("q quits")
-    assert "things need you" in plain(first)
+def test_without_the_extra_it_lives_follows_its_size_says_how_to_get_more_and_leaves_on_q(
+    story: str, tmp_path: Path
+) -> None:
+    terminal = Terminal([*BARE_WATCH, "--store", _copied(story, tmp_path)], 80, 24)
+    first = plain(terminal.read_until("allswell[watch]"))
+    assert "things need you" in first
+    assert "q quits" in first
     terminal.resize(60, 14)
     os.killpg(terminal.process.pid, 28)  # SIGWINCH, as a terminal sends it
     narrow = plain(terminal.read_until("q quits"))
     assert max(len(line.rstrip()) for line in narrow.replace("\r", "").split("\n")) <= 60
     terminal.press("q")
     assert terminal.end() == 0
+
+
+@pytest.mark.realtime
+def test_with_the_extra_a_task_is_called_off_by_keys_and_the_terminal_is_given_back(
+    story: str, tmp_path: Path, capsys: Capture
+) -> None:
+    store = _copied(story, tmp_path)
+    terminal = Terminal([*WATCH, "--store", store], 80, 24)
+    terminal.read_until("things need you")
+    terminal.press("4")
+    terminal.press("/")
+    terminal.read_until("shows all again")
+    terminal.press("part 7\r")
+    terminal.read_until("has been ready")
+    terminal.press("c")
+    terminal.read_until("Call off")
+    terminal.press("\x1b[B\r")
+    terminal.read_until("why, or nothing")
+    terminal.press("not needed\r")
+    terminal.read_until("is called off")
+    terminal.press("q")
+    terminal.read_until("\x1b[?1049l")  # the screen that was there before
+    assert terminal.end() == 0
+    code, said, _ = typed(capsys, "why", "part 7", "--store", store)
+    assert code == 0
+    has_all(said, ["was called off", "not needed"])

@@ -162,6 +162,17 @@ class Frame:
         return hide(self.url if database is None else f"sqlite:///{database}")
 
     @property
+    def where(self) -> str:
+        """Which store it is, as short as it can be said: a file by its way from here, a server without a password."""
+        from allswell.domain.store_url import hide
+
+        database = self.database
+        if database is None:
+            return hide(self.url)
+        short = os.path.relpath(database)
+        return short if len(short) < len(str(database)) else str(database)
+
+    @property
     def settings(self) -> Settings:
         """The settings that hold here; whoever only needs to know the store is not stopped by a wrong figure."""
         return self._seen.without("all", "figures")

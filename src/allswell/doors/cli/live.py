@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -38,6 +39,7 @@ _WIDE = 110
 _STYLES = {"held": "cyan", "ready": "green", "waiting": "yellow", "delayed": "bright_black", "nowhere": "bold red"}
 _ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _NEEDS_MOST = 5
+_MORE = "pip install 'allswell[watch]' to read logs, answer and retry here"
 
 
 async def once(views: Views, frame: Frame) -> None:
@@ -51,11 +53,18 @@ async def once(views: Views, frame: Frame) -> None:
 
 
 async def watch_it(watch: Watch, frame: Frame) -> None:
-    """The board for as long as somebody looks: a live table, or lines where there is no terminal."""
+    """The board for as long as somebody looks, or lines where there is no terminal.
+
+    With Textual (`allswell[watch]`) it can be acted on; without, it is a table that is read.
+    """
     if frame.json or not at_a_terminal():
         await _lines(watch.views, frame)
-    else:
+    elif find_spec("textual") is None:
         await _table(watch.views, frame.console)
+    else:
+        from allswell.doors.cli.watching.app import WatchApp
+
+        await WatchApp(watch, frame).run_async()
 
 
 async def _lines(views: Views, frame: Frame) -> None:
@@ -146,7 +155,7 @@ def picture(seen: Board, width: int, height: int | None, trouble: str = "") -> R
     if total > len(shown):
         lines.append(_cut(Text(f"… {total - len(shown):,} more: {typed_here('allswell tasks')}", "bright_black")))
     if height is not None:
-        lines.append(Text("q quits", "bright_black"))
+        lines.append(_cut(Text(f"q quits  {_MORE}", "bright_black")))
     return Group(*lines)
 
 

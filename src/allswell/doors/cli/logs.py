@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from allswell.doors.cli.commands import LOOKING, Commands
 from allswell.doors.cli.frame import Exit, Frame, encoded, flush, remark, write
+from allswell.doors.cli.log_files import OpenLog, Stream, files_of
+from allswell.doors.cli.log_words import words_of
 from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import block, paint
 from allswell.errors import Refused
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from allswell.domain.listing import TaskRow
     from allswell.domain.log_line import LogEntry
     from allswell.domain.names import TaskId
-    from allswell.runtime.attempt.log import LogReader
     from allswell.store.views import Views
 
 _EVERY = 0.2
@@ -28,11 +29,6 @@ _ASKED_EVERY = 1.0
 """Seconds between two looks at the store."""
 _APPEARS = 10.0
 """Seconds after which an attempt that is held prints nothing here, if it has not begun to."""
-_RESULT_LINES = 12
-"""Lines of what a tool brought that are shown to a person."""
-_MARKS = {"tool": ("→", "held"), "result": (" ", "dim"), "error": ("✗", "failed"), "note": ("·", "dim")}
-_MARKS |= {"end": ("=", "bold"), "thinking": ("~", "dim")}
-_OVER_EVERY_LINE = ("result", "thinking", "note")
 
 
 def add_to(app: Commands) -> None:
@@ -125,19 +121,7 @@ class _Telling:
         return self._frame.look(work)
 
     def _files(self) -> dict[int, dict[str, Path]]:
-        """The files of each attempt; a step of a flow has them in the folder of its run."""
-        from allswell.runtime.attempt.log import LogPlace, log_files
-        from allswell.runtime.receipts import Home
-
-        task = self._seen.row.task
-        places = [LogPlace(Home(self._frame.home).transcripts, f"{task.id}.")]
-        if task.run is not None:
-            from allswell.doors.cli.flowshown import flow_of
-
-            base = flow_of(self._frame.home, task.run)
-            if base is not None:
-                places += [LogPlace(base.llm, f"{task.name}-"), LogPlace(base.llm, f"{task.id}.")]
-        return log_files(places)
+        return files_of(self._frame.home, self._seen.row.task)
 
     def _running(self, attempt: int) -> bool:
         from allswell.runtime.attempt.log import is_running
@@ -153,7 +137,7 @@ class _Telling:
         number = attempt if attempt is not None else max(files, default=0)
         if number not in files:
             raise self._nothing(attempt)
-        with _Open(files[number]) as readers:
+        with OpenLog(files[number]) as readers:
             for stream, reader in readers:
                 lines: Iterator[bytes] | deque[bytes] = reader.lines(over=True)
                 if self._limit is not None:
@@ -204,7 +188,7 @@ class _Telling:
         if not files:
             return
         told = 0
-        with _Open(files) as readers:
+        with OpenLog(files) as readers:
             first, warned = True, False
             while True:
                 over = not self._running(number)
@@ -240,7 +224,7 @@ class _Telling:
             time.sleep(_EVERY)
         return files
 
-    def _tell(self, line: bytes, attempt: int, stream: Literal["stdout", "stderr"]) -> None:
+    def _tell(self, line: bytes, attempt: int, stream: Stream) -> None:
         from allswell.domain.log_line import entries
 
         if self._raw:
@@ -255,57 +239,13 @@ class _Telling:
                 write(_words(entry, stream) + "\n")
 
 
-class _Open:
-    """The files of an attempt, open for as long as they are read; stdout first."""
-
-    def __init__(self, files: dict[str, Path]) -> None:
-        self._files = files
-        self._readers: list[tuple[Literal["stdout", "stderr"], LogReader]] = []
-
-    def __enter__(self) -> list[tuple[Literal["stdout", "stderr"], LogReader]]:
-        from allswell.runtime.attempt.log import LogReader
-
-        names: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
-        for stream in names:
-            if stream in self._files:
-                try:
-                    self._readers.append((stream, LogReader(self._files[stream])))
-                except FileNotFoundError:
-                    continue  # it was empty, and has ended just now
-                except OSError as error:
-                    self.__exit__()
-                    text = f"{self._files[stream]} cannot be read: {error.strerror or error}"
-                    raise Refused("no_log", text, where="TASK") from None
-        return self._readers
-
-    def __exit__(self, *raised: object) -> None:
-        for _, reader in self._readers:
-            reader.close()
-
-
 def _words(entry: LogEntry, stream: str) -> str:
     """One entry in words; whatever an agent said is data."""
-    kind = str(entry.kind)
-    text = entry.text
-    if kind == "text":
-        return _painted(block(text), "warn" if stream == "stderr" else "")
-    if kind == "message":
-        return block(text)
-    mark, style = _MARKS[kind]
-    if kind in ("result", "error"):
-        lines = text.splitlines() or ["(nothing)"]
-        if len(lines) > _RESULT_LINES:
-            more = len(lines) - _RESULT_LINES
-            text = "\n".join([*lines[:_RESULT_LINES], f"… {more:,} more line{'' if more == 1 else 's'}: --raw"])
-    if entry.tool:
-        text = f"{entry.tool}  {text}".rstrip()
-    said = [text]
-    if entry.cost_usd is not None:
-        said.append(f"${entry.cost_usd:,.4f}")
-    if entry.tokens is not None:
-        said.append(f"{entry.tokens:,} tokens")
-    shown = block(", ".join(said) if kind in ("end", "error") else text, "  ") or "  "
-    return paint(mark, style) + _painted(shown[1:], style if kind in _OVER_EVERY_LINE else "")
+    said = words_of(entry, stream)
+    if not said.mark:
+        return _painted(block(said.text), said.style)
+    shown = block(said.text, "  ") or "  "
+    return paint(said.mark, said.mark_style) + _painted(shown[1:], said.style)
 
 
 def _print(line: bytes) -> None:

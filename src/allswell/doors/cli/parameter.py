@@ -99,15 +99,7 @@ class Parameter:
 
     def typed(self, text: str) -> str:
         """A text that was typed as its value: for a length of time, with the unit that a bare number has there."""
-        bare = text.strip()
-        if not self.timed or not _BARE.fullmatch(bare):
-            return text
-        seconds = float(bare)
-        if self.declared.metavar == WHEN and seconds > LONGEST_TIME:  # milliseconds since 1970
-            return text
-        if seconds > ASK_FOR_UNIT:
-            raise ValueError(f"seconds or milliseconds? Write {bare}s or {bare}ms, or 15m, 2h")
-        return f"0{bare}s" if bare.startswith(".") else f"{bare}s"
+        return with_unit(text, moment=self.declared.metavar == WHEN) if self.timed else text
 
     def value(self, text: str) -> str | int | float:
         """A value of its kind; `ValueError` says what it must be."""
@@ -128,6 +120,19 @@ class Parameter:
             return not self.choices or value in self.choices
         least, most = self.declared.min, self.declared.max
         return isfinite(value) and (least is None or value >= least) and (most is None or value <= most)
+
+
+def with_unit(text: str, *, moment: bool = False) -> str:
+    """A length of time that somebody typed, with its unit: a bare number is seconds; `moment` may be a date instead."""
+    bare = text.strip()
+    if not _BARE.fullmatch(bare):
+        return text
+    seconds = float(bare)
+    if moment and seconds > LONGEST_TIME:  # milliseconds since 1970
+        return text
+    if seconds > ASK_FOR_UNIT:
+        raise ValueError(f"seconds or milliseconds? Write {bare}s or {bare}ms, or 15m, 2h")
+    return f"0{bare}s" if bare.startswith(".") else f"{bare}s"
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:

@@ -128,7 +128,10 @@ def watch(
     store: options.Store = None,
     json: options.Json = False,
 ) -> None:
-    """Watch the work as it goes, what needs you first. It sweeps while it is open; q quits."""
+    """Watch the work as it goes, what needs you first. It sweeps while it is open; q quits.
+
+    With the extra `allswell[watch]` you choose something there, read its log, answer, retry, cancel and dismiss.
+    """
     frame = Frame(store, json=json)
     from allswell.doors.cli import live
     from allswell.engine.watch import Watch
@@ -139,6 +142,7 @@ def watch(
 
     async def work(open_watch: Watch) -> None:
         await live.watch_it(open_watch, frame)
+        raise Left(Exit.FINE)  # nothing was changed by leaving, so nothing is waited for: the store may be away
 
     try:
         frame.run(work)

@@ -6,7 +6,7 @@ import msgspec
 
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, TaskId
-from allswell.domain.task import State
+from allswell.domain.task import OPEN, State
 from allswell.engine.explaining.ended import outcome
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.overview import Overview, look
@@ -42,17 +42,23 @@ class Board(msgspec.Struct, frozen=True):
     lines: tuple[Line, ...]
 
 
-async def board(views: Views) -> Board:
-    """Read the board; a bounded number of tasks, however many are open."""
+async def board(views: Views, text: str = "", each: int = EACH) -> Board:
+    """Read the board; a bounded number of tasks, however many are open.
+
+    With a `text`, only those that have it in their name, id, role or holder: then those that have ended, too.
+    """
     overview = await look(views)
     facts = Facts(overview.now)
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
     facts.services = await views.view_services()
     facts.runs = {run.id: run for run in await views.view_runs()}
     rows: list[TaskRow] = []
-    for state in _SHOWN:
+    if text:
+        rows += await views.view_tasks(TaskFilter(open=True, text=text, limit=each * len(_SHOWN)))
+        rows += await views.view_tasks(TaskFilter(open=False, text=text, limit=each))
+    for state in () if text else _SHOWN:
         if overview.counts.get(state):
-            rows += await views.view_tasks(TaskFilter(states=(state.value,), limit=EACH))
+            rows += await views.view_tasks(TaskFilter(states=(state.value,), limit=each))
     facts.rows = {row.task.id: row for row in rows}
     lines = [line(row, facts) for row in rows]
     return Board(overview, tuple(sorted(lines, key=_place)))
@@ -81,6 +87,8 @@ def line(row: TaskRow, facts: Facts) -> Line:
             need = facts.rows.get(TaskId(row.waits[0].target))
             first = row.waits[0].target if need is None else quoted(need.task.name, 60)
             ahead = f"needs {first}" + (f" and {len(row.waits) - 1:,} more" if len(row.waits) > 1 else "")
+    elif task.state != OPEN:
+        note = clean(task.record.reason)
     elif task.record.handover is not None:
         note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
     far = facts.limit_of(task) if standing.state == State.READY else None  # the run's end is no news about each task

@@ -20,6 +20,7 @@ from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.policy import DEFAULT
 from allswell.domain.presence import PREFIX, Post, Presence, is_alive
+from allswell.domain.service import ServiceRow, shut
 from allswell.domain.standing import Expiry, degraded
 from allswell.store.views import Views
 
@@ -50,6 +51,10 @@ class Member(msgspec.Struct, frozen=True):
     deadline: Millis | None = None
     remaining_ms: int | None = None
     waits: str | None = None
+    waits_until: Millis | None = None
+    """When what it waits for is over, where that is known."""
+    idle_at: Millis | None = None
+    """When it is ended, if it shows no progress before; None: nobody ends it for that."""
     degraded: tuple[Expiry, ...] = ()
     """The requests that it let expire, if they are too many: it is asked only where nobody else can serve."""
     spent: Spent = NOTHING_SPENT
@@ -75,12 +80,17 @@ async def look(
     specs: Iterable[AgentSpec] = (),
     threshold: int = DEFAULT.stall_threshold,
     has_died: Callable[[Presence], bool] = lambda _one: False,
+    most: int | None = None,
 ) -> Crew:
-    """Everybody; `specs` are those that the settings name, `threshold` how many misses make a stall."""
+    """Everybody; `specs` are those that the settings name, `threshold` how many misses make a stall.
+
+    With `most`, no more than so many tasks are looked at that somebody holds.
+    """
     now = (await store.view_agenda()).now
     supervisors = await presences(store, has_died)
+    accounts = await _accounts(store, supervisors)
     held: dict[str, list[TaskRow]] = {}
-    for row in await _held(store):
+    for row in await _held(store, most):
         if row.lease is not None:
             held.setdefault(row.lease.agent, []).append(row)
     agents = await store.view_agents()
@@ -91,6 +101,7 @@ async def look(
         for post in presence.posts if is_alive(presence, now) else ():
             own = [row for row in held.get(post.holder, ()) if not post.task or row.task.id == post.task]
             member = _posted(post, presence, own[0] if own else None, records, now, threshold)
+            member = _with_wait(member, post, presence, accounts, now)
             members[post.holder, member.task or post.task or None] = member
     for agent, rows in held.items():
         for row in rows:
@@ -122,14 +133,34 @@ def _with_degraded(
     return tuple(replace(member, degraded=against.get(family(member.agent), ())) for member in named)
 
 
-async def _held(store: Views) -> list[TaskRow]:
+async def _accounts(store: Views, supervisors: Sequence[Presence]) -> dict[str, ServiceRow]:
+    """What agents of fleets wait for, if any of them does."""
+    waits = any(post.waits for presence in supervisors for post in presence.posts)
+    return await store.view_services() if waits else {}
+
+
+def _with_wait(
+    member: Member, post: Post, presence: Presence, accounts: Mapping[str, ServiceRow], now: Millis
+) -> Member:
+    """A member with when what it waits for is over: the pause of its fleet, or the parking of its account."""
+    if not post.waits:
+        return member
+    account = accounts.get(post.account)
+    closed = None if account is None else shut(account, now)
+    until = presence.level.until if presence.level.paused else None if closed is None else closed.until
+    return replace(member, waits_until=until)
+
+
+async def _held(store: Views, most: int | None) -> list[TaskRow]:
     found: list[TaskRow] = []
-    while True:
+    size = PAGE if most is None else min(PAGE, most)
+    while most is None or len(found) < most:
         after = found[-1].task.id if found else ""
-        page = await store.view_tasks(TaskFilter(states=("held",), after=after, limit=PAGE))
+        page = await store.view_tasks(TaskFilter(states=("held",), after=after, limit=size))
         found += page
-        if len(page) < PAGE:
-            return found
+        if len(page) < size:
+            break
+    return found
 
 
 def _posted(
@@ -148,6 +179,7 @@ def _posted(
         post.role,
         post.evidence,
         waits=post.waits or None,
+        idle_at=post.idle_at,
     )
     if row is None or lease is None:
         return about

@@ -20,7 +20,7 @@ from allswell.domain.lease import (
 )
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis, RunId, TaskId
-from allswell.domain.question import Act, Option, Question
+from allswell.domain.question import Option, Question, Takes, takes
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
 from allswell.domain.tick import is_asked_about
 from allswell.engine.explaining.ended import FINE, outcome, stand_ended
@@ -325,10 +325,10 @@ def _why_withdrawn(question: Question) -> str:
 
 def _answer(question: Question, option: Option) -> str:
     command = typed("answer", question.id, option.key)
-    match option.act:
-        case Act.SPLIT:
+    match takes(option.act):
+        case Takes.TASKS:
             return f"{command} --subtasks FILE"
-        case Act.CLARIFY | Act.REPLY:
+        case Takes.WORDS:
             return f'{command} "your words"'
         case _:
             return command

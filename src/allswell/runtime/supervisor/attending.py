@@ -29,6 +29,7 @@ from allswell.domain.presence import Post
 from allswell.domain.question import Question
 from allswell.domain.receipt import End, told
 from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.task import raised
 from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
 from allswell.engine.handle import Lease
@@ -364,19 +365,15 @@ class Attendance:
 
     def post(self, now: Millis) -> Post:
         """What can be looked at."""
-        proof = None if self._run is None else self._run.standing.progress
-        spec = self.slot.spec
+        spec, lease, standing = self.slot.spec, self.lease, None if self._run is None else self._run.standing
+        since, idle = now - self._clock.monotonic(), raised(spec.idle, lease.idle_override)
+        proof = None if standing is None else standing.progress
         return Post(
-            spec.name,
-            self.slot.holder,
-            spec.kind,
-            spec.role,
-            self.lease.task,
-            self.lease.name,
-            self.lease.token,
-            self.verdict.condition.value,
-            self.verdict.evidence,
-            None if proof is None else Millis(now - max(self._clock.monotonic() - proof.at, 0)),
+            *(spec.name, self.slot.holder, spec.kind, spec.role),
+            *(lease.task, lease.name, lease.token),
+            *(self.verdict.condition.value, self.verdict.evidence),
+            None if proof is None else Millis(min(since + proof.at, now)),
+            idle_at=None if standing is None or idle is None else Millis(since + standing.idle_at(idle)),
         )
 
     async def _notice(self, kind: str, **data: object) -> None:

@@ -10,12 +10,12 @@ from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.expense import ExpenseRow, Spent, SpentBy, together
 from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import TaskFilter, TaskRow
+from allswell.domain.listing import TaskFilter, TaskRow, folded
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt, State
+from allswell.domain.task import OPEN, Attempt, State, Task
 from allswell.store.views import Agenda
 
 if TYPE_CHECKING:
@@ -60,7 +60,13 @@ class MemoryViews:
             and (which.name is None or which.name == task.name)
             and (which.role is None or which.role == task.role)
             and (not which.states or tables.stands(id_) in which.states)
+            and (not which.text or folded(which.text) in folded(self._called(task)))
         )
+
+    def _called(self, task: Task) -> str:
+        """What a task is known by, for finding it by a text."""
+        lease = self.database.tables.leases.get(task.id)
+        return "\n".join((task.name, task.id, task.role, "" if lease is None else lease.agent))
 
     def _row(self, id_: TaskId) -> TaskRow:
         tables = self.database.tables

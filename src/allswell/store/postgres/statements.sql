@@ -669,6 +669,7 @@ WHERE t.id > $1::text
   AND ($7::text IS NULL OR t.role = $7::text)
   AND (NOT $9::boolean OR l.task IS NOT NULL)
   AND (NOT $10::boolean OR r.lane = ANY(ARRAY(SELECT id FROM allswell.lane WHERE role = $7::text)))
+  AND ($11::text = '' OR strpos(lower(concat_ws(E'\n', t.name, t.id, t.role, l.agent) COLLATE "C"), $11::text) > 0)
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state
         WHEN l.task IS NOT NULL THEN 'held'

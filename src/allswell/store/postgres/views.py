@@ -9,7 +9,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import TaskFilter, TaskRow
+from allswell.domain.listing import TaskFilter, TaskRow, folded
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -59,7 +59,11 @@ class PostgresViews:
         # Of a million open tasks few are held, and few are ready in one role: these are found by their own rows.
         held = which.states == (State.HELD.value,)
         in_line = which.states == (State.READY.value,) and which.role is not None
-        values = (which.after, which.open, which.run, which.name, states, which.limit, which.role, ids, held, in_line)
+        text = folded(which.text)
+        values = (
+            *(which.after, which.open, which.run, which.name, states, which.limit),
+            *(which.role, ids, held, in_line, text),
+        )
         (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_page']}", values))
         return [task_row_of(row) for row in rows]
 

@@ -397,6 +397,10 @@ LEFT JOIN timer ON timer.owner = task.id
 LEFT JOIN lease ON lease.task = task.id
 WHERE {condition} ORDER BY id LIMIT ?;
 
+-- name: view_text
+-- A condition of view_tasks: a text stands in what a task is called, or in who holds it. Line feeds keep them apart.
+instr(lower(name || char(10) || id || char(10) || role || char(10) || coalesce(lease.agent, '')), ?) > 0;
+
 -- name: view_payload
 -- A task's payload and result.
 SELECT payload, result FROM task WHERE id = ?;

@@ -7,7 +7,7 @@ import sqlite3
 from allswell.domain.checkin import Agent
 from allswell.domain.journal import Entry, Position
 from allswell.domain.lease import Lease
-from allswell.domain.listing import TaskFilter, TaskRow
+from allswell.domain.listing import TaskFilter, TaskRow, folded
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -34,15 +34,13 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     if which.ids is not None:
         conditions.append("task.id IN (SELECT value FROM json_each(?))")
         values.append(rows.text(which.ids))
-    if which.run is not None:
-        conditions.append("run = ?")
-        values.append(which.run)
-    if which.name is not None:
-        conditions.append("name = ?")
-        values.append(which.name)
-    if which.role is not None:
-        conditions.append("role = ?")
-        values.append(which.role)
+    for condition, value in (("run = ?", which.run), ("name = ?", which.name), ("role = ?", which.role)):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if which.text:
+        conditions.append(SQL["view_text"])
+        values.append(folded(which.text))
     if len(which.states) == len(ends) == 1:
         conditions.append("state = ?")
         values.append(ends[0])

@@ -81,7 +81,7 @@ async def a_task_is_shown_with_where_it_stands(place: Place) -> None:
 
 
 async def tasks_are_filtered(place: Place) -> None:
-    """By being open, by run, by name, by state and by id, in any combination."""
+    """By being open, by run, by name, by state, by id and by a text, in any combination."""
     open_ones = sorted(id_ for id_, stands in _STATES.items() if stands not in _ENDS)
     async with place.store() as store:
         await write(store, _one_of_each())
@@ -100,6 +100,11 @@ async def tasks_are_filtered(place: Place) -> None:
         assert await _ids(store, TaskFilter(ids=some, open=True)) == ["t_ready"]
         assert await _ids(store, TaskFilter(ids=some, after="t_e")) == ["t_ready"]
         assert await _ids(store, TaskFilter(ids=())) == []
+        assert await _ids(store, TaskFilter(text="SAME n")) == ["t_delayed", "t_ready"]
+        assert await _ids(store, TaskFilter(text="Critic")) == ["t_asking"]
+        assert await _ids(store, TaskFilter(text="t_held")) == ["t_held", "t_held_asking"]
+        assert await _ids(store, TaskFilter(text=rows.full_lease("t_held").agent, states=("held",))) != []
+        assert await _ids(store, TaskFilter(text="100%_")) == []
         for state in State:
             of_state = sorted(id_ for id_, stands in _STATES.items() if stands == state)
             assert await _ids(store, TaskFilter(states=(state.value,))) == of_state, state
