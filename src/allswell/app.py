@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from allswell.domain.policy import Policy
 from allswell.domain.question import Pause
 from allswell.domain.request import FIGURES, MeshFigures
@@ -114,14 +116,14 @@ def watch_on(
     mesh: MeshFigures = FIGURES,
     tell_of_wait: TellsOfWait = log_wait,
 ) -> Watch:
-    """A watch on the store that a URL names, or on the server; how that one pauses and escalates, it knows itself."""
+    """A watch on the store that a URL names, or on the server, which knows itself how it pauses and whom it knows."""
     if is_remote(url):
         from allswell.remote.backend import RemoteBackend
 
         clock, chance = SystemClock(), random.Random()
         ids = Ids(clock.wall, chance.getrandbits)
         behind = RemoteBackend(server_at(url, pace, tell_of_wait), ids, clock=clock, draw=chance.random, pace=pace)
-        return Watch(behind, ids, policies=policies, mesh=mesh)
+        return Watch(behind, ids, policies=policies, mesh=replace(mesh, agents=None))
     return make_watch(
         store_for(url),
         pace=pace,

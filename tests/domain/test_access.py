@@ -21,6 +21,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId
 from allswell.domain.notice import NOTICES
 from allswell.domain.quarantine import QuarantineMessage, SettleMessage
 from allswell.domain.spreading import EndTasksOfRun, MoveLimits, TellDependents
+from allswell.domain.task import Origin
 from allswell.domain.tick import OneMoreWindow, Tick
 from allswell.errors import Refused
 from allswell.store.port import Store
@@ -159,6 +160,16 @@ def test_an_agent_sees_its_own_tasks_and_what_it_could_claim() -> None:
     assert not sees_task(stranger, row(life), past)
     others = (Right.VIEWER, Right.OPERATOR, Right.ADMIN, Right.SUBMITTER)
     assert all(sees_task(key(right), row(life)) for right in others)
+
+
+def test_an_agent_sees_what_it_has_asked_of_others() -> None:
+    life = Life()
+    asked = row(life)
+    origin = Origin(TaskId("t_1"), Token(1), AgentId("ada"), CommandId("c"))
+    task = msgspec.structs.replace(asked.task, spec=msgspec.structs.replace(asked.task.spec, origin=origin))
+    agent, stranger = key(Right.AGENT), key(Right.AGENT, agents=("bob",))
+    assert sees_task(agent, msgspec.structs.replace(asked, task=task))
+    assert not sees_task(stranger, msgspec.structs.replace(asked, task=task))
 
 
 def row(life: Life) -> TaskRow:

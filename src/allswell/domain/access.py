@@ -8,7 +8,7 @@ An agent's key is narrower than its acts, since the usual attacker is a confused
 
 - it claims for its own roles alone, and only under names of its own;
 - it speaks for leases under names of its own alone, and the rule of each word still asks for the token (hold.py);
-- it sees what it holds or has held, what it could claim, and what it is asked; nothing of others;
+- it sees what it holds or has held, what it could claim, what it asked and what it is asked; nothing of others;
 - the watch's own words it may change only to say that its supervisor is there, under a name of its own.
 
 Whoever keeps several rights may do what any one of them allows.
@@ -193,18 +193,18 @@ def admitted(key: Key, command: C) -> C:
     signed: dict[str, object] = {"key": key.name}
     match command:
         case Claim():
-            _check_agent(key, command.agent)
+            check_agent(key, command.agent)
             signed["roles"] = _roles(key, command.roles)
             if command.id != NO_COMMAND:  # nobody is given another's leases by repeating another's claim
                 signed["id"] = CommandId(f"{key.name}/{command.id}")
         case MoveOn():
-            _check_agent(key, command.agent)
+            check_agent(key, command.agent)
             signed["roles"] = _roles(key, command.roles)
         case Respond():
-            _check_agent(key, command.agent)
+            check_agent(key, command.agent)
             signed["roles"] = _roles(key, command.roles) or ()
         case CheckIn() | Word():
-            _check_agent(key, command.agent)
+            check_agent(key, command.agent)
         case Notice():
             _check_notice(key, command.event)
         case Answer() | Resubmit() | DismissQuestion() | DismissTask():
@@ -230,6 +230,9 @@ def sees_task(key: Key, row: TaskRow, past: Collection[Attempt] = ()) -> bool:
         return True
     if any(is_its_agent(key, ended.agent) for ended in past):
         return True
+    origin = row.task.spec.origin
+    if origin is not None and is_its_agent(key, origin.agent):
+        return True
     if row.task.spec.request is not None and any(is_for(row.task, agent, key.roles) for agent in key.agents):
         return True
     return row.lease is None and row.task.state == OPEN and _has_role(key, row.task.role)
@@ -245,7 +248,7 @@ def check_word(key: Key, word: str, *, write: bool) -> None:
     if word.startswith(PREFIX):
         raise Refused("not_allowed", "keys are not kept this way; `allswell key` makes and revokes them", where="key")
     if word.startswith(SUPERVISORS) and may(key, Act.TELL):
-        _check_agent(key, word.removeprefix(SUPERVISORS))
+        check_agent(key, word.removeprefix(SUPERVISORS))
     elif write:
         check_act(key, Act.RUN_FLOWS)
         if not word.startswith("build."):
@@ -272,7 +275,8 @@ def _has_role(key: Key, role: str) -> bool:
     return role in key.roles or (ANY_ROLE in key.roles and role != WEBHOOKS)
 
 
-def _check_agent(key: Key, agent: str) -> None:
+def check_agent(key: Key, agent: str) -> None:
+    """Refuse a name that is none of a key's."""
     if not is_its_agent(key, agent):
         text = f"the key {key.name} speaks for {', '.join(key.agents) or 'no agent'}, not for {agent!r}"
         raise Refused("not_allowed", text, where="agent")
@@ -285,7 +289,7 @@ def _check_notice(key: Key, event: Event) -> None:
         raise Refused("not_allowed", f"the key {key.name} may not tell of {event.kind}", where="kind")
     about = event.agent or str(event.data.get("supervisor", ""))
     if about:
-        _check_agent(key, about)
+        check_agent(key, about)
 
 
 def refuse_sinks() -> Refused:

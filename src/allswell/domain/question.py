@@ -101,6 +101,12 @@ class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     act: Act
 
 
+def option_of(key: str, label: str) -> Option:
+    """An option that an agent offers: a key that names an act does that, any other one lets the task go on."""
+    acts = [act for act in Act if act not in SERVICE_ACTS]
+    return Option(key, label, Act(key) if key in acts else Act.RETRY)
+
+
 class Question(msgspec.Struct, frozen=True, gc=False):
     """One question, open until it is answered or withdrawn."""
 

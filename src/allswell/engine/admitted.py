@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from allswell.domain.access import admitted
+from allswell.domain.address import agent_of
 from allswell.domain.claim import Granted
-from allswell.domain.command import CheckIn, Claim, Command, MoveOn, RecordStep
+from allswell.domain.command import CheckIn, Claim, Command, MoveOn, RecordStep, SendRequest
 from allswell.domain.hold import Orders
 from allswell.domain.key import Key
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
 from allswell.engine.backend import Backend, Claimed
+from allswell.engine.known_agents import KnownAgents
 from allswell.engine.pace import Pace
 from allswell.engine.sight import Sight
 from allswell.engine.signal import Signal
@@ -32,9 +34,11 @@ C = TypeVar("C", bound=Command)
 class Admitted:
     """What is behind it, as far as a key allows it."""
 
-    def __init__(self, behind: Backend, key: Key) -> None:
+    def __init__(self, behind: Backend, key: Key, known: KnownAgents | None = None) -> None:
         self._behind = behind
         self._key = key
+        self._known = known
+        """Who can be asked: looked up here, since a key need not show who there is."""
         self._sight = Sight(behind.store, key)
 
     @property
@@ -91,12 +95,17 @@ class Admitted:
 
     async def do(self, command: Command) -> object:
         """Have a command decided and committed, if the key allows it."""
-        return await self._behind.do(admitted(self._key, await self._kept_back(command)))
+        ready = await self._ready(command)
+        if isinstance(ready, AllswellError):
+            raise ready
+        return await self._behind.do(ready)
 
     async def do_many(self, commands: Sequence[Command]) -> list[object]:
         """Have commands decided together; an answer or an error for each."""
-        allowed, answers = self._sorted([await self._kept_back(command) for command in commands])
-        return _placed(answers, await self._behind.do_many(allowed) if allowed else [])
+        ready = [await self._ready(command) for command in commands]
+        allowed = [one for one in ready if not isinstance(one, AllswellError)]
+        refused = [one if isinstance(one, AllswellError) else None for one in ready]
+        return _placed(refused, await self._behind.do_many(allowed) if allowed else [])
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
@@ -123,6 +132,18 @@ class Admitted:
     async def held_back(self) -> HeldBack:
         """What open questions hold back is asked here, for each command, and not by callers."""
         return NOTHING_HELD_BACK
+
+    async def _ready(self, command: Command) -> Command | AllswellError:
+        """The command as it is carried out, or what is wrong with it."""
+        try:
+            signed = admitted(self._key, await self._kept_back(command))
+            if isinstance(signed, SendRequest) and self._known is not None:
+                await self._known.note(signed.agent)
+                if (to := agent_of(signed.request.role)) is not None:
+                    await self._known.check(to)
+        except AllswellError as error:
+            return error
+        return signed
 
     async def _kept_back(self, command: Command) -> Command:
         """A command that may claim something, kept from what open questions hold back here."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from allswell.domain.listing import TaskFilter
 from allswell.domain.meant import alike
-from allswell.domain.names import QuestionId, RunId, TaskId, can_name
+from allswell.domain.names import AgentId, QuestionId, RunId, TaskId, can_name
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -49,6 +49,14 @@ async def find_task(views: Views, text: str, where: str = "task") -> TaskId:
                 "ambiguous", f"several tasks are called {text!r}: {listed}{more}; name one by its id", where=where
             )
     raise Refused("unknown_task", f"there is no task {text!r}{await _nearest_tasks(views, text)}", where=where)
+
+
+async def find_holder(views: Views, task: TaskId, token: int) -> AgentId | None:
+    """Who has, or had, this token of a task; None where nobody is known to."""
+    row = await views.view_task(task)
+    if row is not None and row.lease is not None and row.lease.token == token:
+        return row.lease.agent
+    return next((ended.agent for ended in await views.view_attempts(task) if ended.token == token), None)
 
 
 async def _nearest_tasks(views: Views, text: str) -> str:

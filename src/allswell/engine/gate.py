@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from msgspec.structs import replace
+
 from allswell.domain.key import Key, check_key, parts_of
 from allswell.domain.names import Millis
 from allswell.domain.policy import Policy
@@ -19,6 +21,7 @@ from allswell.engine.admitted import Admitted
 from allswell.engine.backend import Backend
 from allswell.engine.ids import Ids
 from allswell.engine.keyring import Keyring
+from allswell.engine.known_agents import KnownAgents
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 
@@ -41,7 +44,8 @@ class Gate:
         self._behind = behind
         self._ids = ids
         self._policies = policies
-        self._mesh = mesh
+        self._mesh = replace(mesh, agents=None)  # who can be asked is looked up here, and not by callers
+        self._agents = None if mesh.agents is None else KnownAgents(behind.store, mesh.agents)
         self._known: dict[str, tuple[Key | None, int]] = {}
         """Keys by name, and when they were looked up, on this process's own clock."""
         self.watch = Watch(behind, ids, policies=policies, mesh=mesh)
@@ -82,7 +86,12 @@ class Gate:
 
     def backend_for(self, key: Key) -> Backend:
         """Where the commands of a caller with this key go."""
-        return Admitted(self._behind, key)
+        return Admitted(self._behind, key, self._agents)
+
+    async def note(self, agent: str) -> None:
+        """An agent was here, and can be asked from now on; whoever says so has looked at its key."""
+        if self._agents is not None:
+            await self._agents.note(agent)
 
     def watch_for(self, key: Key) -> Watch:
         """The watch as a caller with this key has it; it lives as long as the gate is open."""

@@ -74,6 +74,11 @@ class Ids:
         return CommandId(f"{self._caller}.{self._commands:x}")
 
 
+def command_of(verb: str, *content: object) -> CommandId:
+    """The id of a command that is the same whenever the same is said: a repeated one counts once."""
+    return CommandId(f"{verb}.{blake2b(repr(content).encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}")
+
+
 def task_for_key(key: str) -> TaskId:
     """The task id that belongs to a caller's own key: submitting under the same key twice makes one task."""
     return TaskId("t_" + _of_key(key))

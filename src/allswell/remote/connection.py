@@ -26,6 +26,10 @@ _SLACK = 15.0
 """Seconds that an answer may take beyond what was to be waited for."""
 
 
+class Unreached(Unavailable):
+    """There was nobody to say it to: nothing was sent, so nothing can have been done."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What came back."""
 
@@ -46,6 +50,15 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """What one call says, and how long its answer may take."""
+
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    timeout: float
 
 
 class _Use:
@@ -95,23 +108,26 @@ class Connections:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    async def post(self, path: str, body: bytes, *, wait: float = 0.0) -> Answer:
+    async def post(
+        self, path: str, body: bytes, *, wait: float = 0.0, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """One call; `Unavailable` where no answer came, whatever has become of it there."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
         use = _Use()
-        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._post, path, body, wait + _SLACK, use)
+        said = _Call(path, body, {**self._headers, **(headers or {})}, wait + _SLACK)
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._post, said, use)
         try:
             return await asked
         except asyncio.CancelledError:
             use.give_up()
             raise
 
-    def _post(self, path: str, body: bytes, timeout: float, use: _Use) -> Answer:
+    def _post(self, said: _Call, use: _Use) -> Answer:
         """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
         kept = self._kept.pop() if self._kept else None
         try:
-            return self._said(use.of(kept or self._connection(timeout)), path, body, timeout)
+            return self._said(use.of(kept or self._connection(said.timeout)), said)
         except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
             use.close()
             if kept is None or use.given_up:
@@ -120,15 +136,16 @@ class Connections:
             use.close()
             raise self._unavailable(error) from None
         try:
-            return self._said(use.of(self._connection(timeout)), path, body, timeout)
+            return self._said(use.of(self._connection(said.timeout)), said)
         except (OSError, http.client.HTTPException) as error:
             use.close()
             raise self._unavailable(error) from None
 
-    def _said(self, connection: http.client.HTTPConnection, path: str, body: bytes, timeout: float) -> Answer:
+    def _said(self, connection: http.client.HTTPConnection, said: _Call) -> Answer:
         if connection.sock is not None:
-            connection.sock.settimeout(timeout)
-        connection.request("POST", f"{self._parts.path.rstrip('/') if self._is_tcp else ''}{path}", body, self._headers)
+            connection.sock.settimeout(said.timeout)
+        below = self._parts.path.rstrip("/") if self._is_tcp else ""
+        connection.request("POST", below + said.path, said.body, dict(said.headers))
         got = connection.getresponse()
         read = got.read(_ANSWER_MOST)
         if got.will_close:
@@ -159,8 +176,26 @@ class Connections:
         if isinstance(error, ssl.SSLCertVerificationError):
             hint = "SSL_CERT_FILE names a file with certificates to trust"
             return Unavailable(f"{self._where} is not who it says: {error.verify_message}", hint=hint)
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError | socket.gaierror):
+            return Unreached(f"{self._where} cannot be reached: {error}")
         why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unavailable(f"{self._where} cannot be reached: {why}")
+
+
+def is_there(url: str, *, within: float = 0.5) -> bool:
+    """Whether somebody listens where a server is said to be."""
+    parts = _checked(url)
+    try:
+        if parts.scheme == "http+unix":
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.settimeout(within)
+                line.connect(parts.path)
+        else:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            socket.create_connection((str(parts.hostname), port), within).close()
+    except OSError:
+        return False
+    return True
 
 
 def _checked(url: str) -> SplitResult:

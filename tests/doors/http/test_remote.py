@@ -217,6 +217,27 @@ def test_a_server_that_was_killed_loses_nothing(tmp_path: Path, monkeypatch: pyt
     assert len({one.task.id for one in done}) == 20
 
 
+@pytest.mark.row("M2")
+def test_agents_with_keys_ask_each_other(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, as everybody is known who has a key; a name that nobody has is refused by the server, which knows."""
+    served.ok("POST", "/tasks", {"tasks": [{"name": "asks", "role": "test"}]})
+
+    async def day() -> None:
+        async with opened(served, "ada", monkeypatch) as ada, opened(served, "bob", monkeypatch) as bob:
+            lease = await ada.claim(agent="ada", roles=["test"], wait="30s")
+            assert lease is not None
+            sent = await lease.send_request("bob", "handoff", "what is it?")
+            (item,) = await bob.inbox("bob", wait="30s")
+            assert item.request_id == sent
+            await bob.respond(sent, "that", agent="bob")
+            assert (await lease.wait_for(sent)).answer == "that"
+            with pytest.raises(Refused, match="nobody is called 'bbo'"):
+                await lease.send_request("bbo", "handoff", "?")
+            await lease.complete()
+
+    asyncio.run(day())
+
+
 def test_nobody_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLSWELL_KEY", f"awk_ada_{secret_of(bytes(32))}")
     pace = Pace(store_patience=0.2)

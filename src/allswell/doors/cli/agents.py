@@ -162,10 +162,9 @@ def _exports(*variables: str) -> list[str]:
 
 def _made_of(verb: str, held: Held, *content: object) -> str:
     """The id of a command that is the same whenever the same is said about the same lease."""
-    from hashlib import blake2b
+    from allswell.engine.ids import command_of
 
-    said = repr((held.task, held.token, held.agent, *content)).encode()
-    return f"{verb}.{blake2b(said, digest_size=12).hexdigest()}"
+    return command_of(verb, held.task, held.token, held.agent, *content)
 
 
 def checkin(

@@ -106,14 +106,12 @@ def _asked_through(path: str, word: Ask, patience: float | None) -> Question:
 
 
 def _option(given: str) -> Choice:
-    from allswell.domain.question import SERVICE_ACTS, Act
-    from allswell.domain.question import Option as Choice
+    from allswell.domain.question import option_of
 
     key, sign, label = given.partition("=")
     if not sign or not key.strip() or not label.strip():
         raise Refused("bad_option", f"--option {given!r} must be KEY=LABEL, such as yes='Go ahead'", where="--option")
-    known = [act for act in Act if act not in SERVICE_ACTS]
-    return Choice(key.strip(), label.strip(), Act(key.strip()) if key.strip() in known else Act.RETRY)
+    return option_of(key.strip(), label.strip())
 
 
 async def _answered(watch: Watch, id_: QuestionId, patience: float) -> Question:

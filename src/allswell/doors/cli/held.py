@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 async def hold_of(frame: Frame, watch: Watch, task: str | None, token: int | None, agent: str | None) -> Held:
     """The lease that the options or the environment name. An agent that is not named is who has had that token."""
-    from allswell.engine.finding import find_task
+    from allswell.engine.finding import find_holder, find_task
 
     if not task:
         raise Refused("no_task", "which task? give --task ID, or set ALLSWELL_TASK", where="task")
@@ -22,10 +22,4 @@ async def hold_of(frame: Frame, watch: Watch, task: str | None, token: int | Non
         raise Refused("no_token", "which lease? give --token N as the claim said, or set ALLSWELL_TOKEN", where="token")
     found = await find_task(watch.views, task)
     frame.for_its_holder(found, token)
-    if not agent:
-        row = await watch.task(found)
-        holders = [past.agent for past in await watch.attempts(found) if past.token == token]
-        if row is not None and row.lease is not None and row.lease.token == token:
-            holders = [row.lease.agent]
-        agent = holders[0] if holders else "unknown"
-    return watch.held(found, token, agent)
+    return watch.held(found, token, agent or await find_holder(watch.views, found, token) or "unknown")

@@ -20,6 +20,7 @@ from allswell.doors.shapes.orders import LastWordShape, OrdersShape
 from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.request import RequestedShape
 from allswell.doors.shapes.task import stands
+from allswell.engine.finding import find_holder
 from allswell.engine.held import Held
 from allswell.errors import Refused
 from allswell.remote.wire import WAIT_MOST
@@ -68,10 +69,7 @@ async def _held(call: Call, agent: str | None) -> Held:
         row = await call.watch.task(task)
         if row is None:
             raise Refused("unknown_task", f"there is no task {task!r}", where="task")
-        holders = [past.agent for past in await call.watch.attempts(task) if past.token == number]
-        if row.lease is not None and row.lease.token == number:
-            holders = [row.lease.agent]
-        agent = holders[0] if holders else next(iter(call.key.agents), "unknown")
+        agent = await find_holder(call.views, row.task.id, number) or next(iter(call.key.agents), "unknown")
     return call.watch.held(task, number, agent)
 
 

@@ -7,24 +7,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from allswell.domain.expense import together, usd
 from allswell.domain.listing import TaskFilter
-from allswell.domain.names import TaskId, question_id
-from allswell.domain.paying import limit_of
+from allswell.domain.names import TaskId
 from allswell.domain.task import State
 from allswell.doors.http.call import Call
 from allswell.doors.http.route import Nothing, Route
-from allswell.doors.shapes.attempt import AttemptShape
 from allswell.doors.shapes.cancelled import CancelledShape
 from allswell.doors.shapes.explanation import ExplanationShape
-from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.shown import ShownTaskShape
-from allswell.doors.shapes.spent import SpentShape
 from allswell.doors.shapes.submitted import JoinedRunShape, SubmittedManyShape
-from allswell.doors.shapes.task import TaskShape, TasksShape
+from allswell.doors.shapes.task import TasksShape
+from allswell.doors.showing import shown_task
 from allswell.engine.explaining.why import why
 from allswell.engine.finding import find, find_run, find_task
-from allswell.errors import Refused
 
 Limit = Annotated[int, Meta(ge=1, le=1_000, description="At most so many.")]
 Length = Annotated[int | str, Meta(description="Milliseconds, or a text such as 15m.")]
@@ -101,29 +96,7 @@ async def list_tasks(call: Call, asked: TasksAsked) -> TasksShape:
 
 async def show_task(call: Call, _: Nothing) -> ShownTaskShape:
     """Show a task with what it was given, its attempts and its questions."""
-    views = call.views
-    id_ = await find_task(views, call.named("task"))
-    row = await views.view_task(id_)
-    if row is None:
-        raise Refused("unknown_task", f"there is no task {id_}", where="task")
-    payload, result = await views.view_payload(id_)
-    attempts = await views.view_attempts(id_)
-    told = {one.token: one for one in await views.view_expenses(id_)}
-    asked = [await views.view_question(question_id(id_, number)) for number in range(1, row.task.record.questions + 1)]
-    folder = call.house.home / "receipts"
-    left = [f"rc_{id_.removeprefix('t_')}.{ended.token}" for ended in attempts]
-    return ShownTaskShape(
-        task=TaskShape.of(row),
-        payload=Raw((payload or "null").encode()),
-        result=Raw((result or "null").encode()),
-        attempts=[AttemptShape.of(attempt, told.get(attempt.token)) for attempt in attempts],
-        questions=[QuestionShape.of(question) for question in asked if question is not None],
-        notes=row.task.record.notes,
-        receipt_ids=[one for one in left if (folder / f"{one}.json").is_file()],
-        work=None,
-        spent=SpentShape.of(together(told.values())),
-        max_cost_usd=usd(limit_of(row.task)),
-    )
+    return await shown_task(call.views, await find_task(call.views, call.named("task")), call.house.home)
 
 
 async def explain(call: Call, _: Nothing) -> ExplanationShape:
