@@ -67,6 +67,7 @@ _MODULES = {
     "request": "agents",
     "inbox": "mailing",
     "respond": "mailing",
+    "mcp": "mcp",
     "demo": "story",
     "drill": "story",
     "check": "checking",

@@ -5,6 +5,7 @@
     call.py        one call, as routes have it: the watch of the caller's key, and what was asked
     route.py       how a route is declared: one line, from which OpenAPI is made too
     api.py         all routes, put together
+    mcp.py         /mcp: the tools of doors/mcp on this port
     problem.py     what went wrong, as RFC 9457 has it
 
 The other files are routes, by noun. They translate and decide nothing: what a key may do is decided behind the watch

@@ -20,6 +20,7 @@ from allswell.domain.carried import HEADER
 from allswell.doors.http import deciding, events, keys, leases, looking, tasks, wired
 from allswell.doors.http.call import Call, House
 from allswell.doors.http.doorkeeper import KEY
+from allswell.doors.http.mcp import PATH as MCP_PATH
 from allswell.doors.http.openapi import document
 from allswell.doors.http.problem import answer_to
 from allswell.doors.http.route import Route
@@ -41,9 +42,10 @@ _LATE = 10_000
 """Milliseconds that what is due may wait for a sweeper before this server is not ready."""
 
 
-def api(house: Callable[[], House]) -> ASGIApp:
+def api(house: Callable[[], House], mcp: ASGIApp) -> ASGIApp:
     """The routes of a server; the house is there once it is open."""
     routes = [
+        HttpRoute(MCP_PATH, mcp),
         HttpRoute("/healthz", _lives, methods=["GET"]),
         HttpRoute("/readyz", _ready(house), methods=["GET"]),
         HttpRoute(f"{PREFIX}/openapi.json", _described, methods=["GET"]),

@@ -19,7 +19,9 @@ from allswell.doors.http.doorkeeper import Doorkeeper, Meant
 from allswell.doors.http.journal import Journal
 from allswell.doors.http.limits import Limits
 from allswell.doors.http.listening import Address, listening, serve
+from allswell.doors.http.mcp import McpRoute
 from allswell.engine.gate import Gate
+from allswell.remote.known import noted
 from allswell.settings import Settings
 
 Tell = Callable[[str], None]
@@ -53,21 +55,24 @@ def run(served: Served, address: Address) -> None:
 async def serve_on(served: Served, made: socket.socket, where: Address, stop: Awaitable[object]) -> None:
     """Serve a store on a socket that listens, until `stop` is done."""
     async with make_gate(served.url, served.settings, tell_of_wait=served.tell) as gate:
-        await _say(gate, where, served.tell)
         house = House(gate, served.home, Journal(gate.watch), asyncio.Event())
-        reading = asyncio.ensure_future(house.journal.read())
-        try:
-            await serve(app_of(house, where), made, where, stop, house.closing.set)
-        finally:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
+        mcp = McpRoute(lambda: house)
+        with noted(served.home, where.url):
+            await _say(gate, where, served.tell)
+            reading = asyncio.ensure_future(house.journal.read())
+            try:
+                await serve(app_of(house, where, mcp), made, where, stop, house.closing.set)
+            finally:
+                await mcp.end()
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reading
 
 
-def app_of(house: House, where: Address) -> Doorkeeper:
+def app_of(house: House, where: Address, mcp: McpRoute) -> Doorkeeper:
     """The whole application, from the doorkeeper inward."""
     limits = Limits(time.monotonic)
-    return Doorkeeper(api(lambda: house), lambda: house.gate, Meant(where.hosts, where.secure), limits)
+    return Doorkeeper(api(lambda: house, mcp), lambda: house.gate, Meant(where.hosts, where.secure), limits)
 
 
 async def _say(gate: Gate, where: Address, tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""What the outside gets as JSON, once for all doors: the command line today, HTTP and MCP later.
+"""What the outside gets as JSON, once for all doors: the command line, HTTP and MCP.
 
 The rules, which a test holds every answer to (tests/doors/shapes):
 

@@ -1,7 +1,7 @@
 """An error as data: one shape, whatever went wrong.
 
 `kind` says whose move it is next (the classes of `allswell.errors`), `code` what exactly was wrong, `where` which
-field, option or id it is about, `hint` what to do. Over HTTP the same fields will be a problem of RFC 9457: `code` its
+field, option or id it is about, `hint` what to do. Over HTTP the same fields are a problem of RFC 9457: `code` its
 type, `message` its detail, the others extensions.
 """
 
