@@ -55,7 +55,8 @@ from allswell.domain.command import (
 )
 from allswell.domain.dismissal import DismissQuestion, DismissTask
 from allswell.domain.event import Event
-from allswell.domain.key import ANY_ROLE, PREFIX, Key, Right
+from allswell.domain.key import ANY_ROLE, Key, Right
+from allswell.domain.key import PREFIX as KEYS
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import NO_COMMAND, CommandId
 from allswell.domain.paying import EndCostly, ReachBudget, Spend
@@ -63,6 +64,7 @@ from allswell.domain.presence import PREFIX as SUPERVISORS
 from allswell.domain.question import Question
 from allswell.domain.responding import is_for
 from allswell.domain.resubmission import Resubmit
+from allswell.domain.session import PREFIX as SESSIONS
 from allswell.domain.task import OPEN, Attempt
 from allswell.errors import Refused
 
@@ -243,10 +245,17 @@ def sees_question(key: Key, question: Question) -> bool:
     return may(key, Act.LOOK, Act.LOOK_AT_ONE) or is_its_agent(key, question.asked_by)
 
 
+def is_secret(word: str) -> bool:
+    """Whether one of the watch's own words is about keys or sessions: those nobody sees from elsewhere."""
+    return word.startswith((KEYS, SESSIONS))
+
+
 def check_word(key: Key, word: str, *, write: bool) -> None:
     """Refuse the watch's own words: keys to everybody, and to agents all but the word of a supervisor of theirs."""
-    if word.startswith(PREFIX):
-        raise Refused("not_allowed", "keys are not kept this way; `allswell key` makes and revokes them", where="key")
+    if is_secret(word):
+        raise Refused(
+            "not_allowed", "keys and sessions are not kept this way; `allswell key` makes and revokes them", where="key"
+        )
     if word.startswith(SUPERVISORS) and may(key, Act.TELL):
         check_agent(key, word.removeprefix(SUPERVISORS))
     elif write:

@@ -150,6 +150,8 @@ KINDS: Mapping[str, Kind] = {
         "A key was made for a caller from elsewhere.", ("name", "rights", "roles", "agents", "expires_at", "by")
     ),
     "key_revoked": Kind("A key holds no longer.", ("name", "by")),
+    "link_made": Kind("A link for the browser was made, for somebody with a key; it works once.", ("name", "by")),
+    "session_opened": Kind("Somebody with a key has logged in at a browser.", ("name", "how")),
     "clock_jumped": Kind("The machine slept; leases got one more window.", ("by_ms",)),
     "clock_set": Kind("The clock was set; whatever runs goes on with the time it had left.", ("by_ms",)),
 }

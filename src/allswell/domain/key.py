@@ -155,6 +155,13 @@ def check_key(key: Key | None, secret: str, now: Millis) -> Key:
     """The key, if this is its secret and it holds; otherwise `Refused`. A stranger is told nothing about any name."""
     if not compare_digest(hash_of(secret), "" if key is None else key.hash) or key is None:
         raise Refused("bad_key", "this key is not known here", where="Authorization")
+    return check_holds(key, now)
+
+
+def check_holds(key: Key | None, now: Millis) -> Key:
+    """The key, if there is one that was neither revoked nor has run out; otherwise `Refused`."""
+    if key is None:
+        raise Refused("bad_key", "this key is not known here", where="Authorization")
     if key.revoked_at is not None:
         raise Refused("key_revoked", f"the key {key.name} was revoked; ask for another one", where="Authorization")
     if is_over(key, now):

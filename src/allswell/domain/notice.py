@@ -33,6 +33,8 @@ NOTICES = frozenset(
         "question_told",
         "key_created",
         "key_revoked",
+        "link_made",
+        "session_opened",
     )
 )
 TEXT_MAX = 16_384

@@ -22,6 +22,7 @@ from allswell.engine.backend import Backend
 from allswell.engine.ids import Ids
 from allswell.engine.keyring import Keyring
 from allswell.engine.known_agents import KnownAgents
+from allswell.engine.sessions import SessionDesk
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 
@@ -51,6 +52,7 @@ class Gate:
         self.watch = Watch(behind, ids, policies=policies, mesh=mesh)
         """The whole of it: for the server itself, and for nobody who calls."""
         self.keyring = Keyring(self.watch)
+        self.sessions = SessionDesk(self.watch)
 
     async def __aenter__(self) -> Self:
         await self.watch.__aenter__()
@@ -83,6 +85,7 @@ class Gate:
     def forget(self, name: str) -> None:
         """Look this key up again: it was changed here."""
         self._known.pop(name, None)
+        self.sessions.forget(name)
 
     def backend_for(self, key: Key) -> Backend:
         """Where the commands of a caller with this key go."""

@@ -65,14 +65,24 @@ class Keyring:
         watch = self._watch
         kept = await watch.recall(PREFIX + name)
         if kept is None:
-            like = nearest(name, [key.name for key in await self.all()])
-            hint = f"did you mean {like}?" if like else "`allswell key list` shows those there are"
-            raise Refused("unknown_key", f"there is no key {name!r}", where="name", hint=hint)
+            raise await self._unknown(name)
         ended = revoked(_decode(kept), await watch.now(), by)
         if not await watch.swap(PREFIX + name, kept, _encoded(ended)):
             raise Refused("key_changed", f"somebody else has just changed the key {name}; look again", where="name")
         await watch.notice(Event("key_revoked", data={"name": name, "by": by}))
         return ended
+
+    async def named(self, name: str) -> Key:
+        """The key that somebody at the store means; `Refused` with the nearest name if there is none."""
+        found = await self.find(name)
+        if found is None:
+            raise await self._unknown(name)
+        return found
+
+    async def _unknown(self, name: str) -> Refused:
+        like = nearest(name, [key.name for key in await self.all()])
+        hint = f"did you mean {like}?" if like else "`allswell key list` shows those there are"
+        return Refused("unknown_key", f"there is no key {name!r}", where="name", hint=hint)
 
 
 def _encoded(key: Key) -> str:

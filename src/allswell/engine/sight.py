@@ -12,12 +12,22 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allswell.domain.access import LOOKS, Act, check_act, check_word, may, refuse_sinks, sees_question, sees_task
+from allswell.domain.access import (
+    LOOKS,
+    Act,
+    check_act,
+    check_word,
+    is_secret,
+    may,
+    refuse_sinks,
+    sees_question,
+    sees_task,
+)
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
-from allswell.domain.key import PREFIX, Key
+from allswell.domain.key import Key
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import QuestionId, RunId, TaskId, task_of_question
 from allswell.domain.question import Question
@@ -177,7 +187,7 @@ class Sight:
         """What the watch keeps about itself under every key that begins so, but for keys."""
         self._check("view_kept")
         kept = await self._behind.view_kept(prefix)
-        return {word: text for word, text in kept.items() if not word.startswith(PREFIX)}
+        return {word: text for word, text in kept.items() if not is_secret(word)}
 
     async def recall(self, key: str) -> str | None:
         """What is kept under a key."""

@@ -226,7 +226,7 @@ SCENES: dict[Callable[[Terminal], None], str] = {
     _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,init,submit,agents,claim,request,inbox,respond,tracking,work,comms,"
     "sinks,sinks check,sinks run,sinks setup,sinks forget,"
-    "alerts test,deliveries,deliveries retry,deliveries drop,key create,key list,key revoke",
+    "alerts test,deliveries,deliveries retry,deliveries drop,key create,key link,key list,key revoke",
 }
 """What is played at a terminal, and the commands that are typed in it."""
 

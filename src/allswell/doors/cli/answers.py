@@ -25,7 +25,7 @@ from allswell.doors.shapes.first_file import InitShape
 from allswell.doors.shapes.flow_end import FlowRanShape, JoinedShape, OfferShape
 from allswell.doors.shapes.graph import GraphShape, PictureShape
 from allswell.doors.shapes.inbox import InboxShape, RespondedShape
-from allswell.doors.shapes.key import KeyShape, KeysShape, NewKeyShape
+from allswell.doors.shapes.key import KeyShape, KeysShape, LoginLinkShape, NewKeyShape
 from allswell.doors.shapes.ledger import LedgerShape
 from allswell.doors.shapes.log import LogShape
 from allswell.doors.shapes.misfit import CheckedShape
@@ -97,6 +97,7 @@ ANSWERS: Mapping[str, Answer] = {
     "init": Answer((InitShape,)),
     "logs": Answer((LogShape,), lines=True),
     "key create": Answer((NewKeyShape,)),
+    "key link": Answer((LoginLinkShape,)),
     "key list": Answer((KeysShape,)),
     "key revoke": Answer((KeyShape,)),
     "inbox": Answer((InboxShape,)),

@@ -74,6 +74,7 @@ _MODULES = {
     "config": "upkeep",
     "doctor": "upkeep",
     "key create": "keyring",
+    "key link": "keyring",
     "key list": "keyring",
     "key revoke": "keyring",
     "worker setup": "messages",

@@ -1,4 +1,4 @@
-"""`key`: what callers from elsewhere show; made, listed, revoked."""
+"""`key`: what callers from elsewhere show; made, listed, revoked; and links for browsers."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ def add_to(app: Commands) -> None:
         "allswell key create ci --right submitter --expires 90d",
         "allswell key create ada --right agent --role build --role test",
         "allswell key create mia --right operator",
+    )
+    app.add(
+        UPKEEP, "key link", link, "allswell key link mia", "allswell key link mia --at https://watch.example.org:8420"
     )
     app.add(UPKEEP, "key list", list_keys, "allswell key list", "allswell key list --all --json")
     app.add(UPKEEP, "key revoke", revoke, "allswell key revoke ci")
@@ -73,6 +76,32 @@ def create(
     frame.say(NewKeyShape(KeyShape.of(key, key.created_at), secret), secret)
     if sys.stdout.isatty():
         frame.hint("It is not shown again. Keep it in a file that only you can read, or in ALLSWELL_KEY.")
+
+
+def link(
+    name: Annotated[str, Argument(metavar="NAME", help="Whose key: a viewer's, an operator's or an admin's.")],
+    at: Annotated[
+        str, Option("--at", metavar="URL", help="Where `allswell serve` is reached.")
+    ] = "http://127.0.0.1:8420",
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Print a link that opens the page for somebody with a key: it works once, for ten minutes.
+
+    The one that was made before works no longer.
+    """
+    from allswell.doors.shapes.key import LoginLinkShape
+
+    frame = Frame(store, json=json)
+    frame.for_humans("key link")
+
+    async def work(watch: Watch) -> str:
+        from allswell.engine.sessions import make_link
+
+        return await make_link(watch, name, by=_who())
+
+    url = f"{at.rstrip('/')}/enter?link={frame.run(work)}"
+    frame.say(LoginLinkShape(name, url), url)
 
 
 def list_keys(

@@ -6,7 +6,8 @@ In this order, and each refusal is a problem like any other:
     rebinding). Only names that the server was told of are answered; on a unix socket there are none.
 2.  **Origin.** A browser says from which page a call comes. Any but our own is refused, and no answer ever allows
     another page to read it: there is no CORS here at all.
-3.  **Key.** `Authorization: Bearer awk_…`. Only `/healthz` and `/readyz` need none, and they tell nothing but that.
+3.  **Key.** `Authorization: Bearer awk_…`. Only `/healthz` and `/readyz` need none, and they tell nothing but that. The
+    page (`doors/page`) asks for a cookie instead, which opens nothing else: no other route looks at cookies.
 4.  **Limits.** So many calls a second for each key, with some to spare at once, and so many at a time.
 
 A key in the query is not looked for: addresses are written into logs.
@@ -15,6 +16,7 @@ A key in the query is not looked for: addresses are written into logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
@@ -48,11 +50,26 @@ class Meant(Struct, frozen=True):
     """Whether it is reached over TLS, its own or a proxy's."""
 
 
+class Visited(Protocol):
+    """What has a door of its own behind this one: the page."""
+
+    def owns(self, path: str) -> bool:
+        """Whether this is a place of its own."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One call."""
+        ...
+
+
 class Doorkeeper:
     """The server's outermost layer."""
 
-    def __init__(self, inner: ASGIApp, gate: Callable[[], Gate], meant: Meant, limits: Limits) -> None:
+    def __init__(
+        self, inner: ASGIApp, gate: Callable[[], Gate], meant: Meant, limits: Limits, page: Visited | None = None
+    ) -> None:
         self._inner = inner
+        self._page = page
         self._gate = gate
         self._meant = meant
         self._limits = limits
@@ -67,7 +84,11 @@ class Doorkeeper:
         send = self._with_headers(send)
         headers = Headers(scope=scope)
         try:
-            self._check_meant(scope, headers)
+            of_page = self._page is not None and self._page.owns(scope["path"])
+            self._check_meant(scope, headers, visited=of_page)
+            if self._page is not None and of_page:
+                await self._page(scope, receive, send)
+                return
             if scope["path"] in OPEN:
                 await self._inner(scope, receive, send)
                 return
@@ -85,7 +106,7 @@ class Doorkeeper:
         finally:
             self._limits.leave(key.name)
 
-    def _check_meant(self, scope: Scope, headers: Headers) -> None:
+    def _check_meant(self, scope: Scope, headers: Headers, *, visited: bool) -> None:
         if scope["method"] not in _METHODS:
             raise Refused("bad_method", f"{scope['method']} is not done here", where="method")
         hosts = self._meant.hosts
@@ -95,7 +116,9 @@ class Doorkeeper:
             raise Refused("foreign_host", text, where="Host", hint="`allswell serve --host NAME` gives it a name")
         origin = headers.get("origin")
         if origin is None:
-            if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            # A link somewhere else may lead a person to the page: no cookie comes with it, and a GET changes nothing.
+            leads_here = visited and scope["method"] == "GET" and headers.get("sec-fetch-dest") == "document"
+            if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not leads_here:
                 raise _foreign("another page")
             return
         scheme = "https" if self._meant.secure else scope["scheme"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allswell.app import make_gate
-from allswell.domain.key import is_over
+from allswell.domain.key import Right, is_over
 from allswell.doors.http.api import api
 from allswell.doors.http.call import House
 from allswell.doors.http.doorkeeper import Doorkeeper, Meant
@@ -21,9 +21,13 @@ from allswell.doors.http.limits import Limits
 from allswell.doors.http.listening import Address, listening, serve
 from allswell.doors.http.mcp import McpRoute
 from allswell.engine.gate import Gate
+from allswell.engine.sessions import make_link
+from allswell.errors import Refused
 from allswell.remote.known import noted
 from allswell.settings import Settings
 
+FIRST = "browser"
+"""The key that is made where there is none, an operator's; nobody is told its secret."""
 Tell = Callable[[str], None]
 
 
@@ -71,12 +75,25 @@ async def serve_on(served: Served, made: socket.socket, where: Address, stop: Aw
 
 def app_of(house: House, where: Address, mcp: McpRoute) -> Doorkeeper:
     """The whole application, from the doorkeeper inward."""
+    from allswell.doors.page.app import Page
+
     limits = Limits(time.monotonic)
-    return Doorkeeper(api(lambda: house, mcp), lambda: house.gate, Meant(where.hosts, where.secure), limits)
+    page = Page(lambda: house, limits, secure=where.secure)
+    inner = api(lambda: house, mcp)
+    return Doorkeeper(inner, lambda: house.gate, Meant(where.hosts, where.secure), limits, page)
 
 
 async def _say(gate: Gate, where: Address, tell: Tell) -> None:
+    """Where it is; and on a store that nobody has a key for, a first one, for the browser of whoever started this."""
     tell(f"serving {where.url}; Ctrl-C stops in good order")
     now = await gate.watch.now()
-    if all(is_over(key, now) for key in await gate.keyring.all()):
+    if not all(is_over(key, now) for key in await gate.keyring.all()):
+        tell("`allswell key link NAME` prints a link that opens the page, once")
+        return
+    if where.unix is not None:  # no browser opens that
         tell("nobody has a key yet: `allswell key create NAME --right operator` makes one")
+        return
+    with contextlib.suppress(Refused):  # another server has just made it
+        await gate.keyring.create(FIRST, [Right.OPERATOR], by="allswell serve")
+    link = await make_link(gate.watch, FIRST, by="allswell serve")
+    tell(f"open {where.url}/enter?link={link} (it works once, for ten minutes; then `allswell key link {FIRST}`)")

@@ -65,3 +65,10 @@ class NewKeyShape(Struct, frozen=True):
 
     key: KeyShape
     secret: str
+
+
+class LoginLinkShape(Struct, frozen=True):
+    """A link that opens the page for whoever has this key; it works once, for ten minutes."""
+
+    name: str
+    url: str

@@ -82,6 +82,8 @@ SENTENCES: Mapping[str, str] = {
     "sink_down": "{sink} takes no deliveries: {reason}",
     "key_created": "the key {name} was made, for: {rights}",
     "key_revoked": "the key {name} was revoked",
+    "link_made": "a link for the browser was made for {name}",
+    "session_opened": "{name} has logged in at a browser, by a {how}",
     "clock_jumped": "the machine slept for {by_ms}: every holder gets one more window",
     "clock_set": "the clock was set by {by_ms}: what runs goes on with the time it had left",
 }

@@ -1,0 +1,183 @@
+"""Where on a bar a moment lies: time as shares of a width, and what each stretch of it is called.
+
+Pages may have no styles of their own, so bars are drawn as SVG, whose places are attributes: percentages, made here.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from allswell.domain.lease import Lease, asked_at, idles_at
+from allswell.engine.explaining.ended import outcome
+from allswell.engine.explaining.shapes import Span
+from allswell.engine.explaining.waterfall import TaskLane, Waterfall
+from allswell.engine.explaining.words import length, rough
+
+_BACK = ("released", "parked", "cancelled", "skipped", "split")
+_ASKED_MOST = 20
+_WORDS = {"waiting": "waited", "asked": "waited", "paused": "paused", "ready": "was in the queue"}
+
+
+class Piece(Struct, frozen=True):
+    """A stretch on a bar, in percent of its width."""
+
+    left: float
+    width: float
+    kind: str
+    says: str
+
+    @property
+    def right(self) -> float:
+        """Where it ends."""
+        return self.left + self.width
+
+
+class BarMark(Struct, frozen=True):
+    """A moment on a bar."""
+
+    at: float
+    kind: str
+    says: str
+
+
+class DrawnLane(Struct, frozen=True):
+    """One task's life on the clock of its waterfall."""
+
+    task: str
+    name: str
+    state: str
+    pieces: list[Piece]
+    ticks: list[BarMark]
+    took: str
+    says: str
+    """All of it in a sentence, for whoever does not see it."""
+
+
+class DrawnWaterfall(Struct, frozen=True):
+    """A waterfall on one clock."""
+
+    about: Waterfall
+    lanes: list[DrawnLane]
+    now: float
+    """Where now is; a hundred or more if everything has ended."""
+    ticks: list[BarMark]
+    limit: float | None
+    """Where the run's limit is, if that is in sight."""
+
+
+class DrawnLease(Struct, frozen=True):
+    """How much of a lease's time is gone, and the moments on the way."""
+
+    gone: float
+    ticks: list[BarMark]
+    says: str
+
+
+def style_of(span: Span) -> str:
+    """What a stretch of a task's life looks like: work is solid, and waiting never is."""
+    if span.kind != "held":
+        return {"ready": "queued"}.get(span.kind, span.kind)
+    if span.outcome is None:
+        return "working"
+    if span.outcome == "done":
+        return "done"
+    if span.outcome == "asked":
+        return "asking"
+    return "back" if span.outcome in _BACK else "failed"
+
+
+def _share(moment: int, start: int, end: int) -> float:
+    return round(min(max((moment - start) / (end - start) * 100, 0), 100), 2)
+
+
+def draw_waterfall(about: Waterfall, now: int) -> DrawnWaterfall:
+    """A waterfall on a clock that reaches a little beyond now, as far as something is still open."""
+    spans = [span for lane in about.lanes for span in lane.spans]
+    start = min((span.start for span in spans), default=about.start)
+    last = max((span.end for span in spans), default=now)
+    open_ = any(lane.state in ("held", "ready", "waiting", "delayed", "nowhere") for lane in about.lanes)
+    end = max(last, start + 1)
+    if open_:
+        limits = [lane.limit for lane in about.lanes if lane.limit is not None]
+        ahead = [limit for limit in (*limits, about.limit) if limit is not None and limit > now]
+        end = max(now + (now - start) // 4, start + 1_000)
+        near = min(ahead, default=end)
+        end = min(max(end, near + (near - start) // 50), max(now + (now - start), start + 1_000))
+    lanes = [_lane(lane, start, end, now) for lane in about.lanes]
+    limit = about.limit
+    in_sight = None if limit is None or limit > end else _share(limit, start, end)
+    return DrawnWaterfall(about, lanes, _share(now, start, end) if open_ else 100.0, _ticks(start, end), in_sight)
+
+
+def _lane(lane: TaskLane, start: int, end: int, now: int) -> DrawnLane:
+    pieces = [
+        Piece(
+            _share(span.start, start, end),
+            round(max(_share(span.end, start, end) - _share(span.start, start, end), 0.3), 2),
+            style_of(span),
+            _told(span),
+        )
+        for span in lane.spans
+    ]
+    ticks = []
+    if lane.limit is not None and start <= lane.limit <= end:
+        ticks.append(
+            BarMark(_share(lane.limit, start, end), "limit", f"its limit, {rough(max(lane.limit - now, 0))} away")
+        )
+    worked = sum(span.end - span.start for span in lane.spans if span.kind == "held")
+    took = {"waiting": "asks" if lane.asks else "waits", "delayed": "pauses", "ready": "in the queue"}.get(lane.state)
+    says = f"{lane.name}, {lane.state}: " + "; ".join(_told(span) for span in lane.spans)
+    return DrawnLane(lane.task, lane.name, lane.state, pieces, ticks, took or length(worked), says)
+
+
+def _told(span: Span) -> str:
+    took = length(span.end - span.start)
+    if span.kind != "held":
+        return f"{_WORDS[span.kind]} {took} {span.says}"
+    how = "holds it now" if span.outcome is None else outcome(span.outcome)
+    return f"attempt {span.token}, {took}: {span.agent} {how}"
+
+
+_STEPS = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 10_800_000, 43_200_000, 86_400_000, 604_800_000)
+
+
+def _ticks(start: int, end: int) -> list[BarMark]:
+    span = end - start
+    step = next((step for step in _STEPS if span / step <= 7), span // 7 or 1)
+    return [
+        BarMark(round(moment / span * 100, 2), "hour", length(moment))
+        for moment in range(step, span - span // 20, step)
+    ]
+
+
+def draw_lease(lease: Lease, outer: int | None, now: int) -> DrawnLease:
+    """A lease as a bar: from when it was granted to its limit, with the moments inside and the limits outside."""
+    start = lease.granted_at
+    marks: list[tuple[int, str, str]] = []
+    for number in range(1, _ASKED_MOST):
+        asked = asked_at(lease, number)
+        if asked is None:
+            break
+        marks.append((asked, "asked", "a check-in is asked for"))
+    idle = idles_at(lease)
+    if idle is not None:
+        marks.append((idle, "idle", "it counts as idle"))
+    if lease.own is None:
+        marks.append((lease.deadline, "limit", "its own limit"))
+        if outer is not None:
+            marks.append((outer, "outer", "the limit of its run"))
+    else:
+        marks.append((lease.deadline, "limit", "the limit of its run"))
+        marks.append((lease.own, "outer", "its own limit, which it will not reach"))
+    far = max((at for at, _, _ in marks if at - start <= 2 * (lease.deadline - start)), default=lease.deadline)
+    end = start + max((far - start) * 26 // 25, 1)
+    ticks = [
+        BarMark(_share(at, start, end), kind, f"{says}, {_away(at, now)}") for at, kind, says in marks if at <= end
+    ]
+    left = lease.deadline - now
+    says = f"{rough(left)} left of {length(lease.deadline - start)}" if left > 0 else "its time is up"
+    return DrawnLease(_share(now, start, end), ticks, says)
+
+
+def _away(at: int, now: int) -> str:
+    return f"in {rough(at - now)}" if at > now else f"{rough(now - at)} ago"

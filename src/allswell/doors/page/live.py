@@ -1,0 +1,112 @@
+"""Screens as they change: the block `screen` of a page that is open, sent again as Server-Sent Events.
+
+Each message is the whole screen as it is now, so a connection that was lost needs no place to go on from: the first
+message after it tells everything. The journal is read once for all (`doors/http/journal.py`); a screen that many have
+open is drawn once for all who have the same rights, and one that takes long to draw is drawn less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from allswell.domain.journal import Entry, Position
+from allswell.doors.http.call import Call
+from allswell.errors import AllswellError, Refused, Unavailable
+
+LEAST = 0.4
+"""Seconds between two drawings of one screen, at least."""
+MOST = 2.0
+"""And at most, however long one takes."""
+_SHARE = 5
+_AGAIN = 1.0
+_KEPT = 200
+BEAT = b"event: beat\ndata: still here\n\n"
+
+Draw = Callable[[], Awaitable[str]]
+
+
+class Drawings:
+    """The last drawing of each screen, for all who look at it at the same time."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Position, float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def get(self, name: str, at: Position, fresh: float, draw: Draw) -> tuple[str, float]:
+        """The drawing of a screen, as it is since this place in the journal, and how many seconds it took.
+
+        One that is younger than `fresh` seconds and has seen the same events is shared.
+        """
+        if len(self._locks) > _KEPT:
+            self._last.clear()
+            self._locks = {name: lock for name, lock in self._locks.items() if lock.locked()}
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            begun = time.monotonic()
+            kept = self._last.get(name)
+            if kept is not None and kept[0] >= at and begun - kept[1] < fresh:
+                return kept[2], 0.0
+            drawn = await draw()
+            self._last[name] = (at, begun, drawn)
+            return drawn, time.monotonic() - begun
+
+
+def message(drawn: str) -> bytes:
+    """A drawing as one event."""
+    return b"".join(b"data: %s\n" % line.encode() for line in drawn.split("\n")) + b"\n"
+
+
+async def frames(
+    call: Call,
+    drawn: Callable[[Position], Awaitable[tuple[str, float]]],
+    fits: Callable[[Entry], bool],
+    beat: float,
+    holds: Callable[[], Awaitable[object]],
+) -> AsyncIterator[bytes]:
+    """The screen now, and whenever it may have changed, until the server stops or the session is over."""
+    closing: asyncio.Future[Any] = asyncio.ensure_future(call.house.closing.wait())
+    journal, last = call.house.journal, ""
+    try:
+        while not closing.done():
+            try:
+                at = await journal.end()
+                text, took = await drawn(at)
+                yield message(text) if text != last else BEAT
+                last = text
+                await _pause(closing, max(LEAST, min(took * _SHARE, MOST)))
+                await _news(call, at, fits, beat, closing)
+                await holds()
+            except Unavailable:  # the reader hears nothing, and gets the screen when the store is back
+                await _pause(closing, _AGAIN)
+            except Refused:
+                return  # it is told why when it comes again
+    finally:
+        closing.cancel()
+
+
+async def _pause(closing: asyncio.Future[Any], seconds: float) -> None:
+    await asyncio.wait([closing], timeout=seconds)
+
+
+async def _news(
+    call: Call, after: Position, fits: Callable[[Entry], bool], beat: float, closing: asyncio.Future[Any]
+) -> None:
+    """Until an event comes that fits, the beat is over, or the server stops."""
+
+    async def come() -> None:
+        async for entries in call.house.journal.follow(after, call.views, beat):
+            if any(fits(entry) for entry in entries):
+                return
+
+    coming: asyncio.Future[Any] = asyncio.ensure_future(come())
+    try:
+        await asyncio.wait([coming, closing], timeout=beat, return_when=asyncio.FIRST_COMPLETED)
+        if coming.done():
+            await coming
+    finally:
+        coming.cancel()
+        with contextlib.suppress(asyncio.CancelledError, AllswellError):
+            await coming

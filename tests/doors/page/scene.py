@@ -1,0 +1,125 @@
+"""A night that has something of everything: a question, failures, a limit, agents at work, a run with a retry.
+
+It is played on a clock that is set ahead by hand, beginning half an hour ago, so that no test waits for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from allswell.app import make_watch
+from allswell.domain.expense import Expense
+from allswell.domain.question import Act, Option
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError
+from allswell.store.sqlite import SqliteStore
+from allswell.timing.clock import SystemClock
+
+MINUTE = 60_000
+HOSTILE = "<script>alert('agent')</script><img src=x onerror=alert(1)>"
+"""What an agent may say; it must stay text."""
+
+
+class HandClock(SystemClock):
+    """A clock that stands, and is set ahead by hand."""
+
+    def __init__(self, wall: int) -> None:
+        self.at = wall
+
+    def wall(self) -> int:
+        return self.at
+
+    def monotonic(self) -> int:
+        return self.at
+
+    def boottime(self) -> int:
+        return self.at
+
+
+async def play(store: Path, *, now: int | None = None) -> dict[str, str]:
+    """Fill a store; the ids of what is in it, by what it is."""
+    now = time.time_ns() // 1_000_000 if now is None else now
+    clock = HandClock(now - 30 * MINUTE)
+    chance = random.Random(7)
+    kept = SqliteStore(store, clock=clock)
+    async with make_watch(kept, clock=clock, chance=chance, sweeping=False) as watch:
+        return await _night(watch, clock, now)
+
+
+async def _night(  # noqa: PLR0915 - a night has as many statements as it has events
+    watch: Watch, clock: HandClock, now: int
+) -> dict[str, str]:
+    ids: dict[str, str] = {}
+
+    async def at(minutes: float) -> None:
+        clock.at = max(clock.at, int(now - minutes * MINUTE))
+        while not await watch.sweep_once():
+            pass
+
+    run = await watch.open_run("release", timeout="2h")
+    build = await watch.submit("build", run=run)
+    test = await watch.submit("test", run=run, needs=[build], retries=3)
+    await watch.submit("audit", run=run, needs=[test])
+    await watch.submit("publish", run=run, needs=[test])
+    await at(28)
+    lease = await watch.claim(agent="shell.1", task=build)
+    assert lease is not None
+    await at(22)
+    await lease.complete({"wheel": "dist/app.whl"})
+    await at(21)
+    tried = await watch.claim(agent="shell.1", task=test)
+    assert tried is not None
+    await at(15)
+    await tried.fail("connection reset by peer", error_class="network")
+    await at(14)
+    ids["migrate"] = await watch.submit("migrate the database", role="builder")
+    await watch.submit("deploy", needs=[ids["migrate"]])
+    again = await watch.claim(agent="shell.1", task=test)
+    assert again is not None
+    asking = await watch.claim(agent="claude.2", task=ids["migrate"])
+    assert asking is not None
+    await asking.spend(Expense(2_400_000, 90_000, 4_000))
+    await at(12)
+    ids["question"] = await asking.ask(
+        f"Two tables are called users. Which one shall I migrate? {HOSTILE}",
+        [
+            Option("public", "public.users", Act.RETRY),
+            Option("legacy", "legacy.users", Act.RETRY),
+            Option("reply", "Answer in words", Act.REPLY),
+            Option("skip", "Skip task", Act.SKIP),
+        ],
+    )
+    refactor = await watch.submit("refactor the parser", timeout="50m", role="builder")
+    flaky = await watch.submit(f"fix the flaky test {HOSTILE}", timeout="40m")
+    summary = await watch.submit("summarise 400 issues", retries=0)
+    await watch.submit("translate the docs", services=["anthropic"])
+    await watch.submit("write the changelog", services=["anthropic"])
+    first = await watch.claim(agent="codex.1", task=refactor)
+    second = await watch.claim(agent="codex.2", task=flaky)
+    third = await watch.claim(agent="claude.1", task=summary)
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    ids |= {"refactor": refactor, "flaky": flaky, "summary": summary, "run": run, "test": test}
+    await at(9)
+    await third.fail("the provider says: invalid request", error_class="validation")
+    await watch.park("anthropic", 38 * MINUTE)
+    await first.spend(Expense(610_000, 20_000, 900))
+    await at(3)
+    await first.checkin("edited lexer.py", progress=0.46)
+    await again.checkin("211 of 240 passed", progress=0.88)
+    await at(2)
+    with suppress(AllswellError):
+        await second.checkin(HOSTILE, progress=0.4)
+    await at(0.1)
+    await first.checkin("edited lexer.py", progress=0.6)
+    return {name: str(id_) for name, id_ in ids.items()}
+
+
+if __name__ == "__main__":
+    print(asyncio.run(play(Path(sys.argv[1]))))  # noqa: T201 - for whoever wants to look at it
