@@ -206,10 +206,13 @@ def _told(allswell: Terminal) -> None:
     allswell("alerts", "test", code=2)
     assert "nothing is kept of a sink" in " ".join(allswell("sinks", "forget", "nobody", code=2).out.split())
     assert "Nothing is said of nobody" in allswell("agents", "--ledger", "nobody").out
-    made = allswell("key", "create", "a-key-with-a-name", "--right", "agent", "--role", "*", "--expires", "90d")
+    made = allswell(
+        "key", "create", "a-key-with-a-name", "--right", "agent", "--right", "viewer", "--role", "*", "--expires", "90d"
+    )
     assert "awk_a-key-with-a-name_" in made.out
     assert "not shown again" in made.out
     assert "in 89d" in allswell("key", "list").out
+    assert "/enter?link=awl_a-key-with-a-name_" in allswell("key", "link", "a-key-with-a-name").out
     assert "holds no longer" in allswell("key", "revoke", "a-key-with-a-name").out
     for command in (("deliveries",), ("deliveries", "retry"), ("deliveries", "drop", "--all")):
         assert "Nothing" in allswell(*command).out
