@@ -25,6 +25,8 @@ from allswell.domain.names import Millis
 from allswell.errors import Refused
 
 PREFIX = "session."
+LINK_BYTES = 16
+"""Of chance in a link: enough for ten minutes, and short enough for a line of a terminal."""
 LINK_LASTS = 10 * 60_000
 SESSION_LASTS = 7 * 24 * 3_600_000
 SESSIONS_MOST = 20

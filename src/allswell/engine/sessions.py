@@ -16,6 +16,7 @@ from allswell.domain.event import Event
 from allswell.domain.key import SECRET_BYTES, Key, check_holds, secret_of
 from allswell.domain.names import Millis
 from allswell.domain.session import (
+    LINK_BYTES,
     LINK_MARK,
     PREFIX,
     SESSION_MARK,
@@ -50,7 +51,7 @@ async def make_link(watch: Watch, name: str, by: str = "") -> str:
     """A link for somebody with a key, as the text to be shown; the one before works no longer."""
     key = check_holds(await Keyring(watch).named(name), await watch.now())
     check_act(key, Act.LOOK)
-    secret = secret_of(os.urandom(SECRET_BYTES))
+    secret = secret_of(os.urandom(LINK_BYTES))
     now = await watch.now()
     await _change(watch, name, lambda before: with_link(before, secret, now))
     await watch.notice(Event("link_made", data={"name": name, "by": by}))

@@ -81,8 +81,8 @@ def create(
 def link(
     name: Annotated[str, Argument(metavar="NAME", help="Whose key: a viewer's, an operator's or an admin's.")],
     at: Annotated[
-        str, Option("--at", metavar="URL", help="Where `allswell serve` is reached.")
-    ] = "http://127.0.0.1:8420",
+        str | None, Option("--at", metavar="URL", help="Where the server is reached. Default: where it runs here.")
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -91,6 +91,7 @@ def link(
     The one that was made before works no longer.
     """
     from allswell.doors.shapes.key import LoginLinkShape
+    from allswell.remote.known import known
 
     frame = Frame(store, json=json)
     frame.for_humans("key link")
@@ -100,7 +101,9 @@ def link(
 
         return await make_link(watch, name, by=_who())
 
-    url = f"{at.rstrip('/')}/enter?link={frame.run(work)}"
+    here = known(frame.home) or ""
+    place = at or (here if here.startswith("http") and "+unix" not in here else "http://127.0.0.1:8420")
+    url = f"{place.rstrip('/')}/enter?link={frame.run(work)}"
     frame.say(LoginLinkShape(name, url), url)
 
 
