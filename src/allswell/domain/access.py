@@ -153,6 +153,17 @@ LOOKS: Mapping[str, tuple[Act, ...]] = {
     "recall": (Act.LOOK, Act.TELL),
 }
 """What each look is: any of these acts will do. With `LOOK_AT_OWN` alone, what is not its own is left out."""
+BESIDE: Mapping[str, tuple[Act, ...]] = {
+    "builds": (Act.LOOK,),
+    "checkup": (Act.LOOK,),
+    "diff": (Act.LOOK,),
+    "log": (Act.LOOK,),
+    "metrics": (Act.LOOK,),
+    "queues": (Act.LOOK,),
+    "receipts": (Act.LOOK,),
+    "settings": (Act.LOOK,),
+}
+"""What is not in the store but beside it: files of attempts, settings, queues. An agent's are not told apart there."""
 _AGENTS_TELL = frozenset(
     (
         "agent_state",
@@ -210,10 +221,27 @@ def admitted(key: Key, command: C) -> C:
         case Notice():
             _check_notice(key, command.event)
         case Answer() | Resubmit() | DismissQuestion() | DismissTask():
-            signed["by"] = f"{command.by} (key {key.name})".lstrip()
+            signed["by"] = signed_by(key, command.by)
         case _:
             pass
     return replace(command, **signed)
+
+
+def signed_by(key: Key, by: str) -> str:
+    """Who has decided something: the key, and before it whoever the caller says that it is."""
+    return f"{by} (key {key.name})" if by else f"key {key.name}"
+
+
+def check_beside(key: Key, what: str) -> None:
+    """Refuse what lies beside the store, and is no look of its own, to whoever may not see it."""
+    check_act(key, *BESIDE[what])
+
+
+def check_inbox(key: Key, agent: str) -> None:
+    """Refuse a look into another agent's inbox to whoever may not look at everything."""
+    if not may(key, Act.LOOK):
+        check_act(key, Act.LOOK_AT_OWN)
+        check_agent(key, agent)
 
 
 def is_its_agent(key: Key, agent: str) -> bool:

@@ -61,7 +61,8 @@ def resubmit(situation: Situation, command: Resubmit) -> Decision:
     if command.by:
         check_name(command.by, "by")
     ids = [one.id for one in renewals]
-    if renewals[0].id in situation.cases:  # it was said before, and its answer was lost
+    before = situation.cases.get(renewals[0].of)
+    if before is not None and before.task.record.retried_as == ids[0]:  # it was said before, and its answer was lost
         return Decision(ids)
     together = {one.of: one.id for one in renewals}
     made = [_made(situation, one, together) for one in renewals]

@@ -25,14 +25,14 @@ _TIMES = 1_000
 
 
 async def renewals(
-    views: Views, task: TaskId, new_id: Callable[[], TaskId], *, dependents: bool, run: str | None
+    views: Views, task: TaskId, new_id: Callable[[TaskId], TaskId], *, dependents: bool, run: str | None
 ) -> tuple[Renewal, ...]:
-    """The task with, if they are wanted, all that were skipped because of it."""
+    """The task with, if they are wanted, all that were skipped because of it; `new_id` says what one becomes."""
     row = await views.view_task(task)
     if row is None:
         raise Refused("unknown_task", f"there is no task {task}", where="task")
-    old = [row.task, *(await _skipped_for(views, row.task) if dependents else ())]
-    together = {one.id: new_id() for one in old}
+    old = [row.task, *(await _skipped_for(views, row.task, new_id) if dependents else ())]
+    together = {one.id: new_id(one.id) for one in old}
     made = []
     for one in old:
         needs = [
@@ -44,14 +44,17 @@ async def renewals(
     return tuple(made)
 
 
-async def _skipped_for(views: Views, root: Task) -> list[Task]:
-    """Who was skipped because of a task, at one remove or several, in an order in which needs come first."""
+async def _skipped_for(views: Views, root: Task, new_id: Callable[[TaskId], TaskId]) -> list[Task]:
+    """Who was skipped because of a task, at one remove or several, in an order in which needs come first.
+
+    Whoever was retried since is left out, unless by this very command, whose answer was lost.
+    """
     skipped: dict[TaskId, Task] = {}
     after = ""
     while len(skipped) < _LOOKED_AT:
         which = TaskFilter(open=False, run=root.run, states=(State.SKIPPED.value,), after=after, limit=_PAGE)
         page = await views.view_tasks(which)
-        skipped |= {row.task.id: row.task for row in page if row.task.record.retried_as is None}
+        skipped |= {one.task.id: one.task for one in page if _is_left(one.task, new_id)}
         if len(page) < _PAGE:
             break
         after = page[-1].task.id
@@ -61,6 +64,11 @@ async def _skipped_for(views: Views, root: Task) -> list[Task]:
         found |= {one.id: one for one in new}
         known |= {one.id for one in new}
     return list(found.values())
+
+
+def _is_left(task: Task, new_id: Callable[[TaskId], TaskId]) -> bool:
+    after = task.record.retried_as
+    return after is None or after == new_id(task.id)
 
 
 async def _standing_for(views: Views, need: TaskId) -> tuple[TaskId, ...]:

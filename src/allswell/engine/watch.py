@@ -22,16 +22,14 @@ from allswell.domain.command import (
     Submit,
     TakeUp,
 )
-from allswell.domain.dismissal import DismissQuestion, DismissTask
 from allswell.domain.duration import Duration, parse
 from allswell.domain.event import Event
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.request import FIGURES, MeshFigures
-from allswell.domain.resubmission import Resubmit
 from allswell.engine.backend import Backend
 from allswell.engine.budgeting import limit_run, money
-from allswell.engine.claiming import Claiming
+from allswell.engine.deciding import Deciding
 from allswell.engine.flow import FlowHold, new_flow
 from allswell.engine.form import TaskMaker
 from allswell.engine.ids import Ids, run_for_key
@@ -50,7 +48,7 @@ def to_nobody(*_: object) -> None:
     """For whoever is not asked to hear."""
 
 
-class Watch(Claiming):
+class Watch(Deciding):
     """An open watch: submit work, hold it, answer questions, look."""
 
     def __init__(
@@ -178,20 +176,6 @@ class Watch(Claiming):
         """Call a task off, whoever holds it."""
         await self._engine.do(Cancel(self._command(command), TaskId(task), reason))
 
-    async def retry(
-        self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
-    ) -> dict[TaskId, TaskId]:
-        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones.
-
-        With `dependents`, those that were skipped because of it, too; one that is done only with `again`. The new ones
-        are in the run of the old ones, which must be open, or in `run`.
-        """
-        from allswell.engine.resubmitting import named, renewals
-
-        made = await renewals(self.views, TaskId(task), self._ids.task, dependents=dependents, run=run)
-        await self._engine.do(Resubmit(self._ids.command(), made, again, by))
-        return named(made)
-
     async def open_run(
         self,
         name: str,
@@ -236,15 +220,6 @@ class Watch(Claiming):
         limit: Millis | None = None if timeout is None else parse(timeout, where="timeout")
         id_, cost = self._command(command), None if max_cost_usd is None else money(max_cost_usd, "max_cost_usd")
         await self._engine.do(Answer(id_, QuestionId(question), option, text, made, limit, by, cost))
-
-    async def dismiss(self, what: str, by: str) -> None:
-        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
-        id_ = self._ids.command()
-        seen = DismissQuestion(id_, QuestionId(what), by) if what[:2] == "q_" else DismissTask(id_, TaskId(what), by)
-        await self._engine.do(seen)
-
-    def _command(self, given: str | None) -> CommandId:
-        return self._ids.command() if given is None else CommandId(given)
 
     # --- for those who speak for others: supervisors, flows, the command line -----------------------------------------
 

@@ -53,10 +53,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """What one call says, and how long its answer may take."""
+    """What one call says, and how long its answer may take; without a body it is a GET."""
 
     path: str
-    body: bytes
+    body: bytes | None
     headers: Mapping[str, str]
     timeout: float
 
@@ -108,22 +108,22 @@ class Connections:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    async def post(
-        self, path: str, body: bytes, *, wait: float = 0.0, headers: Mapping[str, str] | None = None
+    async def call(
+        self, path: str, body: bytes | None, *, wait: float = 0.0, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """One call; `Unavailable` where no answer came, whatever has become of it there."""
+        """One call; `Unavailable` where no answer came, whatever has become of it there. Without a body, a GET."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
         use = _Use()
         said = _Call(path, body, {**self._headers, **(headers or {})}, wait + _SLACK)
-        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._post, said, use)
+        asked = asyncio.get_running_loop().run_in_executor(self._threads, self._call, said, use)
         try:
             return await asked
         except asyncio.CancelledError:
             use.give_up()
             raise
 
-    def _post(self, said: _Call, use: _Use) -> Answer:
+    def _call(self, said: _Call, use: _Use) -> Answer:
         """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
         kept = self._kept.pop() if self._kept else None
         try:
@@ -145,7 +145,8 @@ class Connections:
         if connection.sock is not None:
             connection.sock.settimeout(said.timeout)
         below = self._parts.path.rstrip("/") if self._is_tcp else ""
-        connection.request("POST", below + said.path, said.body, dict(said.headers))
+        method = "GET" if said.body is None else "POST"
+        connection.request(method, below + said.path, said.body, dict(said.headers))
         got = connection.getresponse()
         read = got.read(_ANSWER_MOST)
         if got.will_close:

@@ -48,13 +48,17 @@ class Server:
         body = msgspec.json.encode(wanted.arguments(**given))
         return _decoded(await self._sent(f"/views/{name}", body, again=name not in _ONCE), wanted.answer)
 
-    async def _sent(self, path: str, body: bytes, *, wait: float = 0.0, again: bool = True) -> bytes:
+    async def ask(self, path: str, kind: type[T]) -> T:
+        """Ask by one of the routes that are made for everybody; the answer in the shape that it has there."""
+        return _decoded(await self._sent(path, None), kind)
+
+    async def _sent(self, path: str, body: bytes | None, *, wait: float = 0.0, again: bool = True) -> bytes:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._pace.store_patience
         pause, told = self._pace.retry_first, False
         while True:
             try:
-                answer = await self._connections.post(PREFIX + path, body, wait=wait)
+                answer = await self._connections.call(PREFIX + path, body, wait=wait)
                 if answer.status < 400:
                     return answer.body
                 trouble = _trouble(answer)

@@ -55,6 +55,7 @@ class Served:
     url: str
     keys: dict[str, str]
     process: subprocess.Popen[str]
+    folder: Path = Path()
     lines: list[str] = field(default_factory=list)
 
     @property
@@ -125,7 +126,7 @@ def serving(folder: Path, *options: str, store: str | None = None) -> Iterator[S
     store = store or f"sqlite:///{folder}/.allswell/allswell.db"
     keys = asyncio.run(make_keys(store))
     with started(folder, store, *(options or ("--listen", "127.0.0.1:0"))) as (process, url):
-        served = Served(store, url, keys, process)
+        served = Served(store, url, keys, process, folder)
         yield served
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

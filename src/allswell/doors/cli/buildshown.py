@@ -21,27 +21,8 @@ _COLUMNS = (Column("COMPONENT", 10), Column("STATE", 7), Column("BUILDER", 8), C
 
 
 _OTHERS = ("held", "free", "asked", "waiting", "skipped")
-_MOST_BUILDS = 3
 _MOST_NAMES = 5
-"""So many builds are told of, and so many names in one line; the others are counted."""
-
-
-async def glance_at_builds(views: Views) -> list[BuildGlance]:
-    """The builds that are not over, the first few of them."""
-    from allswell.domain.build.roles import BUILD_ROLE
-    from allswell.domain.listing import TaskFilter
-
-    found: list[BuildGlance] = []
-    for row in await views.view_tasks(TaskFilter(open=True, role=BUILD_ROLE, limit=_MOST_BUILDS)):
-        from allswell.build.place import kept_spec
-        from allswell.build.rows import BuildRows
-
-        run = row.task.run
-        spec = None if run is None else await kept_spec(views, run)
-        if run is not None and spec is not None:
-            standing = await BuildRows(views, run).look(spec, row.task.created_at)
-            found.append(BuildGlance(run, spec.name, row.lease is not None, standing))
-    return found
+"""So many names in one line; the others are counted."""
 
 
 def glance_lines(seen: list[BuildGlance]) -> list[str]:

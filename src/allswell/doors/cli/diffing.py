@@ -51,38 +51,30 @@ def diff(
         task, attempt = task_of_receipt(what), attempt or _number(what)
     else:
         task = frame.look(lambda views: _task(views, what))
-    from allswell.runtime.attempt.changes import changes_of
-    from allswell.runtime.receipts import Home
+    from allswell.doors.shapes.diff import DiffShape
 
-    found = changes_of(Home(frame.home), task, attempt, stat=stat)
-    shown = found.difference
-    since = "HEAD" if found.gap else "its beginning"
+    text = None
+    if frame.is_elsewhere:
+        which = "" if attempt is None else f"&attempt={attempt}"
+        found = frame.ask(f"/tasks/{task}/diff?stat={'true' if stat else 'false'}{which}", DiffShape)
+    else:
+        from allswell.runtime.attempt.changes import changes_of
+        from allswell.runtime.receipts import Home
+
+        changes = changes_of(Home(frame.home), task, attempt, stat=stat)
+        text, found = changes.difference.text, DiffShape.of(task, changes)
     if json:
-        from allswell.doors.shapes.diff import DiffShape
-        from allswell.doors.shapes.receipt import ChangeShape
-
-        frame.say(
-            DiffShape(
-                task_id=task,
-                attempt=found.attempt,
-                since=since,
-                until=found.until,
-                gap=found.gap or None,
-                changed=[ChangeShape.of(one) for one in shown.changed],
-                unshown=list(shown.unshown),
-                diff=shown.text.decode("utf-8", "backslashreplace"),
-            )
-        )
+        frame.say(found)
         return
     if found.gap:
         remark(
             f"allswell: since HEAD, because not all was noted when attempt {found.attempt} began: {plain(found.gap)}"
         )
-    for path in shown.unshown:
+    for path in found.unshown:
         remark(f"allswell: {plain(path)} differs too; its bytes were not kept")
-    if not shown.changed:
-        remark(f"allswell: attempt {found.attempt} has changed nothing from {since} to {found.until}")
-    _print(shown.text)
+    if not found.changed:
+        remark(f"allswell: attempt {found.attempt} has changed nothing from {found.since} to {found.until}")
+    _print(found.diff.encode() if text is None else text)
 
 
 async def _task(views: Views, what: str) -> TaskId:

@@ -277,6 +277,26 @@ class Frame:
 
         return asyncio.run(live())
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the store is reached over HTTP: what lies beside it is asked for there."""
+        return self.url.startswith("http")
+
+    def ask(self, path: str, kind: type[T]) -> T:
+        """Ask the server that has the store, by one of its routes under `/api/v1`."""
+        import asyncio
+
+        from allswell.app import server_at
+
+        async def live() -> T:
+            server = server_at(self.url, self.settings.pace(), self.hint)
+            try:
+                return await server.ask(path, kind)
+            finally:
+                server.close()
+
+        return asyncio.run(live())
+
     def glance(self, work: Callable[[Views], Coroutine[Any, Any, T]], otherwise: T) -> T:
         """Look for a moment, and only into a file that is there and of this version; `otherwise` elsewhere."""
         from allswell.store.port import drive

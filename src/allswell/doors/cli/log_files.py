@@ -17,17 +17,9 @@ Stream = Literal["stdout", "stderr"]
 
 def files_of(home: Path, task: Task) -> dict[int, dict[str, Path]]:
     """The files of each attempt; a step of a flow has them in the folder of its run."""
-    from allswell.runtime.attempt.log import LogPlace, log_files
-    from allswell.runtime.receipts import Home
+    from allswell.doors.printed import Printed
 
-    places = [LogPlace(Home(home).transcripts, f"{task.id}.")]
-    if task.run is not None:
-        from allswell.doors.cli.flowshown import flow_of
-
-        base = flow_of(home, task.run)
-        if base is not None:
-            places += [LogPlace(base.llm, f"{task.name}-"), LogPlace(base.llm, f"{task.id}.")]
-    return log_files(places)
+    return Printed(home, task).attempts()
 
 
 class OpenLog:

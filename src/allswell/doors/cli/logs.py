@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from allswell.domain.listing import TaskRow
     from allswell.domain.log_line import LogEntry
     from allswell.domain.names import TaskId
+    from allswell.doors.shapes.log import LogsShape
     from allswell.store.views import Views
 
 _EVERY = 0.2
@@ -29,6 +30,8 @@ _ASKED_EVERY = 1.0
 """Seconds between two looks at the store."""
 _APPEARS = 10.0
 """Seconds after which an attempt that is held prints nothing here, if it has not begun to."""
+_LINES_MOST = 10_000
+"""Lines of a server's answer."""
 
 
 def add_to(app: Commands) -> None:
@@ -66,13 +69,16 @@ def logs(
     if raw and json:
         raise Refused("usage", "--raw is what was printed, and --json what it means: choose one", where="--raw")
     frame = Frame(store, json=json)
+    if raw and frame.is_elsewhere:
+        text = "--raw is what was printed, byte for byte: it is shown where the store is"
+        raise Refused("not_remote", text, where="--raw")
     if what.startswith("rc_"):
         from allswell.domain.receipt import task_of_receipt
 
         last = what.rpartition(".")[2]
         attempt = attempt or (int(last) if last.isdecimal() else None)
         what = task_of_receipt(what)
-    telling = _Telling(frame, what, limit, raw=raw)
+    telling = (_FarTelling if frame.is_elsewhere else _Telling)(frame, what, limit, raw=raw)
     try:
         if follow:
             telling.follow(attempt)
@@ -237,6 +243,60 @@ class _Telling:
                 write(encoded(LogShape.of(entry, self._task, attempt, stream)) + "\n")
             else:
                 write(_words(entry, stream) + "\n")
+
+
+class _FarTelling(_Telling):
+    """Tells the attempts of a task that are kept where its server is."""
+
+    def once(self, attempt: int | None) -> None:
+        """What there is."""
+        self._tell_page(self._page(attempt))
+
+    def follow(self, attempt: int | None) -> None:
+        """What there is, and what comes, attempt after attempt; one alone if it was named."""
+        number, after = attempt, ""
+        while True:
+            page = self._begun(number, after)
+            if page is not None:
+                self._tell_page(page)
+                number, after, self._limit = page.attempt, page.next, None
+                if page.lines and not page.over:
+                    continue
+            if page is None or page.over:
+                if attempt is not None and page is not None:
+                    return
+                following = self._next(number or 0)
+                if following is not None:
+                    number, after = following, ""
+                elif self._seen.over or self._seen.asks:
+                    return
+            flush()
+            time.sleep(_ASKED_EVERY)
+
+    def _begun(self, attempt: int | None, after: str) -> LogsShape | None:
+        try:
+            return self._page(attempt, after)
+        except Refused as error:
+            if error.code != "no_log":
+                raise
+            return None  # it has printed nothing yet
+
+    def _page(self, attempt: int | None, after: str = "") -> LogsShape:
+        from allswell.doors.shapes.log import LogsShape
+
+        given = [f"limit={self._limit or _LINES_MOST}"]
+        given += [] if attempt is None else [f"attempt={attempt}"]
+        given += [f"after={after}"] if after else []
+        return self._frame.ask(f"/tasks/{self._task}/log?{'&'.join(given)}", LogsShape)
+
+    def _tell_page(self, page: LogsShape) -> None:
+        from allswell.domain.log_line import LogEntry
+
+        for one in page.lines:
+            if self._frame.json:
+                write(encoded(one) + "\n")
+            else:
+                write(_words(LogEntry(one.kind, one.text, one.tool or "", one.cost_usd, one.tokens), one.stream) + "\n")
 
 
 def _words(entry: LogEntry, stream: str) -> str:

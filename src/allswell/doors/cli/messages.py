@@ -11,12 +11,13 @@ from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
 from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, paint, plain, short, table
 from allswell.engine.explaining.words import many
-from allswell.errors import Refused, Unavailable
+from allswell.errors import Refused
 
 if TYPE_CHECKING:
+    from allswell.doors.shapes.worker import ProcessShape, QueueShape
     from allswell.settings import Settings
     from allswell.worker.plan import WorkerPlan
-    from allswell.worker.presence import QueueSeen, WorkerSeen
+    from allswell.worker.presence import QueueSeen
 
 _HOST = "127.0.0.1"
 _TROUBLES = {
@@ -133,41 +134,37 @@ def status(*, store: Store = None, json: Json = False) -> None:
     from allswell.doors.shapes.worker import QueuesShape
 
     frame = Frame(store, json=json)
-    _postgres(frame)
-    seen = queues(frame)
-    if not seen:
-        frame.say(QueuesShape.of(seen), "There is no queue here yet: `allswell worker setup NAME` makes one.")
+    if frame.is_elsewhere:
+        seen = frame.ask("/queues", QueuesShape)
+    else:
+        _postgres(frame)
+        seen = QueuesShape.of(queues(frame))
+    if not seen.queues:
+        frame.say(seen, "There is no queue here yet: `allswell worker setup NAME` makes one.")
         return
-    shown = [table(_COLUMNS, [_row(one) for one in seen])]
-    if processes := [_process(process) for one in seen for process in one.workers if not process.gone]:
+    shown = [table(_COLUMNS, [_row(one) for one in seen.queues])]
+    if processes := [
+        _process(one.queue, process) for one in seen.queues for process in one.processes if not process.gone
+    ]:
         shown.append(table(_PROCESSES, processes))
-    frame.say(QueuesShape.of(seen), "\n\n".join(shown))
+    frame.say(seen, "\n\n".join(shown))
 
 
 def queues(frame: Frame) -> list[QueueSeen]:
     """The queues in the store's database; none where it is no PostgreSQL, or was not set up for a worker."""
     if not frame.url.startswith("postgresql:"):
         return []
-    try:
-        import psycopg
+    from allswell.doors.queues import queues_at
 
-        from allswell.worker.failures import sentence
-        from allswell.worker.plan import refuse_unreadable
-        from allswell.worker.presence import queues_seen
-    except ImportError:
-        return []
-    refuse_unreadable(frame.url)
-    try:
-        with psycopg.connect(frame.url, connect_timeout=10, prepare_threshold=None, autocommit=True) as connection:
-            return queues_seen(connection)
-    except psycopg.OperationalError as error:
-        raise Unavailable(f"the store cannot be reached: {sentence(error)}") from error
+    return queues_at(frame.url)
 
 
 def queue_lines(seen: list[QueueSeen]) -> list[str]:
     """One line for each queue, for the state of the watch."""
+    from allswell.doors.shapes.worker import QueueShape
+
     lines = []
-    for one in seen:
+    for one in map(QueueShape.of, seen):
         troubles = "".join(f", {count:,} {state}" for state, count in _troubles(one))
         who, well = _who(one)
         told = plain(who) if well else paint(plain(who), "warn")
@@ -175,31 +172,30 @@ def queue_lines(seen: list[QueueSeen]) -> list[str]:
     return lines
 
 
-def _row(one: QueueSeen) -> list[str]:
-    oldest = short(round(one.oldest * 1_000)) if one.visible else ""
+def _row(one: QueueShape) -> list[str]:
+    oldest = short(one.oldest_ms) if one.visible else ""
     troubles = ", ".join(f"{count:,} {state}" for state, count in _troubles(one))
     return [one.queue, f"{one.visible:,}", oldest, troubles, _who(one)[0]]
 
 
-def _process(process: WorkerSeen) -> list[str]:
-    status = process.status
-    figures = [f"{status.counts.get(name, 0):,}" for name in ("running", "handled", "retried", "stuck", "restarts")]
-    how = f"{status.condition}: {status.why}" if status.why else str(status.condition)
-    return [str(status.pid), status.queue, *figures, short(round(process.silent * 1_000)), how]
+def _process(queue: str, process: ProcessShape) -> list[str]:
+    figures = [f"{process.counts.get(name, 0):,}" for name in ("running", "handled", "retried", "stuck", "restarts")]
+    how = f"{process.condition}: {process.why}" if process.why else process.condition
+    return [str(process.pid), queue, *figures, short(process.silent_ms), how]
 
 
-def _troubles(one: QueueSeen) -> list[tuple[str, int]]:
+def _troubles(one: QueueShape) -> list[tuple[str, int]]:
     """The messages that did not go through, by how they stand, in words."""
     return [(words, one.troubles[state]) for state, words in _TROUBLES.items() if one.troubles.get(state)]
 
 
-def _who(one: QueueSeen) -> tuple[str, bool]:
+def _who(one: QueueShape) -> tuple[str, bool]:
     """Who works on a queue, and whether that is as it should be."""
-    there = [process.status for process in one.workers if not process.gone]
+    there = [process for process in one.processes if not process.gone]
     if not there:
         return "nobody works on it", False
-    running = sum(status.counts.get("running", 0) for status in there)
-    bad = [f"{status.condition}: {status.why}" for status in there if status.why]
+    running = sum(process.counts.get("running", 0) for process in there)
+    bad = [f"{process.condition}: {process.why}" for process in there if process.why]
     how = "; ".join(bad) or "healthy"
     return f"{many(len(there), 'process', 'processes')}, {many(running, 'message')} in hand, {how}", not bad
 

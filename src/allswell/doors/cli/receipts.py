@@ -16,6 +16,7 @@ from allswell.errors import Refused
 if TYPE_CHECKING:
     from allswell.domain.receipt import Receipt
     from allswell.domain.snapshot import Snapshot
+    from allswell.doors.shapes.receipt import ReceiptShape
     from allswell.doors.shapes.shown import ShownReceiptShape
     from allswell.runtime.receipts import Receipts
     from allswell.runtime.snapshot import Recovery
@@ -50,19 +51,20 @@ def receipts(
     """List the receipts of attempts that did not end well, or left their work on a branch, the newest last."""
     from time import time_ns
 
-    from allswell.doors.shapes.receipt import ReceiptShape, ReceiptsShape
+    from allswell.doors.shapes.moment import millis
+    from allswell.doors.shapes.receipt import ReceiptsShape
 
     frame = Frame(store, json=json)
-    found = [one for one in _kept(frame).all() if task in (None, one.receipt.task, one.receipt.name)][-limit:]
+    found = _listed_there(frame, task, limit) if frame.is_elsewhere else _listed_here(frame, task, limit)
     now = time_ns() // 1_000_000
     rows = [
         [
-            one.receipt.id,
-            one.receipt.name,
-            _status(one.receipt),
-            when(one.receipt.ended_at, now),
-            str(len(one.receipt.changed) + one.receipt.changed_more or ""),
-            one.receipt.reason,
+            one.receipt_id,
+            one.name,
+            _status(one),
+            when(millis(one.ended_at), now),
+            str(len(one.changed) + one.changed_more or ""),
+            one.reason,
         ]
         for one in found
     ]
@@ -75,9 +77,25 @@ def receipts(
         Column("", 12),
     )
     frame.say(
-        ReceiptsShape([ReceiptShape.of(one.receipt, one.path, typed_here) for one in found]),
+        ReceiptsShape(found),
         table(heads, rows) if rows else "No receipts: no attempt here has ended badly, or left its work on a branch.",
     )
+
+
+def _listed_here(frame: Frame, task: str | None, limit: int) -> list[ReceiptShape]:
+    from allswell.doors.shapes.receipt import ReceiptShape
+
+    found = [one for one in _kept(frame).all() if task in (None, one.receipt.task, one.receipt.name)][-limit:]
+    return [ReceiptShape.of(one.receipt, one.path, typed_here) for one in found]
+
+
+def _listed_there(frame: Frame, task: str | None, limit: int) -> list[ReceiptShape]:
+    from urllib.parse import quote
+
+    from allswell.doors.shapes.receipt import ReceiptPageShape
+
+    which = "" if task is None else f"&task={quote(task, safe='')}"
+    return frame.ask(f"/receipts?limit={min(limit, 1_000)}{which}", ReceiptPageShape).receipts[::-1]
 
 
 def _kept(frame: Frame) -> Receipts:
@@ -97,6 +115,14 @@ def shown(frame: Frame, what: str) -> tuple[ShownReceiptShape, str] | None:
     """A receipt for `allswell show`: by its id or its file; None if this names none."""
     if not what.startswith("rc_") and not what.endswith(".json"):
         return None
+    from allswell.doors.shapes.receipt import ReceiptShape
+    from allswell.doors.shapes.shown import ShownReceiptShape
+
+    if frame.is_elsewhere and what.startswith("rc_"):
+        from urllib.parse import quote
+
+        there = frame.ask(f"/receipts/{quote(what, safe='')}", ShownReceiptShape)
+        return there, _told(there.receipt)
     found = _kept(frame).find(what)
     if found is None:
         if what.startswith("rc_"):
@@ -104,21 +130,20 @@ def shown(frame: Frame, what: str) -> tuple[ShownReceiptShape, str] | None:
                 "unknown_receipt", f"there is no receipt {what!r}; `allswell receipts` lists them", where="ID"
             )
         return None
-    from allswell.doors.shapes.receipt import ReceiptShape
-    from allswell.doors.shapes.shown import ShownReceiptShape
+    from allswell.doors.cli.ending import last_lines
 
-    return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, typed_here)), _told(found.receipt)
+    shape = ReceiptShape.of(found.receipt, found.path, typed_here)
+    return ShownReceiptShape(shape), _told(shape, last_lines(found.receipt, _SAID))
 
 
-def _status(receipt: Receipt) -> str:
+def _status(receipt: ReceiptShape) -> str:
     return receipt.status.value.replace("_", " ") + (" (partial)" if receipt.partial else "")
 
 
-def _told(receipt: Receipt) -> str:
+def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
     from time import time_ns
 
-    from allswell.domain.receipt import told
-    from allswell.doors.cli.ending import last_lines
+    from allswell.doors.shapes.moment import millis
 
     now = time_ns() // 1_000_000
     used = receipt.used
@@ -126,10 +151,10 @@ def _told(receipt: Receipt) -> str:
     streams = [one for one in (receipt.stdout, receipt.stderr) if one is not None]
     facts = pairs(
         [
-            ("receipt", f"{paint(plain(receipt.name), 'bold')}  {receipt.id}"),
+            ("receipt", f"{paint(plain(receipt.name), 'bold')}  {receipt.receipt_id}"),
             ("status", paint(_status(receipt), "warn")),
-            ("attempt", f"{receipt.attempt} of {receipt.task}, by {plain(receipt.agent)}"),
-            ("ended", when(receipt.ended_at, now)),
+            ("attempt", f"{receipt.attempt} of {receipt.task_id}, by {plain(receipt.agent_id)}"),
+            ("ended", when(millis(receipt.ended_at), now)),
             ("command", plain(shlex.join(receipt.argv))),
             ("in", plain(receipt.cwd)),
             ("session", plain(receipt.session or "")),
@@ -140,16 +165,15 @@ def _told(receipt: Receipt) -> str:
                 "used",
                 ""
                 if used is None
-                else f"{used.user_seconds + used.system_seconds:.1f} s of processor, {used.max_rss_kb // 1024} MB",
+                else f"{(used.user_ms + used.system_ms) / 1_000:.1f} s of processor, {used.max_rss_kb // 1024} MB",
             ),
         ]
     )
-    parts = [facts, sentence(plain(told(receipt)))]
-    said = last_lines(receipt, _SAID)
+    parts = [facts, sentence(plain(receipt.says))]
     if said:
         parts.append(f"{paint('the end of what it said', 'dim')}\n" + block("\n".join(said), "  "))
     if receipt.evidence:
-        lines = [f"{seen.sign.value}, after {seen.at / 1_000:.1f} s: {plain(seen.what)}" for seen in receipt.evidence]
+        lines = [f"{one.sign.value}, after {one.after_ms / 1_000:.1f} s: {plain(one.what)}" for one in receipt.evidence]
         parts.append(f"{paint('evidence', 'dim')}\n" + block("\n".join(lines), "  "))
     if receipt.changed:
         lines = [f"  {change.how} {plain(change.path)}" for change in receipt.changed[:_FILES]]
@@ -158,7 +182,7 @@ def _told(receipt: Receipt) -> str:
     advice = receipt.advice
     typed = [*advice.look[1:], *advice.recover, *advice.resume, *advice.merge]
     if typed:
-        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(map(typed_here, typed)), "  "))
+        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(typed), "  "))
     return "\n\n".join(parts)
 
 

@@ -72,7 +72,8 @@ def _builds(frame: Frame, counts: dict[str, int]) -> tuple[list[BuildGlance], li
     """The builds that are not over, and what is said of them: the task of one is held by its coordinator, or ready."""
     if not counts.get("held") and not counts.get("ready"):
         return [], []
-    from allswell.doors.cli.buildshown import glance_at_builds, glance_lines
+    from allswell.build.glancing import glance_at_builds
+    from allswell.doors.cli.buildshown import glance_lines
 
     seen = frame.look(glance_at_builds)
     return seen, glance_lines(seen)

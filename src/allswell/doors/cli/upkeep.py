@@ -6,19 +6,18 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from allswell.doors.cli.advice import typed_in
 from allswell.doors.cli.commands import UPKEEP, Commands
-from allswell.doors.cli.frame import Exit, Frame, Left, write
+from allswell.doors.cli.frame import Frame, Left, write
 from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, paint, pairs, plain, table
 from allswell.doors.cli.width import columns, wrapped
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
-    from allswell.engine.checkup import Checkup, Finding, Patient
+    from allswell.doors.shapes.checkup import FindingShape
     from allswell.settings import Row, Settings
 
 _STYLES = {"ok": "ready", "warn": "warn", "bad": "failed"}
@@ -77,21 +76,24 @@ def doctor(*, store: Store = None, json: Json = False) -> None:
     """
     import asyncio
 
-    from allswell.engine.checkup import examine
+    from allswell.doors.shapes.checkup import CheckupShape
+    from allswell.settings import look
 
     frame = Frame(store, json=json)
-    settings, finding = _settings(store)
-    patient = _patient(settings)
-    checkup = _no_store(patient) if isinstance(patient, Refused) else asyncio.run(examine(patient))
-    checkup.findings[:] = [typed_in(one) for one in (*checkup.findings, finding)]
-    code = _code(checkup)
-    if json:
-        from allswell.doors.shapes.checkup import CheckupShape, FindingShape
-
-        frame.say(CheckupShape(int(code), [FindingShape.of(one) for one in checkup.findings]))
+    settings = look(flags=_flags(store))
+    if settings.store.startswith("http"):
+        found = frame.ask("/doctor", CheckupShape)
     else:
-        write(_report(checkup.findings))
-    raise Left(code)
+        from allswell.doors.examining import examined
+
+        checkup = asyncio.run(examined(settings.store, settings))
+        checkup.findings[:] = map(typed_in, checkup.findings)
+        found = CheckupShape.of(checkup)
+    if json:
+        frame.say(found)
+    else:
+        write(_report(found.findings))
+    raise Left(found.exit)
 
 
 def _flags(store: str | None) -> dict[str, str]:
@@ -189,64 +191,7 @@ def _near(path: str) -> str:
 # --- the check-up -----------------------------------------------------------------------------------------------------
 
 
-def _settings(store: str | None) -> tuple[Settings, Finding]:
-    """The settings as far as they can be read, and what is to be said about them."""
-    from allswell.engine.checkup import Finding
-    from allswell.settings import look
-
-    settings = look(flags=_flags(store))
-    if settings.problems:
-        says = "; ".join(str(problem) for problem in settings.problems)
-        data = {"problems": [str(problem) for problem in settings.problems]}
-        return settings, Finding("settings", "bad", says, "allswell config", data)
-    if settings.strangers:
-        says = f"{', '.join(settings.strangers)} in the environment: no settings, so they are ignored"
-        return settings, Finding("settings", "ok", says)
-    count = len(settings.given) + sum(map(len, settings.roles.values()))
-    return settings, Finding("settings", "ok", f"coherent; {count or 'none'} of them set", data={"set": count})
-
-
-def _patient(settings: Settings) -> Patient | Refused:
-    """What is to be looked at, or why it is nothing."""
-    from allswell.app import store_for
-    from allswell.domain.store_url import hide
-    from allswell.doors.cli.crew import has_died
-    from allswell.engine.checkup import Patient
-    from allswell.timing.clock import SystemClock
-
-    try:
-        store = store_for(settings.store)
-    except Refused as error:
-        return error
-    path = getattr(store, "path", None)
-    return Patient(
-        store,
-        SystemClock(),
-        settings.tolerance(),
-        hide(store.url),
-        path if isinstance(path, Path) else None,
-        frozenset(settings.told or {}),
-        2 * settings.pace().sweep_most,
-        has_died,
-    )
-
-
-def _no_store(error: Refused) -> Checkup:
-    from allswell.engine.checkup import Checkup, Finding
-
-    return Checkup([Finding("store", "bad", error.message, "allswell config store", {"code": error.code})])
-
-
-def _code(checkup: Checkup) -> Exit:
-    verdicts = {finding.verdict for finding in checkup.findings}
-    if not checkup.reachable:
-        return Exit.UNAVAILABLE
-    if "bad" in verdicts:
-        return Exit.FAILED
-    return Exit.NEEDS_HUMAN if "warn" in verdicts else Exit.FINE
-
-
-def _report(findings: Sequence[Finding]) -> str:
+def _report(findings: Sequence[FindingShape]) -> str:
     indent = " " * (6 + _NAME_WIDTH + 2)
     lines: list[str] = []
     for finding in findings:

@@ -17,7 +17,7 @@ from starlette.routing import Route as HttpRoute
 from starlette.types import ASGIApp
 
 from allswell.domain.carried import HEADER
-from allswell.doors.http import deciding, events, keys, leases, looking, tasks, wired
+from allswell.doors.http import attempts, deciding, events, keys, leases, looking, mesh, tasks, upkeep, wired
 from allswell.doors.http.call import Call, House
 from allswell.doors.http.doorkeeper import KEY
 from allswell.doors.http.mcp import PATH as MCP_PATH
@@ -32,7 +32,10 @@ ROUTES: tuple[Route[Any], ...] = (
     *tasks.ROUTES,
     *leases.ROUTES,
     *deciding.ROUTES,
+    *mesh.ROUTES,
     *looking.ROUTES,
+    *attempts.ROUTES,
+    *upkeep.ROUTES,
     *events.ROUTES,
     *keys.ROUTES,
     *wired.ROUTES,

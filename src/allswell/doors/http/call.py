@@ -25,6 +25,7 @@ from allswell.engine.gate import Gate
 from allswell.engine.watch import Watch
 from allswell.errors import Refused, Unavailable
 from allswell.remote.wire import WAIT_MOST
+from allswell.settings import Settings
 
 if TYPE_CHECKING:
     from allswell.doors.http.journal import Journal
@@ -39,9 +40,12 @@ _ID_MOST = 64
 
 @dataclass
 class House:
-    """What all calls share: the gate, the folder beside the store, the journal that is read once for all."""
+    """What all calls share: the gate, the settings, the folder beside the store, the journal that is read for all."""
 
     gate: Gate
+    url: str
+    """The store's own, with its password: for nobody who calls."""
+    settings: Settings
     home: Path
     journal: Journal
     closing: asyncio.Event

@@ -8,8 +8,11 @@ from msgspec import Struct
 
 from allswell.build.place import kept_spec
 from allswell.build.rows import BuildRows
+from allswell.domain.access import signed_by
 from allswell.domain.delivery import Delivery, DeliveryFilter, again
+from allswell.domain.expense import NOTHING_SPENT
 from allswell.domain.listing import TaskFilter
+from allswell.domain.names import RunId
 from allswell.doors.http.call import Call
 from allswell.doors.http.route import Nothing, Route
 from allswell.doors.http.tasks import Length, Limit, Reason, TaskGiven
@@ -26,6 +29,7 @@ from allswell.engine.finding import find_question, find_run, find_task
 from allswell.errors import Refused
 
 _LISTED = 10_000
+_PAGE = 1_000
 
 
 class QuestionsAsked(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +67,7 @@ async def answer_question(call: Call, given: AnswerGiven) -> DecidedShape:
 
 
 class SeenGiven(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who has seen it."""
+    """Who has seen it, beside the key that says so."""
 
     by: str = ""
 
@@ -71,15 +75,15 @@ class SeenGiven(Struct, frozen=True, forbid_unknown_fields=True):
 async def dismiss_question(call: Call, given: SeenGiven) -> DismissedShape:
     """Say that a question was seen: it stays open, and is no longer told as needing somebody."""
     id_ = await find_question(call.views, call.named("question"))
-    await call.watch.dismiss(id_, given.by)
-    return DismissedShape(None, id_, given.by)
+    await call.watch.dismiss(id_, given.by, command=call.command)
+    return DismissedShape(None, id_, signed_by(call.key, given.by))
 
 
 async def dismiss_task(call: Call, given: SeenGiven) -> DismissedShape:
     """Say that the end of a task was seen: it is no longer told as needing somebody."""
     id_ = await find_task(call.views, call.named("task"))
-    await call.watch.dismiss(id_, given.by)
-    return DismissedShape(id_, None, given.by)
+    await call.watch.dismiss(id_, given.by, command=call.command)
+    return DismissedShape(id_, None, signed_by(call.key, given.by))
 
 
 class RetryGiven(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,10 +96,15 @@ class RetryGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def retry_task(call: Call, given: RetryGiven) -> RetriedShape:
-    """Hand an ended task over again, as a new one that carries its history."""
+    """Hand an ended task over again, as a new one that carries its history.
+
+    With an Idempotency-Key it is handed over once, and answered with the same ids however often it is sent.
+    """
     id_ = await find_task(call.views, call.named("task"))
     run = None if given.run is None else await find_run(call.views, given.run)
-    made = await call.watch.retry(id_, dependents=given.with_dependents, again=given.again, run=run, by=given.by)
+    made = await call.watch.retry(
+        id_, dependents=given.with_dependents, again=given.again, run=run, by=given.by, command=call.command
+    )
     return RetriedShape.of({str(old): str(new) for old, new in made.items()})
 
 
@@ -133,13 +142,24 @@ async def show_run(call: Call, _: Nothing) -> ShownRunShape:
     run = await call.watch.run(id_)
     if run is None:
         raise Refused("unknown_run", f"there is no run {id_!r}", where="run")
-    rows = await call.views.view_tasks(TaskFilter(run=id_, limit=_LISTED))
+    counts = await _standings(call, id_)
+    spent = (await call.views.view_spent("run", (id_,))).get(id_, NOTHING_SPENT)
     spec = await kept_spec(call.views, id_)
     build = None
     if spec is not None:
         standing = await BuildRows(call.views, id_).look(spec, run.created_at)
         build = BuildShape.of(id_, spec.name, standing)
-    return ShownRunShape(RunShape.of(run), dict(Counter(map(stands, rows))), None, build)
+    return ShownRunShape(RunShape.of(run, spent=spent), counts, None, build)
+
+
+async def _standings(call: Call, run: RunId) -> dict[str, int]:
+    """How many tasks of a run stand where: all of them, a page at a time."""
+    counts: Counter[str] = Counter()
+    after = ""
+    while rows := await call.views.view_tasks(TaskFilter(run=run, after=after, limit=_PAGE)):
+        counts.update(map(stands, rows))
+        after = rows[-1].task.id
+    return dict(counts)
 
 
 async def end_run(call: Call, why: Reason) -> CancelledShape:

@@ -154,4 +154,4 @@ def _told(entries: list[Entry], fits: Callable[[Entry], bool]) -> bytes:
     return b"".join(told) or b": still here\n\n"
 
 
-ROUTES = (Route("GET", "/events", list_events, EventsAsked, (EventsShape,), streams=True),)
+ROUTES = (Route("GET", "/events", list_events, EventsAsked, (EventsShape,), also=(STREAM,)),)

@@ -59,7 +59,7 @@ async def claim_tasks(call: Call, given: ClaimGiven) -> ClaimsShape:
     return ClaimsShape([ClaimShape.of(one) for one in got.granted])
 
 
-async def _held(call: Call, agent: str | None) -> Held:
+async def held_by(call: Call, agent: str | None) -> Held:
     """The lease that a path names; an agent that is not named is who has, or had, that token."""
     task, token = call.named("task"), call.named("token")
     if not token.isascii() or not token.isdigit() or len(token) > 18:
@@ -89,7 +89,7 @@ class CheckInGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def check_in(call: Call, given: CheckInGiven) -> OrdersShape:
     """Prove progress; the answer says how much time is left, and whether a check-in is owed."""
-    held = await _held(call, given.agent_id)
+    held = await held_by(call, given.agent_id)
     orders = await (held.checkin(given.note, progress=given.progress) if given.proof else held.renew())
     return OrdersShape.of(orders)
 
@@ -103,7 +103,7 @@ class DoneGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def finish(call: Call, given: DoneGiven) -> LastWordShape:
     """The task is done."""
-    held = await _held(call, given.agent_id)
+    held = await held_by(call, given.agent_id)
     await held.complete(given.result, command=call.command)
     return await _last_word(call, held, "done")
 
@@ -120,7 +120,7 @@ class FailGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def fail(call: Call, given: FailGiven) -> LastWordShape:
     """This attempt failed; the error's class decides whether it is tried again."""
-    held = await _held(call, given.agent_id)
+    held = await held_by(call, given.agent_id)
     failure = Failure(given.error_class, given.message, given.retry_after_ms, given.services)
     await held.fail(failure, command=call.command)
     return await _last_word(call, held, "fail")
@@ -136,7 +136,7 @@ class ReleaseGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def release(call: Call, given: ReleaseGiven) -> LastWordShape:
     """Give the task back: neither a failure nor a timeout."""
-    held = await _held(call, given.agent_id)
+    held = await held_by(call, given.agent_id)
     await held.release(given.reason, delay=given.delay, command=call.command)
     return await _last_word(call, held, "release")
 
@@ -160,26 +160,48 @@ class AskGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def ask(call: Call, given: AskGiven) -> QuestionShape:
     """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
-    held = await _held(call, given.agent_id)
+    held = await held_by(call, given.agent_id)
     options = [Option(one.key, one.label, one.act) for one in given.options]
     id_ = await held.ask(given.text, options, hold=given.hold, command=call.command)
     return await _question(call, id_)
 
 
 class RequestGiven(Struct, frozen=True, forbid_unknown_fields=True):
-    """A focused request to an expert of a role."""
+    """A focused request to an expert of a role; or, with `kind` and `to`, one that is delivered again to whom it is."""
 
-    role: str
-    name: str
+    name: Annotated[str, Meta(description="What is asked, in a line.")]
+    role: Annotated[str, Meta(description="Of a delegation, the expert's; else who else may answer.")] = ""
+    kind: Annotated[str, Meta(description="delegation, handoff, status_check, collaboration or webhook.")] = (
+        "delegation"
+    )
+    to: Annotated[str, Meta(description="An agent, role:ROLE, or an address; of all but a delegation.")] = ""
     payload: Any = None
     timeout: Length | None = None
+    retries: Annotated[int, Meta(ge=0, le=1_000)] | None = None
+    again: Length | None = None
     agent_id: str | None = None
 
 
 async def request(call: Call, given: RequestGiven) -> RequestedShape:
-    """Hand a focused request to an expert, and keep working; it is a task of its own."""
-    held = await _held(call, given.agent_id)
-    id_ = await held.delegate(given.role, given.name, payload=given.payload, timeout=given.timeout)
+    """Ask another agent, and keep working; what comes of it is shown under the lease's `requests`.
+
+    With an Idempotency-Key a request that is no delegation is asked once, however often it is sent.
+    """
+    held = await held_by(call, given.agent_id)
+    if given.kind == "delegation":
+        id_ = await held.delegate(given.role, given.name, payload=given.payload, timeout=given.timeout)
+    else:
+        id_ = await held.send_request(
+            given.to,
+            given.kind,
+            given.name,
+            payload=given.payload,
+            timeout=given.timeout,
+            retries=given.retries,
+            again=given.again,
+            role=given.role,
+            key=call.command,
+        )
     return RequestedShape(id_, "open", None, blocked=False, fallback=None, next=None)
 
 

@@ -1,35 +1,42 @@
-"""Looking at the whole: how things stand, who does what, what was said between agents, what attempts have left."""
+"""Looking at the whole: how things stand, who does what, what was said between agents, what it has cost."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from allswell.domain.access import Act, check_act
+from allswell.build.glancing import glance_at_builds
+from allswell.domain.access import check_beside
+from allswell.domain.address import family
 from allswell.domain.comms import HEARS
+from allswell.domain.duration import parse
+from allswell.domain.expense import SpentBy
+from allswell.domain.standing import healthy_at, score
 from allswell.doors.http.call import Call
 from allswell.doors.http.events import cursor_of, position_of
 from allswell.doors.http.route import Nothing, Route
-from allswell.doors.http.tasks import Limit
+from allswell.doors.http.tasks import Length, Limit
 from allswell.doors.shapes.board import BoardShape
+from allswell.doors.shapes.build import BuildGlanceShape, BuildsShape
 from allswell.doors.shapes.comm import CommShape
 from allswell.doors.shapes.crew import AgentsShape
-from allswell.doors.shapes.receipt import ReceiptShape, ReceiptsShape
-from allswell.doors.shapes.shown import ShownReceiptShape
+from allswell.doors.shapes.ledger import LedgerShape
+from allswell.doors.shapes.service import ServicesShape
+from allswell.doors.shapes.spent import CostsShape
 from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.tracking import TrackingShape
+from allswell.engine.explaining.account import read_ledger, read_standing
 from allswell.engine.explaining.board import board
 from allswell.engine.explaining.communication import comm_of
 from allswell.engine.explaining.crew import look as look_at_crew
 from allswell.engine.explaining.overview import look
 from allswell.engine.explaining.tracking import pending_questions, track
 from allswell.errors import Refused
-from allswell.runtime.receipts import Receipts
+from allswell.runtime.supervisor.presence import has_died
 
 _CHUNK = 500
-_THRESHOLD = 3
+_BUILDS = 100
 
 
 class CommsShape(Struct, frozen=True):
@@ -41,7 +48,7 @@ class CommsShape(Struct, frozen=True):
 
 async def show_status(call: Call, _: Nothing) -> StatusShape:
     """Whether all is well, and what needs somebody."""
-    return StatusShape.of(call.store, await look(call.views))
+    return StatusShape.of(call.store, await look(call.views), builds=await glance_at_builds(call.views))
 
 
 async def show_board(call: Call, _: Nothing) -> BoardShape:
@@ -51,7 +58,9 @@ async def show_board(call: Call, _: Nothing) -> BoardShape:
 
 async def list_agents(call: Call, _: Nothing) -> AgentsShape:
     """Who does what: health, misses, last proof of progress, time left."""
-    crew = await look_at_crew(call.views, [], _THRESHOLD)
+    settings = call.house.settings
+    specs = list(settings.known_agents.values())
+    crew = await look_at_crew(call.views, specs, int(settings.value("stall_threshold") or 0), has_died)
     return AgentsShape.of(crew, len(await call.views.view_questions()))
 
 
@@ -80,32 +89,58 @@ async def list_comms(call: Call, asked: CommsAsked) -> CommsShape:
     return CommsShape(found, None)
 
 
-async def list_receipts(call: Call, asked: CommsAsked) -> ReceiptsShape:
-    """What attempts on the server's machine have left, the newest first."""
-    check_act(call.key, Act.LOOK)
-    kept = Receipts(call.house.home / "receipts")
-    found = [one for one in kept.all() if not asked.after or one.receipt.id < asked.after][: asked.limit]
-    return ReceiptsShape([ReceiptShape.of(one.receipt, one.path, str) for one in found])
+class LedgerAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far back."""
+
+    since: Length = "1d"
 
 
-async def show_receipt(call: Call, _: Nothing) -> ShownReceiptShape:
-    """Show a receipt: what an attempt did, what it left, and how to go on from there."""
-    check_act(call.key, Act.LOOK)
-    id_ = call.named("receipt")
-    if not id_.startswith("rc_") or Path(id_).name != id_:
-        raise Refused("unknown_receipt", f"there is no receipt {id_!r}", where="receipt")
-    found = Receipts(call.house.home / "receipts").find(id_)
-    if found is None:
-        raise Refused("unknown_receipt", f"there is no receipt {id_!r}", where="receipt")
-    return ShownReceiptShape(ReceiptShape.of(found.receipt, found.path, str))
+async def show_ledger(call: Call, asked: LedgerAsked) -> LedgerShape:
+    """What counts for an agent and against it, what does not, and why."""
+    agent = call.named("agent")
+    length = parse(asked.since, where="since")
+    if length <= 0:
+        raise Refused("bad_duration", "since must be more than nothing", where="since")
+    now = (await call.views.view_agenda()).now
+    found = await read_ledger(call.views, agent, now - length)
+    standing = await read_standing(call.views, family(agent))
+    return LedgerShape.of(found, now - length, score(standing, now), healthy_at(standing, now))
+
+
+class CostsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Sums of what; of all time, or since so long ago."""
+
+    by: SpentBy = "all"
+    since: Length | None = None
+
+
+async def show_costs(call: Call, asked: CostsAsked) -> CostsShape:
+    """What attempts have cost, in money and in tokens, as far as agents have said so."""
+    now = (await call.views.view_agenda()).now
+    since = 0 if asked.since is None else now - parse(asked.since, where="since")
+    return CostsShape.of(asked.by, since, await call.views.view_spent(asked.by, (), since))
+
+
+async def list_services(call: Call, _: Nothing) -> ServicesShape:
+    """How the services stand that something is or was held against: breakers, pauses, questions."""
+    now = (await call.views.view_agenda()).now
+    return ServicesShape.of(await call.views.view_services(), now)
+
+
+async def list_builds(call: Call, _: Nothing) -> BuildsShape:
+    """The builds that are not over, at a glance; a run shows its own build in full."""
+    check_beside(call.key, "builds")
+    return BuildsShape([BuildGlanceShape.of(one) for one in await glance_at_builds(call.views, _BUILDS)])
 
 
 ROUTES = (
     Route("GET", "/status", show_status, Nothing, (StatusShape,)),
     Route("GET", "/board", show_board, Nothing, (BoardShape,)),
     Route("GET", "/agents", list_agents, Nothing, (AgentsShape,)),
+    Route("GET", "/agents/{agent}/ledger", show_ledger, LedgerAsked, (LedgerShape,)),
+    Route("GET", "/costs", show_costs, CostsAsked, (CostsShape,)),
+    Route("GET", "/services", list_services, Nothing, (ServicesShape,)),
+    Route("GET", "/builds", list_builds, Nothing, (BuildsShape,)),
     Route("GET", "/tracking", show_tracking, Nothing, (TrackingShape,)),
     Route("GET", "/comms", list_comms, CommsAsked, (CommsShape,)),
-    Route("GET", "/receipts", list_receipts, CommsAsked, (ReceiptsShape,)),
-    Route("GET", "/receipts/{receipt}", show_receipt, Nothing, (ShownReceiptShape,)),
 )

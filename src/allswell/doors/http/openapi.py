@@ -68,8 +68,7 @@ def _operation(one: Route[Any], of: dict[Any, Any], found: dict[str, Any]) -> di
             told["requestBody"] = {"required": True, "content": {"application/json": {"schema": of[one.takes]}}}
     told["parameters"] = [*parameters, _REMAINING]
     content = {"application/json": {"schema": of[one.answers[0]] if one.answers else {}}}
-    if one.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+    content |= {kind: {"schema": {"type": "string"}} for kind in one.also}
     problem = {"description": "What went wrong", "content": {MEDIA_TYPE: {"schema": of[Problem]}}}
     told["responses"] = {str(one.status): {"description": f"{said}.", "content": content}, "default": problem}
     return told

@@ -35,8 +35,8 @@ class Route(Generic[T]):
     takes: type[T]
     answers: tuple[type[Struct], ...]
     status: int = 200
-    streams: bool = False
-    """Whether it can also be followed, as `text/event-stream`."""
+    also: tuple[str, ...] = ()
+    """What else it can answer with, beside JSON: `text/event-stream`, where it can be followed."""
 
     @property
     def says(self) -> str:

@@ -59,7 +59,7 @@ def run(served: Served, address: Address) -> None:
 async def serve_on(served: Served, made: socket.socket, where: Address, stop: Awaitable[object]) -> None:
     """Serve a store on a socket that listens, until `stop` is done."""
     async with make_gate(served.url, served.settings, tell_of_wait=served.tell) as gate:
-        house = House(gate, served.home, Journal(gate.watch), asyncio.Event())
+        house = House(gate, served.url, served.settings, served.home, Journal(gate.watch), asyncio.Event())
         mcp = McpRoute(lambda: house)
         with noted(served.home, where.url):
             await _say(gate, where, served.tell)

@@ -240,7 +240,7 @@ async def _live(connections: Connections, reads: BinaryIO, writes: BinaryIO) -> 
 
     # A thread that waits for a line cannot be ended, and must not keep the process.
     threading.Thread(target=read, daemon=True, name="allswell mcp stdin").start()
-    proxy = StdioProxy(lambda body, headers: connections.post(PATH, body, wait=_WAIT, headers=headers), write)
+    proxy = StdioProxy(lambda body, headers: connections.call(PATH, body, wait=_WAIT, headers=headers), write)
     try:
         while (line := await lines.get()) is not None:
             if line.strip():

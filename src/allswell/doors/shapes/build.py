@@ -63,3 +63,9 @@ class BuildShape(Struct, frozen=True):
         components = tuple(BuildComponentShape.of(one) for one in standing.components.values())
         asked = tuple(question.id for question in standing.questions if question.choice is None)
         return cls(run, name, standing.is_over, components, asked)
+
+
+class BuildsShape(Struct, frozen=True):
+    """The builds that are not over."""
+
+    builds: list[BuildGlanceShape]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from allswell.doors.shapes.fields import outside
 
 if TYPE_CHECKING:
-    from allswell.engine.checkup import Finding
+    from allswell.engine.checkup import Checkup, Finding
 
 
 class FindingShape(Struct, frozen=True):
@@ -32,3 +32,10 @@ class CheckupShape(Struct, frozen=True):
 
     exit: int
     findings: list[FindingShape]
+
+    @classmethod
+    def of(cls, checkup: Checkup) -> CheckupShape:
+        """All of it; the code is the worst of it: 0 fine, 3 a human must act, 1 broken, 75 not to be reached."""
+        verdicts = {finding.verdict for finding in checkup.findings}
+        worst = 1 if "bad" in verdicts else 3 if "warn" in verdicts else 0
+        return cls(worst if checkup.reachable else 75, [FindingShape.of(one) for one in checkup.findings])

@@ -37,3 +37,13 @@ class LogShape(Struct, frozen=True):
             cost_usd=entry.cost_usd,
             tokens=entry.tokens,
         )
+
+
+class LogsShape(Struct, frozen=True):
+    """What an attempt has printed; `next` is where to go on, and `over` says that nothing more comes behind it."""
+
+    task_id: str
+    attempt: int
+    lines: list[LogShape]
+    next: str
+    over: bool

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from calendar import timegm
 from functools import lru_cache
-from time import gmtime, strftime
+from time import gmtime, strftime, strptime
 from typing import Annotated, overload
 
 from msgspec import Meta
@@ -24,3 +25,8 @@ def moment(at: int | None) -> str | None:
 @lru_cache(maxsize=4_096)
 def _second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
+
+
+def millis(text: str) -> int:
+    """The moment that a text of ours names, in milliseconds since 1970."""
+    return timegm(strptime(text[:19], "%Y-%m-%dT%H:%M:%S")) * 1_000 + int(text[20:23])

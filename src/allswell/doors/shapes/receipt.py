@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.domain.evidence import Sign
-from allswell.domain.receipt import End
+from allswell.domain.receipt import End, told
 from allswell.doors.shapes.moment import Moment, moment
 from allswell.doors.shapes.snapshot import SnapshotShape
 
@@ -137,6 +137,8 @@ class ReceiptShape(Struct, frozen=True):
     advice: AdviceShape
     warnings: tuple[str, ...]
     path: str
+    says: str
+    """What happened, in a sentence."""
 
     @classmethod
     def of(cls, kept: Receipt, path: Path, typed: Callable[[str], str]) -> ReceiptShape:
@@ -177,6 +179,7 @@ class ReceiptShape(Struct, frozen=True):
             advice=AdviceShape.of(kept.advice, typed),
             warnings=kept.warnings,
             path=str(path),
+            says=told(kept),
         )
 
 
@@ -184,3 +187,10 @@ class ReceiptsShape(Struct, frozen=True):
     """Receipts, the newest last."""
 
     receipts: list[ReceiptShape]
+
+
+class ReceiptPageShape(Struct, frozen=True):
+    """Receipts, the newest first; `next` is what to give as `after` for the next page, null at the end."""
+
+    receipts: list[ReceiptShape]
+    next: str | None

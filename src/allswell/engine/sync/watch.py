@@ -169,10 +169,19 @@ class SyncWatch(SyncLooking):
         self.wait_for(self._open.cancel(task, reason, command=command))
 
     def retry(
-        self, task: str, *, dependents: bool = False, again: bool = False, run: str | None = None, by: str = ""
+        self,
+        task: str,
+        *,
+        dependents: bool = False,
+        again: bool = False,
+        run: str | None = None,
+        by: str = "",
+        command: str | None = None,
     ) -> dict[TaskId, TaskId]:
         """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones."""
-        return self.wait_for(self._open.retry(task, dependents=dependents, again=again, run=run, by=by))
+        return self.wait_for(
+            self._open.retry(task, dependents=dependents, again=again, run=run, by=by, command=command)
+        )
 
     def open_run(
         self,
@@ -212,9 +221,9 @@ class SyncWatch(SyncLooking):
         )
         self.wait_for(answering)
 
-    def dismiss(self, what: str, by: str) -> None:
+    def dismiss(self, what: str, by: str, *, command: str | None = None) -> None:
         """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
-        self.wait_for(self._open.dismiss(what, by))
+        self.wait_for(self._open.dismiss(what, by, command=command))
 
     # --- for those who speak for others -------------------------------------------------------------------------------
 

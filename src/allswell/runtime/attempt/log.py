@@ -57,10 +57,10 @@ def is_running(attempts: Path, task: TaskId, attempt: int) -> bool:
 class LogReader:
     """Reads one file, line by line, as far as it has come; `close` gives it back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: int = 0) -> None:
         with own_folder(path.parent) as inside:
             self._handle = open_there(path.name, inside)
-        self._offset = 0
+        self._offset = place
         self._rest = b""
 
     def close(self) -> None:
@@ -74,9 +74,18 @@ class LogReader:
         """Whether it has come to where the file does not only grow: the rest is read when the attempt has ended."""
         return self._offset >= GROWING_MOST
 
-    def lines(self, *, over: bool) -> Iterator[bytes]:
-        """Lines that are new and whole; once it is `over`, whatever is left, too."""
-        while True:
+    @property
+    def place(self) -> int:
+        """How far it was read, in bytes: another reader goes on from there."""
+        return self._offset - len(self._rest)
+
+    def lines(self, *, over: bool, most: int | None = None) -> Iterator[bytes]:
+        """Lines that are new and whole; once it is `over`, whatever is left, too.
+
+        With `most`, no more is read once there were so many bytes; then what is left comes with the next call.
+        """
+        end = None if most is None else self._offset + most
+        while end is None or self._offset < end:
             room = PIECE if over else min(PIECE, GROWING_MOST - self._offset)
             piece = os.pread(self._handle, room, self._offset) if room > 0 else b""
             if not piece:
@@ -87,6 +96,8 @@ class LogReader:
                 whole, rest = [*whole, rest], b""
             self._rest = rest
             yield from whole
+        else:
+            return
         if over and self._rest:
             last, self._rest = self._rest, b""
             yield last
