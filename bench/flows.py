@@ -22,7 +22,7 @@ from pathlib import Path
 from allswell.app import make_watch, store_for
 from allswell.flows.arithmetic import load_flow
 from allswell.flows.run.files import Files
-from allswell.flows.run.runner import Runner, Verdict
+from allswell.flows.run.runner import Runner, RunVerdict
 from allswell.flows.run.start import Beginning, begin, make_site
 from allswell.settings import look
 from allswell.timing.clock import SystemClock
@@ -52,7 +52,7 @@ async def main(members: int, jobs: int, folder: Path) -> None:
         began = time.perf_counter()
         summary = await runner.run()
         took = time.perf_counter() - began
-    assert summary.verdict is Verdict.DONE
+    assert summary.verdict is RunVerdict.DONE
     assert len(list(base.receipts.iterdir())) == count
     print(
         f"{count:,} steps loaded in {loaded:.2f} s, run in {took:.1f} s: {count / took:,.0f} steps/s ({jobs} at once)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allswell.domain.spending import NAMES_KEPT, OTHERS, Book, Report, Spending, book
+from allswell.domain.spending import NAMES_KEPT, OTHERS, Book, Spending, TimeoutReport, book
 
 
 def test_the_same_is_booked_together_with_what_is_inside() -> None:
@@ -26,9 +26,9 @@ def test_too_many_names_are_booked_as_others() -> None:
     assert sum(entry.count for entry in into.values()) == 10_000
 
 
-def report(**more: object) -> Report:
+def report(**more: object) -> TimeoutReport:
     figures: dict[str, object] = {"kind": "step", "name": "impl", "elapsed": 10.0, "limit": 10.0, "timeout_ms": 10_000}
-    return Report(**{**figures, **more})  # type: ignore[arg-type]
+    return TimeoutReport(**{**figures, **more})  # type: ignore[arg-type]
 
 
 def test_the_sentence_says_which_scope_fired_and_which_capped_it() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from allswell.domain.arithmetic.checkins import CheckIns, asked, checkins_work, judged, misses_during
 from allswell.domain.arithmetic.figure import Figure, Place
 from allswell.domain.arithmetic.retries import Retrying, retries_fit
-from allswell.domain.arithmetic.steps import Need, Step, critical_path
+from allswell.domain.arithmetic.steps import Need, StepFigures, critical_path
 from allswell.domain.checkin import Agent, answered, missed
 from allswell.domain.lease import Lease, asked_at, judged_at
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
@@ -148,18 +148,18 @@ def test_the_most_misses_of_one_call_are_those_of_the_worst_moment_to_begin(
 
 
 @st.composite
-def flows(draw: st.DrawFn) -> list[Step]:
+def flows(draw: st.DrawFn) -> list[StepFigures]:
     """Steps that need only earlier ones, written down in any order."""
     count = draw(st.integers(1, 7))
     steps = []
     for number in range(count):
         needs = draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else set()
         limit = figure(f"limit of {number}", draw(st.integers(1, 9)))
-        steps.append(Step(str(number), limit, tuple(Need(str(need)) for need in sorted(needs)), HERE))
+        steps.append(StepFigures(str(number), limit, tuple(Need(str(need)) for need in sorted(needs)), HERE))
     return draw(st.permutations(steps))
 
 
-def finished_at(steps: list[Step]) -> int:
+def finished_at(steps: list[StepFigures]) -> int:
     """When the last step ends, tick by tick, if each begins as soon as it may and takes all its time."""
     left = {step.id: step.limit.length for step in steps}
     now = 0
@@ -173,7 +173,7 @@ def finished_at(steps: list[Step]) -> int:
 
 @DETERMINISTIC
 @given(flows(), st.integers(1, 40))
-def test_the_critical_path_is_as_long_as_the_flow_really_takes(steps: list[Step], limit: int) -> None:
+def test_the_critical_path_is_as_long_as_the_flow_really_takes(steps: list[StepFigures], limit: int) -> None:
     really = finished_at(steps)
     found = list(critical_path(steps, figure("timeouts.flow", limit)))
     alone = max(step.limit.length for step in steps)

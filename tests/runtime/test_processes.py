@@ -55,13 +55,13 @@ def test_an_answer_that_is_too_large_is_told_and_one_that_never_ends_is_not_read
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answer, "MOST", 1_000)
-    sent = answer.Answer()
+    sent = answer.AnswerReader()
     answer.send(sent.writer, ("x" * 2_000, None))
     outcome = sent.outcome()
     assert outcome is not None
     assert "it returned 2,002 bytes, and 1,000 can be sent" in str(outcome[1])
     sent.close()
-    flood = answer.Answer()
+    flood = answer.AnswerReader()
     os.write(flood.writer.fileno(), b"\0" * 7 + b"\xffj" + b"x" * 5_000)
     assert flood.outcome() is None
     flood.close()

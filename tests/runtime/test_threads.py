@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from allswell.runtime.threads import Call, Threads
+from allswell.runtime.threads import ThreadCall, Threads
 from tests import patience
 
 
@@ -31,7 +31,7 @@ def _ended(threads: Threads, function: Callable[[], object]) -> object:
     return call.result()
 
 
-def _begun(threads: Threads) -> tuple[Call[None], threading.Event]:
+def _begun(threads: Threads) -> tuple[ThreadCall[None], threading.Event]:
     """A call that has begun, and what lets it end."""
     gate, begun = threading.Event(), threading.Event()
 

@@ -19,7 +19,7 @@ from allswell.domain.arithmetic.figure import Place
 from allswell.domain.build.component import SpecMistake, WrittenComponent, WrittenNeed
 from allswell.domain.build.wording import is_component_name, is_url
 from allswell.domain.meant import nearest
-from allswell.flows.loading import BadYaml, Entry, Mark, Node, load
+from allswell.flows.loading import BadYaml, MappingEntry, Mark, Node, load
 
 _TOP_KEYS = ("name", "url", "components")
 _COMPONENT_KEYS = ("name", "depends on", "description")
@@ -62,14 +62,14 @@ class _SpecReader:
         components = [one for node in self._components(top["components"]) if (one := self._component(node))]
         return WrittenSpec(name, tuple(components), tuple(self.mistakes), url)
 
-    def _name(self, entry: Entry, usual: str) -> str:
+    def _name(self, entry: MappingEntry, usual: str) -> str:
         name = self._text(entry, "name")
         if is_component_name(name):
             return name
         self._wrong(entry, "name", f"{name[:80]!r} cannot name a build.", "Use letters, digits, '_', '-' and '.'.")
         return usual
 
-    def _components(self, entry: Entry) -> list[Node]:
+    def _components(self, entry: MappingEntry) -> list[Node]:
         if isinstance(entry.node.value, list) and entry.node.value:
             return entry.node.value
         says = "`components:` must be a list with at least one entry."
@@ -90,7 +90,7 @@ class _SpecReader:
         needs = self._needs(given["depends on"]) if "depends on" in given else ()
         return WrittenComponent(name, self._place(given["name"].node), needs, text)
 
-    def _needs(self, entry: Entry) -> tuple[WrittenNeed, ...]:
+    def _needs(self, entry: MappingEntry) -> tuple[WrittenNeed, ...]:
         if entry.node.value is None:
             return ()
         if not isinstance(entry.node.value, list):
@@ -109,14 +109,14 @@ class _SpecReader:
             return None
         return WrittenNeed(name, self._place(node))
 
-    def _text(self, entry: Entry, field: str) -> str:
+    def _text(self, entry: MappingEntry, field: str) -> str:
         text = _word(entry.node)
         if text is None:
             self._wrong(entry, field, f"`{field}:` must be a text.", "Write one.")
             return ""
         return text
 
-    def _known(self, given: dict[str, Entry], keys: Collection[str], what: str) -> None:
+    def _known(self, given: dict[str, MappingEntry], keys: Collection[str], what: str) -> None:
         """Complain of every key that is none: what is misspelt would otherwise silently not be there."""
         for key, entry in given.items():
             if key not in keys:
@@ -124,11 +124,11 @@ class _SpecReader:
                 fix = f"Did you mean {meant!r}?" if meant in keys else f"It has {', '.join(keys)}."
                 self._wrong(entry, key, f"{what} has no `{key}:`.", fix)
 
-    def _place(self, at: Node | Entry) -> Place:
-        mark = at.key if isinstance(at, Entry) else at.mark
+    def _place(self, at: Node | MappingEntry) -> Place:
+        mark = at.key if isinstance(at, MappingEntry) else at.mark
         return Place(self.file, mark.line, mark.column)
 
-    def _wrong(self, at: Node | Entry, field: str, says: str, fix: str) -> None:
+    def _wrong(self, at: Node | MappingEntry, field: str, says: str, fix: str) -> None:
         self.mistakes.append(SpecMistake(self._place(at), field, says, fix))
 
 

@@ -32,7 +32,7 @@ _POLICY = allswell.Policy(timeout=5_000, checkpoint_interval=4_000, checkpoint_t
 _WENT = {"lease_lapsed": "went silent", "agent_timeout": "ran past its limit", "asked": "asked, and was answered"}
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class NightOutcome(msgspec.Struct, frozen=True):
     """What became of the night."""
 
     tasks: int
@@ -87,7 +87,7 @@ def play(keep: str | None = None, *, plain: bool = False, json: bool = False) ->
     return outcome.well
 
 
-async def _play(url: str, *, plain: bool, json: bool) -> tuple[Outcome, str]:
+async def _play(url: str, *, plain: bool, json: bool) -> tuple[NightOutcome, str]:
     from allswell.doors.cli.keys import at_a_terminal, keyboard
 
     keys: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -155,7 +155,7 @@ class Night:
         return all(row.task.state in {end.value for end in ENDS} for row in rows)
 
 
-async def _told(night: Night) -> tuple[Outcome, str]:
+async def _told(night: Night) -> tuple[NightOutcome, str]:
     """What became of every task, and the page that shows it."""
     from allswell.doors.cli.timeline import Night as Picture
     from allswell.doors.cli.timeline import page
@@ -164,7 +164,7 @@ async def _told(night: Night) -> tuple[Outcome, str]:
     rows = [row for id_ in night.names if (row := await watch.task(id_)) is not None]
     attempts = [attempt for id_ in night.names for attempt in await watch.attempts(id_)]
     done = Counter(attempt.task for attempt in attempts if attempt.outcome == "done")
-    outcome = Outcome(
+    outcome = NightOutcome(
         len(night.names),
         len(night.names) - sum(row.task.state == "done" for row in rows),
         sum(count - 1 for count in done.values()),

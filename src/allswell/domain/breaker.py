@@ -168,7 +168,7 @@ class Outcome(StrEnum):
     """Nothing: it was cancelled, or the caller's own code broke."""
 
 
-class Answer(StrEnum):
+class FailureAnswer(StrEnum):
     """What a failure answers: try again, leave the service alone for a while, or a human has to see to it."""
 
     RETRY = "retry"
@@ -254,11 +254,11 @@ def outcome_of(failure: Failure) -> Outcome:
             return Outcome.HEALTHY
 
 
-def answer(service: Service, policy: BreakerPolicy) -> Answer:
+def answer(service: Service, policy: BreakerPolicy) -> FailureAnswer:
     """What a failure answers, by how many there have been in a row."""
     if service.failures >= policy.escalate_after:
-        return Answer.ESCALATE
-    return Answer.PAUSE if service.open_until is not None else Answer.RETRY
+        return FailureAnswer.ESCALATE
+    return FailureAnswer.PAUSE if service.open_until is not None else FailureAnswer.RETRY
 
 
 def settle(service: Service, policy: BreakerPolicy, now: int) -> Change:

@@ -16,7 +16,7 @@ from typing import Literal, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.breaker import Answer, Effect, Refusal, Stand
+from allswell.domain.breaker import Effect, FailureAnswer, Refusal, Stand
 from allswell.domain.duration import show
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.names import Millis
@@ -44,10 +44,10 @@ STAGGER = 10_000
 """Those who wait for a parked service come back within so many milliseconds of one another, not all at once."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class PermitReport(msgspec.Struct, frozen=True):
     """What the breaker says when a permit is given back."""
 
-    answer: Answer = Answer.RETRY
+    answer: FailureAnswer = FailureAnswer.RETRY
     wait: Millis | None = Millis(0)
     """How long until a call may go; None while a human is waited for."""
     generation: int = 0
@@ -55,7 +55,7 @@ class Report(msgspec.Struct, frozen=True):
     effects: tuple[Effect, ...] = ()
 
 
-NOTHING = Report()
+NOTHING = PermitReport()
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def refused(
 
 
 def failed(
-    course: Course, policy: GuardPolicy, failure: Failure, report: Report, *, remaining: int | None, draw: float
+    course: Course, policy: GuardPolicy, failure: Failure, report: PermitReport, *, remaining: int | None, draw: float
 ) -> tuple[Course, Step]:
     """What follows when an attempt has failed and its breaker has been told."""
     parks = weather(policy.retry, failure)
@@ -122,7 +122,7 @@ def failed(
             assert_never(verdict)
 
 
-def _again(delay: Millis, report: Report, remaining: int | None) -> Step:
+def _again(delay: Millis, report: PermitReport, remaining: int | None) -> Step:
     """A retry waits out an open breaker too, if that fits as well."""
     if report.wait is None:
         return Stop("fail", "it failed too often in a row, and a human has been asked")

@@ -25,7 +25,7 @@ from allswell.domain.retry import (
     Failure,
     GiveUp,
     RetryPolicy,
-    Rule,
+    RetryRule,
     Weather,
     judge,
     retry_rules,
@@ -67,11 +67,11 @@ class GuardPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
         if broken:
             raise Refused("bad_policy", "impossible policy: " + "; ".join(broken), where=broken[0].split(" ", 1)[0])
 
-    def rules(self) -> Mapping[ErrorClass, Rule]:
+    def rules(self) -> Mapping[ErrorClass, RetryRule]:
         """The retry rule of every class, as this policy has it."""
         if not self.retries:
             return RULES
-        own = {ErrorClass(name): Rule(count, RULES[ErrorClass(name)].then) for name, count in self.retries.items()}
+        own = {ErrorClass(name): RetryRule(count, RULES[ErrorClass(name)].then) for name, count in self.retries.items()}
         return {**RULES, **own}
 
     def decide(

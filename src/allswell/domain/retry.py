@@ -65,7 +65,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Nothing was called, because the service was parked already: weather, however short the rest of it is."""
 
 
-class Rule(msgspec.Struct, frozen=True, gc=False):
+class RetryRule(msgspec.Struct, frozen=True, gc=False):
     """How one error class is treated."""
 
     retries: int
@@ -73,18 +73,18 @@ class Rule(msgspec.Struct, frozen=True, gc=False):
     """What happens when the retries are used up (at once, where there are none)."""
 
 
-RULES: Mapping[ErrorClass, Rule] = {
-    ErrorClass.NETWORK: Rule(3, "fail"),
-    ErrorClass.SERVER: Rule(3, "fail"),
-    ErrorClass.OVERLOAD: Rule(3, "fail"),
-    ErrorClass.TRANSIENT: Rule(3, "fail"),
-    ErrorClass.RATE_LIMIT: Rule(5, "escalate"),
-    ErrorClass.VALIDATION: Rule(0, "fail"),
-    ErrorClass.NOT_FOUND: Rule(0, "fail"),
-    ErrorClass.CONTEXT_OVERFLOW: Rule(0, "fail"),
-    ErrorClass.BUG: Rule(0, "fail"),
-    ErrorClass.AUTH: Rule(0, "escalate"),
-    ErrorClass.PERMANENT: Rule(0, "escalate"),
+RULES: Mapping[ErrorClass, RetryRule] = {
+    ErrorClass.NETWORK: RetryRule(3, "fail"),
+    ErrorClass.SERVER: RetryRule(3, "fail"),
+    ErrorClass.OVERLOAD: RetryRule(3, "fail"),
+    ErrorClass.TRANSIENT: RetryRule(3, "fail"),
+    ErrorClass.RATE_LIMIT: RetryRule(5, "escalate"),
+    ErrorClass.VALIDATION: RetryRule(0, "fail"),
+    ErrorClass.NOT_FOUND: RetryRule(0, "fail"),
+    ErrorClass.CONTEXT_OVERFLOW: RetryRule(0, "fail"),
+    ErrorClass.BUG: RetryRule(0, "fail"),
+    ErrorClass.AUTH: RetryRule(0, "escalate"),
+    ErrorClass.PERMANENT: RetryRule(0, "escalate"),
 }
 
 
@@ -172,7 +172,7 @@ def judge(
     earlier: Mapping[str, int],
     remaining: int | None,
     draw: float,
-    rules: Mapping[ErrorClass, Rule] = RULES,
+    rules: Mapping[ErrorClass, RetryRule] = RULES,
     timed_out: int = 0,
 ) -> Verdict:
     """Decide what follows `failure`, given how often each class has failed before and the time that is left.

@@ -171,7 +171,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.left_out and not self.torn
 
 
-class Verdict(StrEnum):
+class FileVerdict(StrEnum):
     """What recovering does about one file."""
 
     WRITE = "write"
@@ -187,17 +187,17 @@ State = tuple[str, str]
 """A file as it is compared: its kind (git's mode, which tells links and executables) and a digest of its bytes."""
 
 
-def verdict(present: State | None, base: State | None, saved: State) -> Verdict:
+def verdict(present: State | None, base: State | None, saved: State) -> FileVerdict:
     """What to do with a saved file, given what is there now and what the snapshot was based on."""
     if present is None:
-        return Verdict.WRITE
+        return FileVerdict.WRITE
     if present == saved:
-        return Verdict.SAME
+        return FileVerdict.SAME
     if base == saved:
-        return Verdict.LEAVE
+        return FileVerdict.LEAVE
     if present == base:
-        return Verdict.REPLACE
-    return Verdict.BESIDE
+        return FileVerdict.REPLACE
+    return FileVerdict.BESIDE
 
 
 def beside(name: bytes, number: int) -> bytes:

@@ -53,7 +53,7 @@ def book(into: Book, spent: Spending) -> None:
                 book(known.inner, part)
 
 
-class Report(msgspec.Struct, frozen=True):
+class TimeoutReport(msgspec.Struct, frozen=True):
     """What is known about a timeout when it is raised."""
 
     kind: str

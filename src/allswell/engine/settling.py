@@ -28,13 +28,13 @@ from allswell.domain.set_back import (
 )
 from allswell.engine.batch import Performed
 from allswell.engine.book import News, cases_of
-from allswell.store.own_clock import Due, Moved, OwnClock, Reading, settling_of
+from allswell.store.own_clock import ClockReading, Due, Moved, OwnClock, settling_of
 from allswell.store.port import Changes, Kind, Transaction, Wanted
 
 CHUNK = 500
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ClocksSeen(msgspec.Struct, frozen=True):
     """What a process knows of its machine's clocks."""
 
     machine: str | None
@@ -46,7 +46,7 @@ class Seen(msgspec.Struct, frozen=True):
     """How often the store had been settled when it last looked."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class SettlingStep(msgspec.Struct, frozen=True):
     """What a step of settling has come to."""
 
     count: int
@@ -57,10 +57,10 @@ class Step(msgspec.Struct, frozen=True):
     """What every moment moved by, where this was the last step."""
 
 
-async def step(tx: Transaction, seen: Seen) -> Performed:
-    """Do the next step, if there is one; the answer is a `Step`."""
+async def step(tx: Transaction, seen: ClocksSeen) -> Performed:
+    """Do the next step, if there is one; the answer is a `SettlingStep`."""
     if not isinstance(tx, OwnClock):
-        return Performed([Step(seen.count)], News())
+        return Performed([SettlingStep(seen.count)], News())
     reading = await tx.clocks()
     settling = settling_of(reading.settling)
     if settling.by is None:
@@ -71,17 +71,17 @@ async def step(tx: Transaction, seen: Seen) -> Performed:
     return await _end(tx, tx, settling, settling.by)
 
 
-async def _begin(tx: Transaction, reading: Reading, settling: Settling, seen: Seen) -> Performed:
+async def _begin(tx: Transaction, reading: ClockReading, settling: Settling, seen: ClocksSeen) -> Performed:
     before = distance_on(seen.machine, reading.distance)
     if before is None and settling.count == seen.count:
         before = seen.before  # nobody has noted it, and nobody has settled since this process looked
     by = off_by(reading.latest, reading.wall, before, seen.apart)
     if by is None:
-        return Performed([Step(settling.count)], News())
+        return Performed([SettlingStep(settling.count)], News())
     distance = None if seen.machine is None else distance_note(seen.machine, seen.apart)
     begun = Settling(settling.count, by, "", distance)
     await tx.write(Changes(moved=Moved((reading.settling, _text(begun))), at=reading.wall))
-    return Performed([Step(settling.count, more=True)], News())
+    return Performed([SettlingStep(settling.count, more=True)], News())
 
 
 async def _move(tx: Transaction, clock: OwnClock, settling: Settling, by: int, found: Sequence[Due]) -> Performed:
@@ -98,7 +98,7 @@ async def _move(tx: Transaction, clock: OwnClock, settling: Settling, by: int, f
         wanted.leases = [TaskId(id_) for id_ in await tx.lock(Kind.LEASE, wanted.tasks)]
     reading = await clock.clocks()
     if settling_of(reading.settling) != settling:
-        return Performed([Step(settling.count, more=True)], News())  # another was quicker
+        return Performed([SettlingStep(settling.count, more=True)], News())  # another was quicker
     rows = await tx.read(wanted)
     moved = Moved((reading.settling, _text(Settling(settling.count, by, owners[-1], settling.distance))))
     changes = Changes(moved=moved, at=reading.wall)
@@ -116,7 +116,7 @@ async def _move(tx: Transaction, clock: OwnClock, settling: Settling, by: int, f
             changes.timers.append((id_, after.due))
     changes.agents += [moved_agent(agent, reading.wall) for agent in rows.agents.values()]
     await tx.write(changes)
-    return Performed([Step(settling.count, more=True)], News())
+    return Performed([SettlingStep(settling.count, more=True)], News())
 
 
 async def _end(tx: Transaction, clock: OwnClock, settling: Settling, by: int) -> Performed:
@@ -125,7 +125,7 @@ async def _end(tx: Transaction, clock: OwnClock, settling: Settling, by: int) ->
     wanted = Wanted(services=await tx.lock(Kind.SERVICE, names) if names else ())
     reading = await clock.clocks()
     if settling_of(reading.settling) != settling:
-        return Performed([Step(settling.count, more=True)], News())
+        return Performed([SettlingStep(settling.count, more=True)], News())
     rows = await tx.read(wanted)
     over = Settling(settling.count + 1)
     changes = Changes(
@@ -135,7 +135,7 @@ async def _end(tx: Transaction, clock: OwnClock, settling: Settling, by: int) ->
         at=reading.wall,
     )
     await tx.write(changes)
-    return Performed([Step(over.count, by=by)], News(ready=True, events=True, due=int(reading.wall)))
+    return Performed([SettlingStep(over.count, by=by)], News(ready=True, events=True, due=int(reading.wall)))
 
 
 def _text(settling: Settling) -> str:

@@ -22,7 +22,7 @@ from allswell.engine.batch import Performed
 from allswell.engine.batcher import Work, commit
 from allswell.engine.book import News
 from allswell.engine.pace import Pace
-from allswell.engine.settling import Seen, Step, step
+from allswell.engine.settling import ClocksSeen, SettlingStep, step
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError, Unavailable
 from allswell.store.call import Call
@@ -254,11 +254,11 @@ class Sweeper:
         async with self._minding:
             apart, _ = self._distances()
             while True:
-                seen = Seen(self._machine, self._set, apart, self._count)
+                seen = ClocksSeen(self._machine, self._set, apart, self._count)
                 performed = await commit(self._store, lambda tx, seen=seen: step(tx, seen), call=self._call)  # type: ignore[misc]
                 self._tell(performed.news)
                 done = performed.answers[0]
-                if isinstance(done, Step) and not done.more:
+                if isinstance(done, SettlingStep) and not done.more:
                     break
             if done.by:
                 way = "forward" if done.by > 0 else "back"

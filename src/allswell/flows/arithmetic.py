@@ -19,7 +19,7 @@ from allswell.domain.deadline import ScopeKind
 from allswell.errors import Refused
 from allswell.flows.complaints import BAD_FLOW, INCOMPLETE
 from allswell.flows.loading import BadYaml, load
-from allswell.flows.reading import Reading, read_flow
+from allswell.flows.reading import FlowReading, read_flow
 from allswell.flows.spec import Flow
 from allswell.flows.timing import FlowStep
 from allswell.settings.arithmetic import calls
@@ -62,7 +62,7 @@ def _checked(content: bytes | str, file: str, settings: Settings) -> tuple[Flow 
     return read.flow, list(dict.fromkeys(one for one in told if worth_telling(one)))
 
 
-def _flow(read: Reading, settings: Settings) -> Iterator[Finding]:
+def _flow(read: FlowReading, settings: Settings) -> Iterator[Finding]:
     """What holds for the flow as a whole."""
     limits = read.timeouts
     for kind in ScopeKind:
@@ -83,7 +83,7 @@ def _flow(read: Reading, settings: Settings) -> Iterator[Finding]:
     yield from critical_path(steps, flow, most=settings.limits().hard_limit(ScopeKind.FLOW))
 
 
-def _step(one: FlowStep, read: Reading, settings: Settings) -> Iterator[Finding]:
+def _step(one: FlowStep, read: FlowReading, settings: Settings) -> Iterator[Finding]:
     """What holds for one step."""
     flow = read.timeouts[ScopeKind.FLOW]
     if one.override is not None:

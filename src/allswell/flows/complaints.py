@@ -7,7 +7,7 @@ from collections.abc import Collection
 from allswell.domain.arithmetic.figure import Place
 from allswell.domain.arithmetic.finding import Finding, Rule, Severity
 from allswell.domain.meant import nearest
-from allswell.flows.loading import Entry, Node
+from allswell.flows.loading import MappingEntry, Node
 
 BAD_FLOW = Rule("bad_flow", Severity.ERROR, "A flow file can be read, and its figures are figures.")
 INCOMPLETE = Rule("incomplete", Severity.ERROR, "A flow has steps, and each of them something to do.")
@@ -29,17 +29,17 @@ class Complaints:
         """Whether something is wrong with the file itself; a link beside it may be gone when its step ends."""
         return any(finding.rule != LEADS_OUT.id for finding in self.findings)
 
-    def place(self, at: Node | Entry) -> Place:
+    def place(self, at: Node | MappingEntry) -> Place:
         """Where something stands: an entry at its key."""
-        mark = at.key if isinstance(at, Entry) else at.mark
+        mark = at.key if isinstance(at, MappingEntry) else at.mark
         return Place(self.file, mark.line, mark.column)
 
-    def wrong(self, at: Node | Entry, says: str, fix: str, *, rule: Rule = BAD_FLOW) -> None:
+    def wrong(self, at: Node | MappingEntry, says: str, fix: str, *, rule: Rule = BAD_FLOW) -> None:
         """Note a mistake."""
         if len(self.findings) < _MOST_WRONG:
             self.findings.append(rule.broken(says, (), fix=fix, place=self.place(at)))
 
-    def mapping(self, entry: Entry, path: str, example: str) -> dict[str, Entry]:
+    def mapping(self, entry: MappingEntry, path: str, example: str) -> dict[str, MappingEntry]:
         """The entries of what must be a mapping; nothing at all is an empty one."""
         if isinstance(entry.node.value, dict):
             return entry.node.value
@@ -47,7 +47,7 @@ class Complaints:
             self.wrong(entry, f"`{path}:` must be a mapping.", f"Write names with values, {example}.")
         return {}
 
-    def known(self, given: dict[str, Entry], keys: Collection[str], what: str) -> None:
+    def known(self, given: dict[str, MappingEntry], keys: Collection[str], what: str) -> None:
         """Complain of every key that is none: what is misspelt would otherwise silently not be there."""
         for key, entry in given.items():
             if key not in keys:

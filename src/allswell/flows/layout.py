@@ -13,8 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from allswell.domain.arithmetic.figure import Figure
-from allswell.domain.arithmetic.steps import Need, longest_path
-from allswell.domain.arithmetic.steps import Step as Timed
+from allswell.domain.arithmetic.steps import Need, StepFigures, longest_path
 from allswell.domain.duration import show
 from allswell.flows.spec import Command, Flow, Function, Prompt, Step
 
@@ -39,7 +38,7 @@ class Node(msgspec.Struct, frozen=True):
     audited: bool
 
 
-class Line(msgspec.Struct, frozen=True):
+class LayoutLine(msgspec.Struct, frozen=True):
     """From a step to one that needs it."""
 
     start: str
@@ -52,7 +51,7 @@ class Layout(msgspec.Struct, frozen=True):
     """A flow, laid out."""
 
     nodes: tuple[Node, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[LayoutLine, ...]
     sizes: tuple[int, ...]
     """How many places each wave has."""
 
@@ -82,13 +81,13 @@ def lay_out(flow: Flow) -> Layout:
         for id_ in ids
         if id_ in steps
     ]
-    lines = [Line(start, end, tuple(row[place] for place in places)) for (start, end), places in passing.items()]
+    lines = [LayoutLine(start, end, tuple(row[place] for place in places)) for (start, end), places in passing.items()]
     return Layout(tuple(nodes), tuple(lines), tuple(map(len, waves)))
 
 
 def _longest(flow: Flow) -> set[str]:
     timed = [
-        Timed(step.id, Figure(step.id, flow.limit(step)), tuple(Need(need) for need in step.needs))
+        StepFigures(step.id, Figure(step.id, flow.limit(step)), tuple(Need(need) for need in step.needs))
         for step in flow.steps
     ]
     return {step.id for step in longest_path(timed)}

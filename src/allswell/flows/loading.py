@@ -45,7 +45,7 @@ class Mark(msgspec.Struct, frozen=True):
     column: int
 
 
-class Entry(msgspec.Struct, frozen=True):
+class MappingEntry(msgspec.Struct, frozen=True):
     """A value of a mapping, with the place of its key."""
 
     key: Mark
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Node(msgspec.Struct, frozen=True):
     """A value and where it begins."""
 
-    value: Scalar | list[Node] | dict[str, Entry]
+    value: Scalar | list[Node] | dict[str, MappingEntry]
     mark: Mark
 
     def plain(self) -> object:
@@ -168,14 +168,14 @@ class _Reading:
             nodes.append(self._node(event, depth + 1))
         return nodes
 
-    def _mapping(self, depth: int) -> dict[str, Entry]:
-        entries: dict[str, Entry] = {}
+    def _mapping(self, depth: int) -> dict[str, MappingEntry]:
+        entries: dict[str, MappingEntry] = {}
         while not isinstance(event := next(self._events), self._yaml.MappingEndEvent):
             key = self._key(event, depth)
             if key in entries:
                 first = entries[key].key
                 self._refuse(event, f"the key {key!r} is given twice, first on line {first.line}; keep one")
-            entries[key] = Entry(self._mark(event), self._node(next(self._events), depth + 1))
+            entries[key] = MappingEntry(self._mark(event), self._node(next(self._events), depth + 1))
         return entries
 
     def _key(self, event: yaml.Event, depth: int) -> str:

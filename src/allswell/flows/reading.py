@@ -15,7 +15,7 @@ from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.finding import Finding
 from allswell.domain.deadline import ScopeKind, Timeouts
 from allswell.flows.complaints import INCOMPLETE, Complaints
-from allswell.flows.loading import Entry, Node
+from allswell.flows.loading import MappingEntry, Node
 from allswell.flows.spec import FLOW_NAME, MOST_STEPS, NAME, STEP_ID, Flow, Input, Step
 from allswell.flows.steps import STEP_KEYS, Parts
 from allswell.flows.timing import Figures, FlowStep
@@ -26,7 +26,7 @@ TOP_KEYS = ("name", "description", "inputs", "timeouts", "steps")
 _INPUT_KEYS = ("default", "description")
 
 
-class Reading(msgspec.Struct, frozen=True):
+class FlowReading(msgspec.Struct, frozen=True):
     """What a file says."""
 
     timeouts: dict[ScopeKind, Figure]
@@ -36,7 +36,7 @@ class Reading(msgspec.Struct, frozen=True):
     """None where something is wrong with the file itself; the arithmetic has its own say."""
 
 
-def read_flow(root: Node, file: str, settings: Settings) -> Reading:
+def read_flow(root: Node, file: str, settings: Settings) -> FlowReading:
     """Read a flow file; the mistakes in it are findings."""
     return _Reader(file, settings).read(root)
 
@@ -49,12 +49,12 @@ class _Reader:
         self.steps: list[Step] = []
         self.timed: list[FlowStep] = []
 
-    def read(self, root: Node) -> Reading:
+    def read(self, root: Node) -> FlowReading:
         """Everything that the file says."""
         top = root.value
         if not isinstance(top, dict) or not {"timeouts", "steps"} & top.keys():
             self.said.wrong(root, "This is no flow: it has neither `timeouts:` nor `steps:`.", "Name a flow file.")
-            return Reading(self.figures.timeouts(None), (), tuple(self.said.findings), None)
+            return FlowReading(self.figures.timeouts(None), (), tuple(self.said.findings), None)
         self.said.known(top, TOP_KEYS, "a flow")
         timeouts = self.figures.timeouts(top.get("timeouts"))
         name = self._name(top.get("name"))
@@ -68,9 +68,9 @@ class _Reader:
             check_uses(flow, nodes, self.said)
             self._check_size(flow, nodes)
         findings = tuple(self.said.findings)
-        return Reading(timeouts, tuple(self.timed), findings, None if self.said.mistakes else flow)
+        return FlowReading(timeouts, tuple(self.timed), findings, None if self.said.mistakes else flow)
 
-    def _name(self, entry: Entry | None) -> str:
+    def _name(self, entry: MappingEntry | None) -> str:
         if entry is None:
             stem = PurePosixPath(self.said.file).stem
             return stem if FLOW_NAME.fullmatch(stem) else "flow"
@@ -82,13 +82,13 @@ class _Reader:
 
     # --- inputs -------------------------------------------------------------------------------------------------------
 
-    def _inputs(self, entry: Entry | None) -> tuple[Input, ...]:
+    def _inputs(self, entry: MappingEntry | None) -> tuple[Input, ...]:
         if entry is None:
             return ()
         given = self.said.mapping(entry, "inputs", "such as `branch: main`")
         return tuple(self._input(name, one) for name, one in given.items())
 
-    def _input(self, name: str, entry: Entry) -> Input:
+    def _input(self, name: str, entry: MappingEntry) -> Input:
         """`branch: main` has a default, `branch:` has none and must be given; a mapping can describe it."""
         path = f"inputs.{name}"
         if not NAME.fullmatch(name):
@@ -111,7 +111,7 @@ class _Reader:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, entry: Entry | None, root: Node, usual: Figure) -> dict[str, Node]:
+    def _steps(self, entry: MappingEntry | None, root: Node, usual: Figure) -> dict[str, Node]:
         """Read every step into `steps` and `timed`; where each one stands."""
         if entry is None or entry.node.value in (None, []):
             self.said.wrong(entry or root, "The flow has no steps.", "Begin with `- id: NAME`.", rule=INCOMPLETE)
@@ -137,7 +137,7 @@ class _Reader:
                 self.steps.append(made)
         return nodes
 
-    def _id(self, node: Node, step: dict[str, Entry], number: int) -> str:
+    def _id(self, node: Node, step: dict[str, MappingEntry], number: int) -> str:
         entry = step.get("id")
         given = None if entry is None else entry.node.value
         if entry is None or isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip():

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from allswell.domain.snapshot import can_be_kept
 from allswell.flows.complaints import INCOMPLETE, LEADS_OUT, Complaints
-from allswell.flows.loading import Entry, Node, Scalar
+from allswell.flows.loading import MappingEntry, Node, Scalar
 from allswell.flows.spec import MOST_STEPS, NAME, Command, Function, Output, Prompt, Step, text_of
 from allswell.flows.timing import FlowStep
 
@@ -32,7 +32,7 @@ class Parts:
     def __init__(self, complaints: Complaints) -> None:
         self.said = complaints
 
-    def step(self, node: Node, given: Mapping[str, Entry], timed: FlowStep) -> Step | None:
+    def step(self, node: Node, given: Mapping[str, MappingEntry], timed: FlowStep) -> Step | None:
         """One step; None where it has nothing to do, or two things."""
         id_ = timed.step.id
         path = f"steps.{id_}"
@@ -48,7 +48,7 @@ class Parts:
         needs = tuple(dict.fromkeys(need.step for need in timed.step.needs))
         return Step(id_, work, needs, env, outputs, override, timed.retry, audit, matrix)
 
-    def text(self, entry: Entry, path: str) -> str:
+    def text(self, entry: MappingEntry, path: str) -> str:
         """What must be text; a number is one, too."""
         value = entry.node.value
         if isinstance(value, str):
@@ -61,7 +61,7 @@ class Parts:
     # --- what it does -------------------------------------------------------------------------------------------------
 
     def _work(
-        self, node: Node, given: Mapping[str, Entry], path: str, kinds: tuple[str, ...]
+        self, node: Node, given: Mapping[str, MappingEntry], path: str, kinds: tuple[str, ...]
     ) -> Command | Prompt | Function | None:
         chosen = [kind for kind in kinds if kind in given]
         if "prompt" in given and "agent" not in given:
@@ -88,7 +88,7 @@ class Parts:
             case _:
                 return self._function(given, path)
 
-    def _command(self, entry: Entry, path: str) -> Command | None:
+    def _command(self, entry: MappingEntry, path: str) -> Command | None:
         """A list of words as they are, or a text that is split into words as a shell would, without being one."""
         value = entry.node.value
         if isinstance(value, list):
@@ -119,7 +119,7 @@ class Parts:
             return ""
         return text_of(node.value)
 
-    def _prompt(self, given: Mapping[str, Entry], path: str) -> Prompt | None:
+    def _prompt(self, given: Mapping[str, MappingEntry], path: str) -> Prompt | None:
         agent = self.text(given["agent"], f"{path}.agent")
         if "prompt" not in given:
             says = f"{path} names an agent and does not say what it shall do."
@@ -130,7 +130,7 @@ class Parts:
             self.said.wrong(given["prompt"], f"{path}.prompt is empty.", "Say what the agent shall do.")
         return Prompt(agent, prompt)
 
-    def _function(self, given: Mapping[str, Entry], path: str) -> Function | None:
+    def _function(self, given: Mapping[str, MappingEntry], path: str) -> Function | None:
         entry = given["python"]
         found = _FUNCTION.fullmatch(entry.node.value) if isinstance(entry.node.value, str) else None
         if found is None:
@@ -144,7 +144,7 @@ class Parts:
                 inputs[name] = one.node.plain()
         return Function(found[1], found[2], inputs)
 
-    def _audit(self, entry: Entry, path: str) -> Command | Prompt | None:
+    def _audit(self, entry: MappingEntry, path: str) -> Command | Prompt | None:
         value = entry.node.value
         if not isinstance(value, dict):
             return self._command(entry, path)
@@ -154,7 +154,7 @@ class Parts:
 
     # --- with what, and what it leaves --------------------------------------------------------------------------------
 
-    def _env(self, entry: Entry, path: str) -> dict[str, str]:
+    def _env(self, entry: MappingEntry, path: str) -> dict[str, str]:
         env = {}
         for name, one in self.said.mapping(entry, f"{path}.env", "such as `LEVEL: 3`").items():
             if not NAME.fullmatch(name):
@@ -164,7 +164,7 @@ class Parts:
             env[name] = "" if one.node.value is None else self.text(one, f"{path}.env.{name}")
         return env
 
-    def _outputs(self, entry: Entry, path: str) -> tuple[Output, ...]:
+    def _outputs(self, entry: MappingEntry, path: str) -> tuple[Output, ...]:
         """Names with paths, or paths alone, which then are their own names."""
         value = entry.node.value
         if isinstance(value, dict):
@@ -181,7 +181,7 @@ class Parts:
         return tuple(found)
 
     def _check_apart(
-        self, given: Mapping[str, Entry], outputs: tuple[Output, ...], matrix: Mapping[str, object], path: str
+        self, given: Mapping[str, MappingEntry], outputs: tuple[Output, ...], matrix: Mapping[str, object], path: str
     ) -> None:
         """Members of a matrix leave files of their own, or each would find another's."""
         for output in outputs:
@@ -205,7 +205,7 @@ class Parts:
             self.said.wrong(node, says, "Take the link away: a step that ends so has failed.", rule=LEADS_OUT)
         return value
 
-    def _matrix(self, entry: Entry, path: str) -> dict[str, tuple[Scalar, ...]]:
+    def _matrix(self, entry: MappingEntry, path: str) -> dict[str, tuple[Scalar, ...]]:
         axes: dict[str, tuple[Scalar, ...]] = {}
         total = 1
         for axis, one in self.said.mapping(entry, f"{path}.matrix", "such as `python: ['3.11', '3.12']`").items():
@@ -220,7 +220,7 @@ class Parts:
             self.said.wrong(entry, says, "Make it smaller.")
         return axes
 
-    def _axis(self, entry: Entry, path: str) -> tuple[Scalar, ...]:
+    def _axis(self, entry: MappingEntry, path: str) -> tuple[Scalar, ...]:
         value = entry.node.value
         if not isinstance(value, list) or not value:
             self.said.wrong(entry, f"{path} must be a list of values.", "Write such as `[a, b]`.")

@@ -11,13 +11,13 @@ import msgspec
 
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.retries import Retrying
-from allswell.domain.arithmetic.steps import Need, Step
+from allswell.domain.arithmetic.steps import Need, StepFigures
 from allswell.domain.deadline import ScopeKind, positive
 from allswell.domain.policy import Policy, broken_rules
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import Refused
 from allswell.flows.complaints import Complaints, offer
-from allswell.flows.loading import Entry, Node
+from allswell.flows.loading import MappingEntry, Node
 from allswell.settings.arithmetic import RETRY_FIGURES
 from allswell.settings.catalogue import SETTINGS
 from allswell.settings.settings import Settings
@@ -29,7 +29,7 @@ _CALLS_MODELS = ("agent", "python")
 class FlowStep(msgspec.Struct, frozen=True):
     """A step as far as time is concerned."""
 
-    step: Step
+    step: StepFigures
     override: Figure | None
     retry: RetryPolicy | None
     """Its own, where it says something of retries."""
@@ -45,12 +45,12 @@ class Figures:
         self._said = complaints
         self._settings = settings
 
-    def timeouts(self, entry: Entry | None) -> dict[ScopeKind, Figure]:
+    def timeouts(self, entry: MappingEntry | None) -> dict[ScopeKind, Figure]:
         """The limits of the flow's scopes: the file's, and the settings' for the rest."""
         usual = {kind: self._settings.figure(f"timeouts.{kind}") for kind in ScopeKind}
         return usual if entry is None else usual | dict(self._given(entry))
 
-    def _given(self, entry: Entry) -> Iterator[tuple[ScopeKind, Figure]]:
+    def _given(self, entry: MappingEntry) -> Iterator[tuple[ScopeKind, Figure]]:
         kinds = tuple(kind.value for kind in ScopeKind)
         for name, given in self._said.mapping(entry, "timeouts", "such as `step: 10m`").items():
             if name not in kinds:
@@ -58,7 +58,7 @@ class Figures:
             elif figure := self._duration(f"timeouts.{name}", given):
                 yield ScopeKind(name), figure
 
-    def step(self, id_: str, node: Node, given: dict[str, Entry], usual: Figure) -> FlowStep:
+    def step(self, id_: str, node: Node, given: dict[str, MappingEntry], usual: Figure) -> FlowStep:
         """One step's figures and needs."""
         override = None
         if entry := given.get("timeout_override"):
@@ -68,10 +68,10 @@ class Figures:
         policy, retrying, retries = None, None, None
         if "retry" in given:
             policy, retrying, retries = self._retry(given["retry"], id_, limit)
-        made = Step(id_, limit, needs, self._said.place(node), retrying)
+        made = StepFigures(id_, limit, needs, self._said.place(node), retrying)
         return FlowStep(made, override, policy, retries, any(key in given for key in _CALLS_MODELS))
 
-    def _needs(self, entry: Entry, path: str) -> Iterator[Need]:
+    def _needs(self, entry: MappingEntry, path: str) -> Iterator[Need]:
         node = entry.node
         for one in node.value if isinstance(node.value, list) else [node]:
             if isinstance(one.value, str | int) and not isinstance(one.value, bool):
@@ -80,7 +80,7 @@ class Figures:
                 self._said.wrong(one, f"{path}.needs must be ids of steps.", "Write them as `needs: [a, b]`.")
 
     def _retry(
-        self, entry: Entry, id_: str, limit: Figure
+        self, entry: MappingEntry, id_: str, limit: Figure
     ) -> tuple[RetryPolicy | None, Retrying | None, tuple[Figure, Figure] | None]:
         """`retry: 2`, or a mapping with the names that `[retry]` has in the settings."""
         path = f"steps.{id_}.retry"
@@ -111,7 +111,7 @@ class Figures:
     def _total(self, policy: RetryPolicy) -> Figure:
         return msgspec.structs.replace(self._settings.figure("retry.max_attempts"), value=policy.max_attempts)
 
-    def _duration(self, name: str, entry: Entry) -> Figure | None:
+    def _duration(self, name: str, entry: MappingEntry) -> Figure | None:
         value = entry.node.value
         try:
             if isinstance(value, bool) or not isinstance(value, int | str):

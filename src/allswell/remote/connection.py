@@ -30,7 +30,7 @@ class Unreached(Unavailable):
     """There was nobody to say it to: nothing was sent, so nothing can have been done."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """What came back."""
 
     status: int
@@ -110,7 +110,7 @@ class Connections:
 
     async def call(
         self, path: str, body: bytes | None, *, wait: float = 0.0, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """One call; `Unavailable` where no answer came, whatever has become of it there. Without a body, a GET."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
@@ -123,7 +123,7 @@ class Connections:
             use.give_up()
             raise
 
-    def _call(self, said: _Call, use: _Use) -> Answer:
+    def _call(self, said: _Call, use: _Use) -> HttpAnswer:
         """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
         kept = self._kept.pop() if self._kept else None
         try:
@@ -141,7 +141,7 @@ class Connections:
             use.close()
             raise self._unavailable(error) from None
 
-    def _said(self, connection: http.client.HTTPConnection, said: _Call) -> Answer:
+    def _said(self, connection: http.client.HTTPConnection, said: _Call) -> HttpAnswer:
         if connection.sock is not None:
             connection.sock.settimeout(said.timeout)
         below = self._parts.path.rstrip("/") if self._is_tcp else ""
@@ -153,7 +153,7 @@ class Connections:
             connection.close()
         else:
             self._kept.append(connection)
-        return Answer(got.status, {name.lower(): value for name, value in got.getheaders()}, read)
+        return HttpAnswer(got.status, {name.lower(): value for name, value in got.getheaders()}, read)
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if not self._is_tcp:

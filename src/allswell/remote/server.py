@@ -14,7 +14,7 @@ import msgspec
 from allswell.engine.opening import TellsOfWait, log_wait
 from allswell.engine.pace import Pace
 from allswell.errors import Unavailable
-from allswell.remote.connection import Answer, Connections
+from allswell.remote.connection import Connections, HttpAnswer
 from allswell.remote.problems import error_of
 from allswell.remote.wire import CALLS, Answering, Problem, Said, Saying
 
@@ -74,7 +74,7 @@ class Server:
             pause = min(pause * 2, self._pace.retry_most)
 
 
-def _trouble(answer: Answer) -> Unavailable:
+def _trouble(answer: HttpAnswer) -> Unavailable:
     """What may pass by itself; anything else is raised."""
     try:
         problem = msgspec.json.decode(answer.body, type=Problem)

@@ -92,7 +92,7 @@ class Answering(Struct, frozen=True, omit_defaults=True):
     waited_ms: int = 0
 
 
-class Look(Struct, frozen=True):
+class RemoteLook(Struct, frozen=True):
     """A look, or a write that is no command, by its name."""
 
     name: str
@@ -101,7 +101,7 @@ class Look(Struct, frozen=True):
     answer: Any
 
 
-def _look(name: str) -> Look:
+def _look(name: str) -> RemoteLook:
     method = getattr(Records, name)
     hints = get_type_hints(method)
     fields: list[Any] = []
@@ -112,10 +112,10 @@ def _look(name: str) -> Look:
         else:
             fields.append((parameter.name, kind, parameter.default))
     made = msgspec.defstruct(f"{name}_arguments", fields, frozen=True, kw_only=True)
-    return Look(name, made, hints["return"])
+    return RemoteLook(name, made, hints["return"])
 
 
-CALLS: Mapping[str, Look] = {name: _look(name) for name in (*LOOKS, *WRITES)}
+CALLS: Mapping[str, RemoteLook] = {name: _look(name) for name in (*LOOKS, *WRITES)}
 
 
 def said(command: Command) -> Said:

@@ -29,7 +29,7 @@ Outcome = tuple[object, BaseException | None]
 """What a function returned, or what it raised."""
 
 
-class Answer:
+class AnswerReader:
     """The end that is read, in the process that waits."""
 
     def __init__(self) -> None:

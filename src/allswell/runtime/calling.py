@@ -18,7 +18,7 @@ from contextvars import copy_context
 from typing import TypeVar
 
 from allswell.errors import Refused
-from allswell.runtime.threads import Call, Threads
+from allswell.runtime.threads import ThreadCall, Threads
 from allswell.timing.per_loop import PerLoop
 from allswell.timing.scope import Scope, run
 from allswell.timing.scope.expiry import end_of, expire
@@ -44,7 +44,7 @@ async def run_in_thread(scope: Scope, function: Callable[[], T], *, threads: Thr
     return await run(scope, body)
 
 
-async def ended(call: Call[T], scope: Scope, *, stop: Callable[[], None] | None = None) -> T:
+async def ended(call: ThreadCall[T], scope: Scope, *, stop: Callable[[], None] | None = None) -> T:
     """The call's result. A thread cannot be cancelled, so neither can this; who awaits it is let go by `run`."""
     loop = asyncio.get_running_loop()
     cancelled: asyncio.CancelledError | None = None
@@ -129,7 +129,7 @@ def settled(result: T) -> T:
     return result
 
 
-def _fence(scope: Scope, call: Call[T]) -> None:
+def _fence(scope: Scope, call: ThreadCall[T]) -> None:
     scope.book()
     (scope.expiry or expire(scope, scope.now())).fenced = True
     call.give_up()

@@ -27,7 +27,7 @@ from typing import NoReturn, TypeVar, cast
 from allswell.domain.carried import VARIABLE
 from allswell.domain.spending import label
 from allswell.errors import Refused
-from allswell.runtime.answer import Answer, Outcome, send
+from allswell.runtime.answer import AnswerReader, Outcome, send
 from allswell.runtime.calling import FOR_TASKS, ended
 from allswell.runtime.travel import deadline_environment, inherit_deadline
 from allswell.timing.scope import Scope, current, run
@@ -42,7 +42,7 @@ _KILLED = 5.0
 
 
 @dataclass(frozen=True)
-class Order:
+class CallOrder:
     """What a process is to do."""
 
     module: str
@@ -128,8 +128,8 @@ def supervise(
         raise Refused("nested_process", text, where="on")
     arguments = _sent(qualname, args, kwargs)
     seconds = min(scope.remaining() + scope.grace_ms / 1_000, threading.TIMEOUT_MAX)
-    order = Order(module, qualname, arguments, label(scope.kind, scope.name), deadline_environment(scope), seconds)
-    answer = Answer()
+    order = CallOrder(module, qualname, arguments, label(scope.kind, scope.name), deadline_environment(scope), seconds)
+    answer = AnswerReader()
     try:
         process = multiprocessing.get_context("spawn").Process(target=serve, args=(order, answer.writer), daemon=True)
         process.start()
@@ -159,7 +159,7 @@ def _sent(qualname: str, args: tuple[object, ...], kwargs: dict[str, object]) ->
         raise Refused("not_picklable", text, where="arguments") from error
 
 
-def _see_to_its_end(process: BaseProcess, scope: Scope, stop: Stop, answer: Answer) -> None:
+def _see_to_its_end(process: BaseProcess, scope: Scope, stop: Stop, answer: AnswerReader) -> None:
     if answer.hear(process.sentinel, stop.reader, min(scope.remaining(), threading.TIMEOUT_MAX)):
         return
     now = scope.now()
@@ -189,7 +189,7 @@ def _signal(process: BaseProcess, number: signal.Signals) -> None:
 # --- in the process ---------------------------------------------------------------------------------------------------
 
 
-def serve(order: Order, writer: Connection) -> None:
+def serve(order: CallOrder, writer: Connection) -> None:
     """Carry out an order; what comes of it goes into the pipe, which those that it starts do not get."""
     os.set_inheritable(writer.fileno(), False)
     with contextlib.suppress(OSError):
@@ -220,7 +220,7 @@ def _on_term(_number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(124) if scope is None else scope.timed_out()
 
 
-def _find(order: Order) -> Callable[..., object]:
+def _find(order: CallOrder) -> Callable[..., object]:
     module = sys.modules.get(order.module)
     if module is None:
         import importlib

@@ -28,10 +28,10 @@ from allswell.runtime.scoped import LimitedScope, tool
 from allswell.runtime.travel import deadline_environment
 from allswell.runtime.warden import (
     KEEPER,
-    Command,
     Ending,
     Handle,
     Result,
+    WardenCommand,
     allowed_environment,
     begin,
     checked_argv,
@@ -197,13 +197,13 @@ class _Call:
             text = f"no file for the output can be made in {folder}: {error.strerror}"
             raise Refused("no_directory", text, where="output.folder") from error
 
-    def _command(self, scope: Scope) -> Command:
+    def _command(self, scope: Scope) -> WardenCommand:
         live = None
         if self._output.live:
             sys.stdout.flush()
             sys.stderr.flush()
             live = (1, 2)
-        return Command(
+        return WardenCommand(
             argv=self.argv,
             path=self._path,
             cwd=self._cwd,

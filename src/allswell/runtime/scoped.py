@@ -25,7 +25,7 @@ from allswell.domain.duration import Duration
 from allswell.errors import Refused
 from allswell.runtime.calling import call_in_thread, run_in_thread, settled
 from allswell.runtime.durable.inside import in_flow
-from allswell.runtime.durable.step import Key, Step
+from allswell.runtime.durable.step import DurableStep, Key
 from allswell.runtime.limits import limits
 from allswell.timing import scope as timing
 from allswell.timing.scope import Scope
@@ -91,7 +91,7 @@ class LimitedScope(Scope):
             scope.timeout_ms = own  # looked at once, and not again at every call
             return scope
 
-        step = Step(name, function, key) if kind is ScopeKind.STEP else None
+        step = DurableStep(name, function, key) if kind is ScopeKind.STEP else None
         if inspect.iscoroutinefunction(function):
             if on == "process":
                 text = f"{name} is async: it runs as a task of its own, and cannot run on a process"
@@ -154,7 +154,7 @@ async def run(scope: Scope, function: Callable[..., object], /, *args: object, *
     flow = in_flow.get()
     if flow is None or scope.kind != ScopeKind.STEP:
         return await _run(scope, function, args, kwargs)
-    step = Step(scope.name or getattr(function, "__qualname__", "step"), function)
+    step = DurableStep(scope.name or getattr(function, "__qualname__", "step"), function)
     return await flow.call(step, lambda: _run(scope, function, args, kwargs), args, kwargs)
 
 

@@ -26,7 +26,7 @@ IDLE_SECONDS = 30.0
 """How long a thread without work waits for some before it ends."""
 
 
-class Call(Generic[T_co]):
+class ThreadCall(Generic[T_co]):
     """One call in a thread: its result when it has ended, or nothing any more once it was given up."""
 
     def __init__(self, threads: Threads, function: Callable[[], T_co]) -> None:
@@ -101,8 +101,8 @@ class Threads:
         """With no threads: at first, and in a child process, where a fork leaves all of them behind."""
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._busy: dict[Call[object], None] = {}
-        self._waiting: deque[Call[object]] = deque()
+        self._busy: dict[ThreadCall[object], None] = {}
+        self._waiting: deque[ThreadCall[object]] = deque()
         self._idle: list[_Worker] = []
         self._called: _Worker | None = None
         """Who was called and has not come yet: somebody always is while a call waits and a slot is free."""
@@ -112,11 +112,11 @@ class Threads:
         """How many slots are taken."""
         return len(self._busy)
 
-    def call(self, function: Callable[[], T]) -> Call[T]:
+    def call(self, function: Callable[[], T]) -> ThreadCall[T]:
         """Start a call, or let it wait for a slot."""
         if self._process != os.getpid():
             self._begin()
-        call = Call(self, function)
+        call = ThreadCall(self, function)
         with self._lock:
             self._waiting.append(call)
             try:
@@ -126,7 +126,7 @@ class Threads:
                 raise
         return call
 
-    def free(self, call: Call[object]) -> None:
+    def free(self, call: ThreadCall[object]) -> None:
         """Take the slot of a call that was given up, and let the next one begin."""
         with self._lock:
             if not call.done():
@@ -138,7 +138,7 @@ class Threads:
             elif call in self._waiting:
                 self._waiting.remove(call)
 
-    def withdraw(self, call: Call[object]) -> bool:
+    def withdraw(self, call: ThreadCall[object]) -> bool:
         """Take a call out of the queue; False if it has begun."""
         with self._lock:
             if call not in self._waiting:
@@ -161,7 +161,7 @@ class Threads:
         self._called = worker
         worker.calls.put(None)
 
-    def take(self, worker: _Worker, ended: Call[object] | None) -> Call[object] | None:
+    def take(self, worker: _Worker, ended: ThreadCall[object] | None) -> ThreadCall[object] | None:
         """Free the slot of what the worker has done, and give it the next call; None if there is none for it."""
         with self._lock:
             if ended is not None:

@@ -15,7 +15,7 @@ import threading
 
 from allswell.domain.names import Millis
 from allswell.domain.set_back import TOLERATED, Settling
-from allswell.store.own_clock import Reading, SetBack, settling_of
+from allswell.store.own_clock import ClockReading, SetBack, settling_of
 from allswell.timing.clock import Clock, Readings, look_at
 
 
@@ -59,14 +59,14 @@ class StoreClock:
             clocks = look_at(self._clock)
             self._tell(self._latest(stored, settling, clocks), clocks)
 
-    def read(self, stored: int, settling: str | None, distance: str | None) -> Reading:
+    def read(self, stored: int, settling: str | None, distance: str | None) -> ClockReading:
         """The clocks, whatever they say."""
         with self._guard:
             clocks = look_at(self._clock)
             latest = self._latest(stored, settling_of(settling), clocks)
             if latest == self._last:
                 latest += clocks.monotonic - self._told_at
-            return Reading(Millis(clocks.wall), Millis(latest), settling, distance)
+            return ClockReading(Millis(clocks.wall), Millis(latest), settling, distance)
 
     def _latest(self, stored: int, settling: Settling | None, clocks: Readings) -> int:
         if settling is not None and settling.count != self._count:

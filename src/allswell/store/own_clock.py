@@ -29,7 +29,7 @@ class SetBack(AllswellError):
     """The time cannot be told: the wall is behind what was told or stored, and that is not settled yet."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ClockReading(msgspec.Struct, frozen=True):
     """The clocks as a unit of work finds them."""
 
     wall: Millis
@@ -64,7 +64,7 @@ class Due(msgspec.Struct, frozen=True):
 class OwnClock(Protocol):
     """What a unit of work offers on a store that goes by this machine's clock."""
 
-    async def clocks(self) -> Reading:
+    async def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
         ...
 

@@ -9,7 +9,7 @@ import time
 import traceback
 
 from allswell.domain.layers import Layers
-from allswell.runtime.threads import Call
+from allswell.runtime.threads import ThreadCall
 from allswell.worker.connection import HandlerConnection
 from allswell.worker.handler_loop import AsyncCall
 from allswell.worker.handlers import Handler
@@ -37,7 +37,7 @@ class MessageAttempt:
         self.limit = Limit(layers, since + layers.visibility_timeout)
         self.began = since
         """When its handler began, or when its message was last hidden for longer."""
-        self.call: Call[None] | None = None
+        self.call: ThreadCall[None] | None = None
         self.async_call: AsyncCall | None = None
         self.given_up = False
         self._ended = False

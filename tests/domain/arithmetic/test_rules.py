@@ -10,7 +10,7 @@ from allswell.domain.arithmetic.finding import Finding, Severity, worth_telling
 from allswell.domain.arithmetic.retries import Retrying, retries_above_total, retries_fit, retry_after_fits
 from allswell.domain.arithmetic.rules import RULES
 from allswell.domain.arithmetic.scopes import above_hard_limit, never_fires, override_announced
-from allswell.domain.arithmetic.steps import Need, Step, critical_path, escalation_in_reach, needs_are_met
+from allswell.domain.arithmetic.steps import Need, StepFigures, critical_path, escalation_in_reach, needs_are_met
 from allswell.domain.arithmetic.sum import at_least, at_most, exact
 from allswell.domain.arithmetic.worker import WorkerLimits, pool_before_visibility, statement_before_visibility
 from allswell.domain.retry import RetryPolicy
@@ -216,8 +216,8 @@ def test_check_ins_that_are_missed_by_construction_while_one_tool_runs() -> None
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def step(id_: str, *needs: str, limit: int = 10 * MINUTE) -> Step:
-    return Step(id_, figure("timeouts.step", limit, None), tuple(map(Need, needs)), HERE)
+def step(id_: str, *needs: str, limit: int = 10 * MINUTE) -> StepFigures:
+    return StepFigures(id_, figure("timeouts.step", limit, None), tuple(map(Need, needs)), HERE)
 
 
 @pytest.mark.row("F1")
@@ -238,7 +238,7 @@ def test_the_critical_path_is_the_longest_way_and_not_the_sum_of_all() -> None:
 def test_retries_that_a_step_asks_for_count_on_its_path() -> None:
     limit = figure("timeouts.step", 10 * MINUTE, None)
     again = Retrying("step 'b'", limit, RetryPolicy(retries=1, jitter=0))
-    steps = [step("a"), Step("b", limit, (Need("a"),), HERE, again)]
+    steps = [step("a"), StepFigures("b", limit, (Need("a"),), HERE, again)]
     (found,) = critical_path(steps, figure("timeouts.flow", 30 * MINUTE))
     assert str(found.sum) == "a 10m + b 20m 1s = 30m 1s > 30m"
     assert ids(critical_path(steps, figure("timeouts.flow", 30 * MINUTE + SECOND))) == []

@@ -11,10 +11,10 @@ import pytest
 
 from allswell.doors.mcp.proxy import AWAY_SECONDS, LINE_MOST, StdioProxy
 from allswell.errors import Unavailable
-from allswell.remote.connection import Answer, Unreached
+from allswell.remote.connection import HttpAnswer, Unreached
 from allswell.testing.loop import run, running_loop
 
-Post = Callable[[bytes, dict[str, str]], Awaitable[Answer]]
+Post = Callable[[bytes, dict[str, str]], Awaitable[HttpAnswer]]
 META = "io.modelcontextprotocol/protocolVersion"
 
 
@@ -38,10 +38,10 @@ def talk(post: Post, *lines: bytes) -> list[dict[str, Any]]:
     return [json.loads(one) for one in said]
 
 
-def answering(*answers: Answer | Exception) -> tuple[Post, list[tuple[float, dict[str, str]]]]:
+def answering(*answers: HttpAnswer | Exception) -> tuple[Post, list[tuple[float, dict[str, str]]]]:
     left, heard = list(answers), list[tuple[float, dict[str, str]]]()
 
-    async def post(_: bytes, headers: dict[str, str]) -> Answer:
+    async def post(_: bytes, headers: dict[str, str]) -> HttpAnswer:
         heard.append((running_loop().time(), headers))
         answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
@@ -51,8 +51,8 @@ def answering(*answers: Answer | Exception) -> tuple[Post, list[tuple[float, dic
     return post, heard
 
 
-def in_json(result: object) -> Answer:
-    return Answer(200, {"content-type": "application/json"}, json.dumps(result).encode())
+def in_json(result: object) -> HttpAnswer:
+    return HttpAnswer(200, {"content-type": "application/json"}, json.dumps(result).encode())
 
 
 def test_it_starts_without_the_sdk() -> None:
@@ -88,7 +88,7 @@ def test_headers_are_read_off_each_message() -> None:
 
 def test_a_stream_of_events_becomes_lines() -> None:
     body = b'event: message\r\ndata: {"jsonrpc":"2.0",\r\ndata: "id":1}\r\n\r\n: ping\r\n\r\ndata: {"id":2}\r\n\r\n'
-    post, _ = answering(Answer(200, {"content-type": "text/event-stream; charset=utf-8"}, body))
+    post, _ = answering(HttpAnswer(200, {"content-type": "text/event-stream; charset=utf-8"}, body))
     assert talk(post, line("tools/list")) == [{"jsonrpc": "2.0", "id": 1}, {"id": 2}]
 
 
@@ -117,10 +117,10 @@ def test_a_call_is_repeated_where_nothing_can_be_done_twice(tool: str, error: Ex
 
 def test_what_is_no_tools_call_fails_as_the_protocol_has_it() -> None:
     problem = b'{"type": "x", "title": "x", "status": 401, "detail": "the key was revoked", "hint": "ask for another"}'
-    post, _ = answering(Answer(401, {"content-type": "application/problem+json"}, problem))
+    post, _ = answering(HttpAnswer(401, {"content-type": "application/problem+json"}, problem))
     (said,) = talk(post, line("tools/list", "a"))
     assert (said["id"], said["error"]["message"]) == ("a", "Refused: the key was revoked. Ask for another.")
-    post, _ = answering(Answer(200, {"content-type": "text/html"}, b"<html>"))
+    post, _ = answering(HttpAnswer(200, {"content-type": "text/html"}, b"<html>"))
     assert "allswell serve" in talk(post, line("tools/list"))[0]["error"]["message"]
 
 
@@ -134,7 +134,7 @@ def test_what_is_no_message_is_answered_and_the_next_one_heard() -> None:
 def test_a_call_that_is_cancelled_hangs_up() -> None:
     ended: list[str] = []
 
-    async def post(_: bytes, __: dict[str, str]) -> Answer:
+    async def post(_: bytes, __: dict[str, str]) -> HttpAnswer:
         try:
             await asyncio.Event().wait()
         finally:

@@ -10,7 +10,7 @@ from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.errors import Refused
 from allswell.flows.run.base import FlowEvent, find_base
 from allswell.flows.run.files import read, read_lines
-from allswell.flows.run.runner import Verdict
+from allswell.flows.run.runner import RunVerdict
 from allswell.flows.run.standing import look
 from tests.flows.run.stage import CutHere, Disk, Play, flow, run, seen
 from tests.flows.run.test_scenes import held_to_schema, step
@@ -30,7 +30,7 @@ def uncut(folder: Path) -> int:
     disk = Disk()
 
     async def scene(played: Play) -> None:
-        assert (await run(played)).verdict is Verdict.DONE
+        assert (await run(played)).verdict is RunVerdict.DONE
         (line,) = played.base.all_timeouts()
         assert (line.step_id, line.final_action) == ("b", "retry")
 
@@ -68,7 +68,7 @@ async def _cut(played: Play) -> None:
     done = (await look(played.stage.watch, played.base)).done
     before = list(seen)
     summary = await (await played.again()).run()
-    assert summary.verdict is Verdict.DONE, at
+    assert summary.verdict is RunVerdict.DONE, at
     repeated = seen[len(before) :]
     assert ("a" in done) == ({"x": "a"} not in repeated), at
     assert ("b" in done) == ("slow_once" not in repeated), at

@@ -14,7 +14,7 @@ from allswell.domain.capture import FinalAction
 from allswell.domain.names import RunId
 from allswell.domain.step_receipt import StepStatus
 from allswell.flows.run import plan
-from allswell.flows.run.runner import Runner, Verdict
+from allswell.flows.run.runner import Runner, RunVerdict
 from tests.flows.run.stage import HERE, Disk, Play, flow, run, seen
 from tests.flows.run.test_files import validate
 
@@ -48,7 +48,7 @@ def test_steps_run_in_the_order_of_their_needs_with_values_from_before(tmp_path:
 
     async def scene(played: Play) -> None:
         summary = await run(played, {"who": "you"})
-        assert (summary.verdict, summary.ran) == (Verdict.DONE, 5)
+        assert (summary.verdict, summary.ran) == (RunVerdict.DONE, 5)
         assert set(summary.states.values()) == {"done"}
         assert seen[0] == {"to": "you"}
         assert seen[-1] == {"of": [{"x": 1, "text": "<1>"}, {"x": "two", "text": "<two>"}], "b": "you!"}
@@ -61,7 +61,7 @@ def test_steps_that_can_run_at_once_do(tmp_path: Path) -> None:
     text = "steps:\n" + "".join(step(f"s{number}", "sleep", seconds=60) for number in range(10))
 
     async def scene(played: Play) -> None:
-        assert (await run(played)).verdict is Verdict.DONE
+        assert (await run(played)).verdict is RunVerdict.DONE
         assert played.stage.seconds < 65
 
     flow(tmp_path, text, scene)
@@ -98,7 +98,7 @@ def test_a_step_that_is_done_leaves_its_place_while_it_is_written_down(tmp_path:
         played.site.aside = slowly
         active: list[int] = []
         played.site.heard = lambda _: active.append(len(runner.active))
-        assert (await runner.run()).verdict is Verdict.DONE
+        assert (await runner.run()).verdict is RunVerdict.DONE
         assert max(active) == 3  # one that works, and two that are written down
         assert played.stage.seconds < 80  # and not 20 times 6
 
@@ -125,7 +125,7 @@ def test_gates_stand_between_a_step_and_too_many_others(tmp_path: Path, monkeypa
 
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert (summary.verdict, summary.ran) == (Verdict.DONE, 29)
+        assert (summary.verdict, summary.ran) == (RunVerdict.DONE, 29)
         assert sorted(name for name in summary.states if "+" in name) == ["last+1", "last+2", "last+3"]
         assert seen[-1] == {"of": [{"n": number} for number in range(25)]}
         rows = {row.task.name: row.task.spec.needs for row in await Runner(played.site, played.run).rows()}
@@ -145,7 +145,7 @@ def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) 
 
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert summary.verdict is Verdict.FAILED
+        assert summary.verdict is RunVerdict.FAILED
         assert summary.states == {"a": "failed", "b": "skipped", "c": "done", "d": "failed"}
         assert "JSON has no nan (at score)" in summary.reasons["d"]
         assert "cannot be written as JSON" in summary.reasons["a"]
@@ -158,7 +158,7 @@ def test_what_follows_a_failure_is_skipped_and_the_rest_goes_on(tmp_path: Path) 
 def test_a_failure_of_the_network_is_tried_again_after_pauses(tmp_path: Path) -> None:
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert (summary.verdict, len(seen)) == (Verdict.DONE, 3)
+        assert (summary.verdict, len(seen)) == (RunVerdict.DONE, 3)
         assert played.stage.seconds >= 3  # 1 s, 2 s
         statuses = [(one.attempt, one.status) for one in played.base.all_receipts()]
         assert statuses == [(1, StepStatus.FAILED), (2, StepStatus.FAILED), (3, StepStatus.DONE)]
@@ -174,7 +174,7 @@ def test_a_step_that_leaves_by_itself_has_failed_and_is_repeated_within_bounds(t
 
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert (summary.verdict, set(summary.states.values())) == (Verdict.FAILED, {"failed"})
+        assert (summary.verdict, set(summary.states.values())) == (RunVerdict.FAILED, {"failed"})
         for name, (way, times) in ways.items():
             assert seen.count(way) == times, name
             assert sum(one.step_id == name for one in played.base.all_receipts()) == times
@@ -200,7 +200,7 @@ def test_a_steps_timeout_is_captured_in_order_and_tried_again_until_a_human_is_a
 
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert summary.verdict is Verdict.NEEDS_HUMAN
+        assert summary.verdict is RunVerdict.NEEDS_HUMAN
         assert len(summary.questions) == 1
         lines = played.base.all_timeouts()
         assert [(line.step_id, line.scope, line.timeout_ms) for line in lines] == [("build", "step", 600_000)] * 3
@@ -271,7 +271,7 @@ def test_the_flows_own_timeout_ends_its_steps_and_is_told_as_the_flows(tmp_path:
 
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert summary.verdict is Verdict.TIMED_OUT
+        assert summary.verdict is RunVerdict.TIMED_OUT
         assert summary.states == {"a": "done", "b": "failed"}
         (line,) = played.base.all_timeouts()
         assert (line.scope, line.timeout_ms, line.final_action) == ("flow", 300_000, FinalAction.FAIL)
@@ -288,7 +288,7 @@ def test_the_flows_own_timeout_ends_its_steps_and_is_told_as_the_flows(tmp_path:
 def test_a_models_timeout_is_captured_and_repeated_as_the_network_is(tmp_path: Path) -> None:
     async def scene(played: Play) -> None:
         summary = await run(played)
-        assert summary.verdict is Verdict.FAILED
+        assert summary.verdict is RunVerdict.FAILED
         lines = played.base.all_timeouts()
         assert [(line.scope, line.timeout_ms) for line in lines] == [("llm_call", 60_000)] * 4
         assert [line.final_action for line in lines] == [FinalAction.RETRY] * 3 + [FinalAction.FAIL]
@@ -316,13 +316,13 @@ def test_an_override_gives_one_step_more_than_the_hard_limit_and_the_flow_still_
     heavy = step("heavy", "sleep", ", timeout_override: 1200000", seconds=1_100)
 
     async def long_enough(played: Play) -> None:
-        assert (await run(played)).verdict is Verdict.DONE
+        assert (await run(played)).verdict is RunVerdict.DONE
         assert 1_100 <= played.stage.seconds < 1_110
 
     flow(tmp_path, "steps:\n" + heavy, long_enough)
 
     async def capped(played: Play) -> None:
-        assert (await run(played)).verdict is Verdict.TIMED_OUT
+        assert (await run(played)).verdict is RunVerdict.TIMED_OUT
         assert 900 <= played.stage.seconds < 910
 
     flow(tmp_path, "timeouts: {flow: 15m}\nsteps:\n" + heavy, capped)
@@ -341,13 +341,13 @@ def test_an_interrupt_leaves_a_receipt_and_a_run_that_goes_on_without_repeating_
         runner = await played.start()
         asyncio.get_running_loop().call_later(30, runner.interrupt, "SIGINT")
         summary = await runner.run()
-        assert summary.verdict is Verdict.INTERRUPTED
+        assert summary.verdict is RunVerdict.INTERRUPTED
         assert played.stage.seconds < 36
         statuses = {one.step_id: one.status for one in played.base.all_receipts()}
         assert statuses == {"a": StepStatus.DONE, "b": StepStatus.INTERRUPTED}
         assert seen == [{}, {"seconds": 60}]
         again = await (await played.again()).run()
-        assert (again.verdict, again.ran) == (Verdict.DONE, 2)
+        assert (again.verdict, again.ran) == (RunVerdict.DONE, 2)
         assert seen == [{}, {"seconds": 60}, {"seconds": 60}, {}]
         held_to_schema(played)
 
@@ -361,7 +361,7 @@ def test_a_second_interrupt_is_immediate_and_still_leaves_receipts(tmp_path: Pat
         loop = asyncio.get_running_loop()
         loop.call_later(30, runner.interrupt, "SIGINT")
         loop.call_later(30.5, runner.interrupt, "SIGINT")
-        assert (await runner.run()).verdict is Verdict.INTERRUPTED
+        assert (await runner.run()).verdict is RunVerdict.INTERRUPTED
         assert played.stage.seconds < 31
         assert [one.status for one in played.base.all_receipts()] == [StepStatus.INTERRUPTED]
 
@@ -379,9 +379,9 @@ def test_a_run_that_timed_out_goes_on_in_a_new_one_with_its_results(tmp_path: Pa
 
     async def scene(played: Play) -> None:
         first = await run(played)
-        assert (first.verdict, first.states) == (Verdict.TIMED_OUT, {"a": "done", "b": "done", "c": "failed"})
+        assert (first.verdict, first.states) == (RunVerdict.TIMED_OUT, {"a": "done", "b": "done", "c": "failed"})
         again = await (await played.again()).run()
-        assert (again.verdict, again.ran) == (Verdict.DONE, 1)
+        assert (again.verdict, again.ran) == (RunVerdict.DONE, 1)
         assert seen == [{"x": "kept"}, {"seconds": 200, "x": "kept"}, {"seconds": 200}, {"seconds": 200}]
         assert len(played.base.record.runs) == 2
 
@@ -399,7 +399,7 @@ def test_a_humans_answer_is_carried_into_the_run_that_goes_on(tmp_path: Path) ->
         (question,) = first.questions
         await played.stage.watch.answer(question, "increase_timeout", timeout="12m")
         again = await (await played.again()).run()
-        assert (again.verdict, again.states["b"]) == (Verdict.DONE, "done")
+        assert (again.verdict, again.states["b"]) == (RunVerdict.DONE, "done")
         assert played.base.record.runs == (RunId(played.base.record.run),)
 
     flow(tmp_path, text, scene)
@@ -418,7 +418,7 @@ def test_a_step_that_a_human_skipped_stays_skipped_with_all_that_needs_it(tmp_pa
         await played.stage.watch.answer(question, "skip")
         seen.clear()
         again = await (await played.again()).run()
-        assert again.verdict is Verdict.FAILED
+        assert again.verdict is RunVerdict.FAILED
         assert again.states["c"] == "failed"
         assert seen == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.flows.run.runner import Verdict
+from allswell.flows.run.runner import RunVerdict
 from tests.flows.run.stage import Play, flow, run, seen
 
 MINUTE = 60
@@ -35,7 +35,7 @@ def test_a_question_in_a_flow_waits_for_its_answer_whatever_the_flow_s_limit(tmp
     async def scene(played: Play) -> None:
         watch = played.stage.watch
         summary = await run(played)
-        assert summary.verdict is Verdict.NEEDS_HUMAN, summary
+        assert summary.verdict is RunVerdict.NEEDS_HUMAN, summary
         (question,) = summary.questions
         assert summary.states == {"hangs": "asked", "works": "done", "after": "waiting"}
         assert seen.count({"seconds": 2400}) == 2, (
@@ -53,6 +53,6 @@ def test_a_question_in_a_flow_waits_for_its_answer_whatever_the_flow_s_limit(tmp
         assert left is not None
         assert 0 < left < 10 * MINUTE * 1_000, "what was left when the question was asked"
         assert played.run == before, "it is the same run"
-        assert (await runner.run()).verdict is Verdict.DONE
+        assert (await runner.run()).verdict is RunVerdict.DONE
 
     flow(tmp_path, ASKS, scene)

@@ -8,7 +8,7 @@ import pytest
 
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.arithmetic.retries import Retrying, hanging
-from allswell.domain.breaker import Answer, BreakerPolicy, Outcome, Permit, Refusal, Stand
+from allswell.domain.breaker import BreakerPolicy, FailureAnswer, Outcome, Permit, Refusal, Stand
 from allswell.domain.guard import GuardPolicy
 from allswell.domain.retry import RetryPolicy
 from allswell.errors import BreakerOpen
@@ -70,7 +70,7 @@ def test_a_failure_answers_retry_pause_or_escalate() -> None:
             answers.append(stage.breakers.report(given, Outcome.FAILED, policy).answer)
             if len(answers) >= 3:
                 await asyncio.sleep(PAUSE)
-        wanted = [Answer.RETRY] * 2 + [Answer.PAUSE] * 2 + [Answer.ESCALATE] * 3
+        wanted = [FailureAnswer.RETRY] * 2 + [FailureAnswer.PAUSE] * 2 + [FailureAnswer.ESCALATE] * 3
         assert answers == wanted
 
     play(scene())

@@ -21,7 +21,7 @@ from allswell.domain.retry import RetryPolicy
 from allswell.domain.step_receipt import Tokens
 from allswell.errors import BreakerOpen, ServiceParked
 from allswell.runtime.guard import Guard, MemoryBreakers, Surroundings
-from allswell.runtime.guard.ledger import Ledger, in_ledger
+from allswell.runtime.guard.ledger import ExchangeLedger, in_ledger
 from allswell.testing.provider import (
     AnyAct,
     BreakOff,
@@ -184,7 +184,7 @@ def test_every_passing_trouble_is_retried_and_the_sdk_sees_nothing_of_it(provide
 def test_who_keeps_a_ledger_finds_each_answer_once_and_no_key_in_it(
     provider: Provider, client: str, asks: dict[str, Ask]
 ) -> None:
-    ledger = Ledger()
+    ledger = ExchangeLedger()
     provider.script(Fail(500))
     in_ledger.set(ledger)
     try:

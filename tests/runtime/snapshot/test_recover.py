@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allswell.domain.snapshot import Verdict, verdict
+from allswell.domain.snapshot import FileVerdict, verdict
 from allswell.errors import Refused
 from allswell.runtime.snapshot import Conflict, list_snapshots, recover, take
 from tests.runtime.snapshot.repository import files_in, git, make, write
@@ -112,17 +112,17 @@ def test_snapshots_are_listed_as_they_were_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "present, base, saved, expected",
     [
-        (None, None, "s", Verdict.WRITE),
-        (None, "b", "s", Verdict.WRITE),
-        (None, "s", "s", Verdict.WRITE),
-        ("s", "b", "s", Verdict.SAME),
-        ("b", "b", "s", Verdict.REPLACE),
-        ("x", "s", "s", Verdict.LEAVE),
-        ("x", "b", "s", Verdict.BESIDE),
-        ("x", None, "s", Verdict.BESIDE),
+        (None, None, "s", FileVerdict.WRITE),
+        (None, "b", "s", FileVerdict.WRITE),
+        (None, "s", "s", FileVerdict.WRITE),
+        ("s", "b", "s", FileVerdict.SAME),
+        ("b", "b", "s", FileVerdict.REPLACE),
+        ("x", "s", "s", FileVerdict.LEAVE),
+        ("x", "b", "s", FileVerdict.BESIDE),
+        ("x", None, "s", FileVerdict.BESIDE),
     ],
 )
-def test_the_verdict_on_a_file(present: str | None, base: str | None, saved: str, expected: Verdict) -> None:
+def test_the_verdict_on_a_file(present: str | None, base: str | None, saved: str, expected: FileVerdict) -> None:
     def state(name: str | None) -> tuple[str, str] | None:
         return None if name is None else ("100644", name)
 

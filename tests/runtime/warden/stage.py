@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allswell.runtime.warden import Command, Handle, allowed_environment, checked_argv, find_program, start
+from allswell.runtime.warden import Handle, WardenCommand, allowed_environment, checked_argv, find_program, start
 from tests import patience
 
 ROOT = Path(__file__).parents[3]
@@ -43,14 +43,14 @@ class Scene:
 
     def command(
         self, *argv: str, cap: int = 65_536, grace_ms: int = 300, live: tuple[int, int] | None = None
-    ) -> Command:
+    ) -> WardenCommand:
         env = allowed_environment({"TAG": self.tag})
         words = checked_argv(argv)
         self.stdout, self.stderr = (
             self.files.enter_context(tempfile.TemporaryFile(dir=self.folder))  # noqa: SIM115
             for _ in range(2)
         )
-        return Command(
+        return WardenCommand(
             argv=words,
             path=find_program(words[0], str(self.folder), env),
             cwd=str(self.folder),

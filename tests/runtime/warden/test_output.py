@@ -12,7 +12,7 @@ import threading
 import msgspec
 import pytest
 
-from allswell.runtime.warden import Command, start
+from allswell.runtime.warden import WardenCommand, start
 from tests.runtime.warden.stage import Scene, peak_kb, setting, state, until
 
 MEGABYTES = setting("ALLSWELL_OUTPUT_MB", 200)
@@ -131,7 +131,7 @@ def test_somebody_outside_who_holds_the_pipe_does_not_hold_up_the_end(stage: Sce
 def test_a_full_disk_is_reported_and_the_command_goes_on(stage: Scene) -> None:
     full = os.open("/dev/full", os.O_RDWR)
     command = stage.command("sh", "-c", "seq 1 100000; exit 3")
-    with start(Command(**{**vars(command), "stdout": full})) as handle:
+    with start(WardenCommand(**{**vars(command), "stdout": full})) as handle:
         result = handle.wait()
     assert result is not None
     assert (result.exit_code, result.stdout.errno) == (3, errno.ENOSPC)
@@ -145,7 +145,7 @@ def test_input_is_empty_unless_it_is_given(stage: Scene) -> None:
     with tempfile.TemporaryFile() as given:
         given.write(b"given")
         given.seek(0)
-        with start(Command(**{**vars(command), "stdin": given.fileno()})) as handle:
+        with start(WardenCommand(**{**vars(command), "stdin": given.fileno()})) as handle:
             assert handle.wait() is not None
     assert stage.stdout.read() == b"given"
 

@@ -14,7 +14,7 @@ from allswell.domain.names import Millis, TaskId
 from allswell.errors import Bug, Unavailable
 from allswell.store.port import Changes, Conflict, Kind, Rows, Transaction, Wanted
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.transaction import Clock
+from allswell.store.postgres.transaction import ServerClock
 from tests.store.postgres.scene import await_waiter, client, lease, names, opened, put, put_tasks, run, task
 
 A = TaskId("t_a")
@@ -108,7 +108,7 @@ def test_now_is_fresh_after_a_wait_for_a_lock(pg_url: str) -> None:
 
 
 def test_now_never_goes_back_when_the_servers_clock_does() -> None:
-    clock = Clock()
+    clock = ServerClock()
     assert [clock.see(moment) for moment in (5, 9, 3, 10)] == [5, 9, 9, 10]
 
 
@@ -224,7 +224,7 @@ def test_a_guess_counts_the_time_in_which_the_machine_slept(monkeypatch: pytest.
     awake = {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 100.0}
     monkeypatch.setattr("time.clock_gettime", lambda clock: awake[clock])
     monkeypatch.setattr("time.monotonic", lambda: awake[time.CLOCK_MONOTONIC])
-    clock = Clock()
+    clock = ServerClock()
     fresh = [clock.fresh]
     clock.see(1_000_000)
     fresh.append(clock.fresh)

@@ -19,8 +19,8 @@ from allswell.domain.command import Park
 from allswell.domain.listing import TaskFilter
 from allswell.engine.watch import Watch
 from allswell.store.postgres import PostgresStore
-from allswell.store.postgres.connection import Line
-from allswell.store.postgres.talk import Answer, Statement
+from allswell.store.postgres.connection import ServerLine
+from allswell.store.postgres.talk import ServerAnswer, Statement
 from tests.store.postgres.scene import wire
 
 
@@ -39,15 +39,19 @@ async def watching(url: str) -> AsyncIterator[Watch]:
 def counted() -> Iterator[list[int]]:
     """Round trips, each by the number of its statements."""
     trips: list[int] = []
-    ask = Line.ask
+    ask = ServerLine.ask
 
     def count(
-        self: Line, statements: Sequence[Statement], *, prepare: bool = True, afterthought: Statement | None = None
-    ) -> list[Answer]:
+        self: ServerLine,
+        statements: Sequence[Statement],
+        *,
+        prepare: bool = True,
+        afterthought: Statement | None = None,
+    ) -> list[ServerAnswer]:
         trips.append(len(statements))
         return ask(self, statements, prepare=prepare, afterthought=afterthought)
 
-    with patch.object(Line, "ask", count):
+    with patch.object(ServerLine, "ask", count):
         yield trips
 
 

@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 import psycopg
 import pytest
 
-from allswell.store.postgres.connection import Address, Line
+from allswell.store.postgres.connection import Address, ServerLine
 from allswell.store.postgres.settings import Settings
 
 _NAMES = ("SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'allswell%'", ())
 
 
 @contextmanager
-def line(url: str, **settings: int | None) -> Iterator[Line]:
-    made = Line(Address(url, Settings(**settings)).connect())  # type: ignore[arg-type]  # a threshold is all we give
+def line(url: str, **settings: int | None) -> Iterator[ServerLine]:
+    made = ServerLine(Address(url, Settings(**settings)).connect())  # type: ignore[arg-type]  # a threshold is all we give
     try:
         yield made
     finally:

@@ -54,7 +54,7 @@ class Retrying(msgspec.Struct, frozen=True):
     """The breaker of the service that is called, where there is one."""
 
 
-class Course(msgspec.Struct, frozen=True):
+class RetryCourse(msgspec.Struct, frozen=True):
     """The pauses of one course."""
 
     waits: tuple[int, ...]
@@ -75,7 +75,7 @@ class Course(msgspec.Struct, frozen=True):
         return (*own, Term(f"breaker.pause {shut.text}", shut.total))
 
 
-def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None = None) -> Course:
+def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None = None) -> RetryCourse:
     """Every pause that a policy, and a breaker, grant to a row of failures of one class."""
     failure = Failure(error)
     shut = _Breaker(breaker) if breaker is not None and outcome_of(failure) is Outcome.FAILED else None
@@ -97,7 +97,7 @@ def course(policy: RetryPolicy, error: ErrorClass, breaker: BreakerPolicy | None
         else:
             bases.append(least.delay)
             worst.append(most.delay)
-    return Course(tuple(waits), tuple(bases), tuple(worst), tuple(breaks))
+    return RetryCourse(tuple(waits), tuple(bases), tuple(worst), tuple(breaks))
 
 
 class _Breaker:

@@ -33,7 +33,7 @@ class Need(msgspec.Struct, frozen=True):
     place: Place | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class StepFigures(msgspec.Struct, frozen=True):
     """One step."""
 
     id: str
@@ -49,7 +49,7 @@ class Step(msgspec.Struct, frozen=True):
         return self.limit.length if made is None else made.total
 
 
-def needs_are_met(steps: Sequence[Step]) -> Iterator[Finding]:
+def needs_are_met(steps: Sequence[StepFigures]) -> Iterator[Finding]:
     """Needs that no step of the flow has, and cycles."""
     known = {step.id for step in steps}
     for step in steps:
@@ -77,7 +77,7 @@ def _offer(name: str, known: set[str]) -> str:
     return f"Did you mean {near!r}?" if near else "Add a step of this id, or take the need away."
 
 
-def critical_path(steps: Sequence[Step], flow: Figure, *, most: int | None = None) -> Iterator[Finding]:
+def critical_path(steps: Sequence[StepFigures], flow: Figure, *, most: int | None = None) -> Iterator[Finding]:
     """The longest way through the flow, every step taking all that it may; nothing where needs are wrong.
 
     `most` is how long the flow could be made.
@@ -101,9 +101,9 @@ def critical_path(steps: Sequence[Step], flow: Figure, *, most: int | None = Non
     )
 
 
-def longest_path(steps: Sequence[Step]) -> list[Step]:
+def longest_path(steps: Sequence[StepFigures]) -> list[StepFigures]:
     """The steps of the longest way, in order; empty where a need is missing or goes in a circle."""
-    named: Mapping[str, Step] = {step.id: step for step in steps}
+    named: Mapping[str, StepFigures] = {step.id: step for step in steps}
     if any(need.step not in named for step in steps for need in step.needs):
         return []
     waiting = {step.id: len({need.step for need in step.needs}) for step in steps}
@@ -134,7 +134,7 @@ def longest_path(steps: Sequence[Step]) -> list[Step]:
     return path[::-1]
 
 
-def _arrows(path: Sequence[Step]) -> str:
+def _arrows(path: Sequence[StepFigures]) -> str:
     ids = [step.id for step in path]
     if len(ids) > _LISTED:
         ids = [*ids[:3], "…", *ids[-2:]]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from allswell.engine.watch import Watch
     from allswell.flows.run.base import RunBase
     from allswell.flows.run.runner import Runner, Summary
-    from allswell.flows.run.standing import CutOff, Standing
+    from allswell.flows.run.standing import CutOff, RunStanding
     from allswell.flows.spec import Flow
 
 
@@ -115,7 +115,7 @@ async def _resumed(
 ) -> Summary | None:
     from allswell.doors.shapes.flow_end import OfferShape
     from allswell.flows.run import resume as going
-    from allswell.flows.run.runner import Runner, Summary, Verdict
+    from allswell.flows.run.runner import Runner, RunVerdict, Summary
     from allswell.flows.run.site import in_thread
     from allswell.flows.run.standing import check_outputs, cut_offs, look
     from allswell.flows.run.start import make_site
@@ -137,7 +137,7 @@ async def _resumed(
     if all(name in standing.done for name in outputs):
         shown = base.shown(base.path)
         states = dict.fromkeys(outputs, "done")
-        return Summary(base.record.run, flow.name, shown, Verdict.DONE, states, {}, (), 0)
+        return Summary(base.record.run, flow.name, shown, RunVerdict.DONE, states, {}, (), 0)
     as_it_is = await going.as_it_is(watch, base, standing, source)
     cuts = await in_thread(lambda: cut_offs(base, standing, as_it_is=as_it_is))
     decided = chosen(frame, cuts, choices)
@@ -291,7 +291,7 @@ def _source_now(base: RunBase) -> bytes:
     return base.source.read_bytes()
 
 
-def _tell_standing(frame: Frame, base: RunBase, flow: Flow, standing: Standing, diff: str) -> None:
+def _tell_standing(frame: Frame, base: RunBase, flow: Flow, standing: RunStanding, diff: str) -> None:
     if frame.json:
         return
     total = sum(step.count() for step in flow.steps)

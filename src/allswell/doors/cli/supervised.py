@@ -15,7 +15,7 @@ from allswell.doors.cli.render import block, plain, when
 if TYPE_CHECKING:
     from allswell.doors.cli.frame import Frame
     from allswell.doors.shapes.orders import OrdersShape
-    from allswell.runtime.speaking.words import AnyWord, Reply, Told
+    from allswell.runtime.speaking.words import AnyWord, Reply, ToldAgent
 
 
 def socket_of(store: str | None) -> str | None:
@@ -45,7 +45,7 @@ def orders_of(reply: Reply) -> OrdersShape | None:
     )
 
 
-def in_words(told: Told | None) -> str:
+def in_words(told: ToldAgent | None) -> str:
     """The orders for people and models: one thing on a line."""
     if told is None:
         return ""

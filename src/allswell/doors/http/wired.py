@@ -19,7 +19,7 @@ from allswell.doors.http.claiming import claimed
 from allswell.doors.http.problem import problem_of
 from allswell.doors.http.route import Route
 from allswell.errors import AllswellError, Refused, Unavailable
-from allswell.remote.wire import CALLS, WAIT_MOST, Answered, Answering, Look, Said, heard
+from allswell.remote.wire import CALLS, WAIT_MOST, Answered, Answering, RemoteLook, Said, heard
 
 _MOST = 1_000
 
@@ -100,7 +100,7 @@ async def look_at(call: Call, _: LookAsked) -> Response:
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
-def _arguments(wanted: Look, body: bytes) -> dict[str, Any]:
+def _arguments(wanted: RemoteLook, body: bytes) -> dict[str, Any]:
     try:
         given = msgspec.json.decode(body or b"{}", type=wanted.arguments)
     except msgspec.DecodeError as error:

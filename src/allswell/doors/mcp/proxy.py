@@ -23,7 +23,7 @@ from msgspec import UNSET, UnsetType
 
 from allswell.doors.mcp.hints import HINTS
 from allswell.errors import Refused, Unavailable
-from allswell.remote.connection import Answer, Connections, Unreached
+from allswell.remote.connection import Connections, HttpAnswer, Unreached
 
 PATH = "/mcp"
 LINE_MOST = 8 << 20
@@ -76,7 +76,7 @@ class StdioProxy:
     """One client's conversation with a server."""
 
     def __init__(
-        self, post: Callable[[bytes, dict[str, str]], Awaitable[Answer]], write: Callable[[bytes], None]
+        self, post: Callable[[bytes, dict[str, str]], Awaitable[HttpAnswer]], write: Callable[[bytes], None]
     ) -> None:
         self._post = post
         self._write = write
@@ -125,7 +125,7 @@ class StdioProxy:
         else:
             self._failed(message, id_, _of_problem(answer))
 
-    async def _answered(self, message: _Message, line: bytes) -> Answer:
+    async def _answered(self, message: _Message, line: bytes) -> HttpAnswer:
         """The server's answer; where that can do no harm, asked for again while it cannot be reached."""
         loop = asyncio.get_running_loop()
         until = loop.time() + AWAY_SECONDS
@@ -207,7 +207,7 @@ def _in_words(error: Refused | Unavailable) -> str:
     )
 
 
-def _of_problem(answer: Answer) -> str:
+def _of_problem(answer: HttpAnswer) -> str:
     try:
         problem = msgspec.json.decode(answer.body, type=_Problem)
     except msgspec.DecodeError:

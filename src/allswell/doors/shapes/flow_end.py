@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.domain.capture import Choice
-from allswell.flows.run.runner import Verdict
+from allswell.flows.run.runner import RunVerdict
 
 if TYPE_CHECKING:
     from allswell.flows.run.runner import Summary
@@ -20,7 +20,7 @@ class FlowRanShape(Struct, frozen=True):
 
     run_id: str
     flow: str
-    verdict: Verdict
+    verdict: RunVerdict
     steps: dict[str, str]
     reasons: dict[str, str]
     question_ids: tuple[str, ...]
@@ -49,7 +49,7 @@ class JoinedShape(Struct, frozen=True):
 
     run_id: str
     flow: str
-    verdict: Verdict
+    verdict: RunVerdict
     ran: int
 
 

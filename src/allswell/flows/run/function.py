@@ -27,7 +27,7 @@ from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.flows.spec import Function
 from allswell.runtime.contained import contained, left
-from allswell.runtime.guard.ledger import Ledger, in_ledger
+from allswell.runtime.guard.ledger import ExchangeLedger, in_ledger
 from allswell.runtime.scoped import run, step
 from allswell.timing.scope import ScopeTimeout
 
@@ -62,7 +62,7 @@ class FunctionWork:
         self._lease = lease
         self._noted = False
         self._number = job.tried + lease.attempt
-        self._ledger = Ledger()
+        self._ledger = ExchangeLedger()
         self._capturing = capturing
         self._cut = cut
         self._working: asyncio.Future[object] | None = None

@@ -35,7 +35,7 @@ from allswell.flows.run.attempt import engine_name
 from allswell.flows.run.base import RunBase, RunRecord, moment, stamp
 from allswell.flows.run.changes import begun, changes_of
 from allswell.flows.run.plan import Carried, Planned, plan
-from allswell.flows.run.standing import CutOff, Standing, is_open, look, tasks_of
+from allswell.flows.run.standing import CutOff, RunStanding, is_open, look, tasks_of
 from allswell.flows.run.start import open_run, submit, this_runner
 from allswell.flows.run.timeouts import uncommitted
 from allswell.flows.spec import Flow, Step
@@ -98,7 +98,7 @@ def _keep_receipt(base: RunBase, left: Settled, died: int, outputs: Outputs) -> 
     return receipt
 
 
-def settle_functions(base: RunBase, standing: Standing, freed: Collection[str], wall: int, outputs: Outputs) -> None:
+def settle_functions(base: RunBase, standing: RunStanding, freed: Collection[str], wall: int, outputs: Outputs) -> None:
     """The same for steps of functions, which ended with the process that called them; it blocks.
 
     Only where it was noted how things were when one began, and something has changed, is there anything to say.
@@ -163,7 +163,7 @@ def _number(base: RunBase, left: Settled) -> int:
     return 1 + max(one.attempt for one in earlier)
 
 
-async def free_dead(watch: Watch, standing: Standing) -> list[str]:
+async def free_dead(watch: Watch, standing: RunStanding) -> list[str]:
     """Give back what earlier runners on this machine still hold; the caller holds the folder's lock."""
     ours = f"flow-{socket.gethostname()}-"
     freed = []
@@ -178,7 +178,7 @@ async def free_dead(watch: Watch, standing: Standing) -> list[str]:
     return freed
 
 
-async def as_it_is(watch: Watch, base: RunBase, standing: Standing, source: bytes) -> bool:
+async def as_it_is(watch: Watch, base: RunBase, standing: RunStanding, source: bytes) -> bool:
     """Whether the store's run goes on as it is; otherwise what is left is done in another one."""
     if not standing.open or standing.stuck or standing.row is None or await _is_used_up(watch, standing.row):
         return False
@@ -208,7 +208,7 @@ async def _is_used_up(watch: Watch, row: Run | None) -> bool:
 
 
 async def _another(
-    watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy, standing: Standing
+    watch: Watch, base: RunBase, flow: Flow, source: bytes, policy: Policy, standing: RunStanding
 ) -> tuple[RunBase, RunId]:
     run = watch.new_run()
     record: RunRecord = msgspec.structs.replace(base.record, flow=flow.name, runs=(*base.record.runs, run))
@@ -235,7 +235,7 @@ def _with_attempts(base: RunBase, carried: Mapping[str, Carried]) -> dict[str, C
 
 
 def _left(
-    flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: Standing, carried: Mapping[str, Carried]
+    flow: Flow, base: RunBase, run: RunId, policy: Policy, standing: RunStanding, carried: Mapping[str, Carried]
 ) -> Planned:
     """The tasks of the steps that are left: neither done nor skipped by a human, nor after one that was."""
     out = set(standing.skipped)

@@ -45,7 +45,7 @@ _TOGETHER = 0.002
 """Seconds in which steps that end together are waited for, so that what follows is claimed in one go."""
 
 
-class Verdict(StrEnum):
+class RunVerdict(StrEnum):
     """How a run stands when its runner stops."""
 
     DONE = "done"
@@ -62,7 +62,7 @@ class Summary(msgspec.Struct, frozen=True):
     """Names the run's folder."""
     flow: str
     base: str
-    verdict: Verdict
+    verdict: RunVerdict
     states: dict[str, str]
     """Where every step stands, by name."""
     reasons: dict[str, str]
@@ -254,17 +254,17 @@ class Runner:
         counted = Counter(row.task.state for row in rows)
         timed_out = any(row.task.record.reason == "run_timeout" for row in rows)
         if timed_out:
-            verdict = Verdict.TIMED_OUT
+            verdict = RunVerdict.TIMED_OUT
         elif self._interrupted is not None and any(row.task.state not in ENDS for row in rows):
-            verdict = Verdict.INTERRUPTED
+            verdict = RunVerdict.INTERRUPTED
         elif questions:
-            verdict = Verdict.NEEDS_HUMAN
+            verdict = RunVerdict.NEEDS_HUMAN
         elif counted[State.FAILED] or counted[State.CANCELLED]:
-            verdict = Verdict.FAILED
+            verdict = RunVerdict.FAILED
         elif any(row.task.state not in ENDS for row in rows):
             raise Bug(f"the run {self.run_id} has come to rest with steps that wait for nobody")
         else:
-            verdict = Verdict.DONE
+            verdict = RunVerdict.DONE
         base = self.site.base
         shown = base.shown(base.path)
         return Summary(base.record.run, base.record.flow, shown, verdict, states, reasons, questions, self._ran)

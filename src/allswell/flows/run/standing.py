@@ -48,7 +48,7 @@ class CutOff(msgspec.Struct, frozen=True):
         return {left.path: also for left, also in self.own if also}
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RunStanding(msgspec.Struct, frozen=True):
     """How a run stands."""
 
     row: Run | None
@@ -70,7 +70,7 @@ class Standing(msgspec.Struct, frozen=True):
         return self.row is not None and self.row.ended_at is None
 
 
-async def look(watch: Watch, base: RunBase) -> Standing:
+async def look(watch: Watch, base: RunBase) -> RunStanding:
     """Read off the store how a run stands, over all the runs that it came to."""
     known = {run.id: run for run in await watch.runs()}
     rows: dict[str, TaskRow] = {}
@@ -88,7 +88,7 @@ async def look(watch: Watch, base: RunBase) -> Standing:
     last = RunId(base.record.runs[-1])
     own = {name: row for name, row in rows.items() if row.task.run == last}
     stuck = any(not is_open(row) and name not in done and name not in by_hand for name, row in own.items())
-    return Standing(known.get(last), rows, done, frozenset(by_hand), carried, bool(own), stuck)
+    return RunStanding(known.get(last), rows, done, frozenset(by_hand), carried, bool(own), stuck)
 
 
 async def tasks_of(watch: Watch, run: RunId) -> list[TaskRow]:
@@ -101,7 +101,7 @@ async def tasks_of(watch: Watch, run: RunId) -> list[TaskRow]:
             return found
 
 
-async def check_outputs(watch: Watch, base: RunBase, standing: Standing) -> None:
+async def check_outputs(watch: Watch, base: RunBase, standing: RunStanding) -> None:
     """Refuse to go on where a file is not what a finished step left: it will not be run again to make it anew."""
     last: dict[str, tuple[str, Artifact]] = {}
     for name in sorted(standing.done, key=lambda one: standing.rows[one].task.ended_at or 0):
@@ -121,7 +121,7 @@ async def check_outputs(watch: Watch, base: RunBase, standing: Standing) -> None
         raise Refused("output_changed", text, where="outputs")
 
 
-def cut_offs(base: RunBase, standing: Standing, *, as_it_is: bool) -> list[CutOff]:
+def cut_offs(base: RunBase, standing: RunStanding, *, as_it_is: bool) -> list[CutOff]:
     """Every step that was cut off and whose changes are still there, uncommitted, in the order in which that was (F11).
 
     `as_it_is`: the store's run goes on as it is, so that a question about a step still stands, and its human decides.

@@ -17,7 +17,7 @@ from allswell.domain.classify import failure_of
 from allswell.domain.plain_data import to_json
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.function import load_function
-from allswell.runtime.agents.work import SyncWork, Told
+from allswell.runtime.agents.work import SyncWork, TaskBrief
 from allswell.runtime.contained import contained
 from allswell.runtime.speaking import words
 from allswell.runtime.speaking.client import VARIABLE, say
@@ -30,7 +30,7 @@ def main() -> int:
     """Call the function that the command line names, once."""
     answer: words.AnyWord
     socket = os.environ[VARIABLE]
-    told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=Told)
+    told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=TaskBrief)
     try:
         result = contained(load_function(sys.argv[1]))(SyncWork(told, socket))
     except AllswellError:

@@ -26,7 +26,7 @@ from allswell.engine.handle import Lease
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.brief import Brief
 from allswell.runtime.agents.ears import Heard
-from allswell.runtime.agents.work import Told, Work
+from allswell.runtime.agents.work import TaskBrief, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
 from allswell.runtime.attempt.taken import ended_by
@@ -71,9 +71,9 @@ def find_function(spec: AgentSpec) -> Callable[..., Any]:
     return load_function(spec.function)
 
 
-def told_of(brief: Brief, lease: Lease) -> Told:
+def told_of(brief: Brief, lease: Lease) -> TaskBrief:
     """What a function is told about its task."""
-    return Told(
+    return TaskBrief(
         lease.task,
         lease.name,
         lease.payload,

@@ -32,7 +32,7 @@ _POLL = 0.25
 """Seconds between two looks at a request."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class TaskBrief(msgspec.Struct, frozen=True):
     """What a function is told about its task."""
 
     task: TaskId
@@ -50,7 +50,7 @@ class Told(msgspec.Struct, frozen=True):
 class Work:
     """A task in the hands of an async function."""
 
-    def __init__(self, told: Told, lease: Lease, heard: Callable[[str], None]) -> None:
+    def __init__(self, told: TaskBrief, lease: Lease, heard: Callable[[str], None]) -> None:
         self.told = told
         self.task = told.task
         self.name = told.name
@@ -125,7 +125,7 @@ class Work:
 class SyncWork:
     """A task in the hands of a sync function, in a process of its own."""
 
-    def __init__(self, told: Told, socket: str) -> None:
+    def __init__(self, told: TaskBrief, socket: str) -> None:
         self.told = told
         self.task = told.task
         self.name = told.name
@@ -135,7 +135,7 @@ class SyncWork:
         self.folder = told.folder
         self._socket = socket
 
-    def checkin(self, note: str = "", *, progress: float | None = None) -> words.Told | None:
+    def checkin(self, note: str = "", *, progress: float | None = None) -> words.ToldAgent | None:
         """Prove progress; the answer carries the watch's orders."""
         return say(self._socket, words.CheckIn(note=note, progress=progress)).orders
 

@@ -39,7 +39,7 @@ from allswell.runtime.attempt.gathering import Gathering
 from allswell.runtime.attempt.holder import Holder, More
 from allswell.runtime.attempt.judge import Judge
 from allswell.runtime.attempt.keeping import Ended, Keeping, work_folder
-from allswell.runtime.attempt.neighbours import Place
+from allswell.runtime.attempt.neighbours import WorkPlace
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.attempt.paying import Paying
 from allswell.runtime.attempt.streams import Streams
@@ -49,7 +49,7 @@ from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.attempt.variables import about
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
-from allswell.runtime.warden import KEEPER, Command, Ending, Handle, Result, begin
+from allswell.runtime.warden import KEEPER, Ending, Handle, Result, WardenCommand, begin
 from allswell.timing.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Attempt:
         self._room = None if tower is None else tower.room
         """Where what it prints is heard, along with others; None: in threads of its own, which a watcher may block."""
         name = f"{lease.task}.{lease.attempt}"
-        place = None if order.folder is None else Place(name, str(order.folder), home.attempts)
+        place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
         self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
         spends = Allowance(order.quota, self._clock)
         self._holder = Holder(lease, spends, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
@@ -216,7 +216,7 @@ class Attempt:
         assert streams is not None  # noqa: S101 - `_prepare` made them
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
-        command = Command(
+        command = WardenCommand(
             argv=order.argv,
             path=order.path,
             cwd=order.cwd,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allswell.errors import Unavailable
-from allswell.runtime.warden import KEEPER, Command, Result, begin, find_program
+from allswell.runtime.warden import KEEPER, Result, WardenCommand, begin, find_program
 
 _GRACE = 2_000
 _BEYOND = 5.0
@@ -35,7 +35,7 @@ class Errands:
         if not KEEPER.running:
             await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            command = Command(
+            command = WardenCommand(
                 argv=argv,
                 path=find_program(argv[0], self.cwd, self.env),
                 cwd=self.cwd,
@@ -54,7 +54,7 @@ class Errands:
                 raise Unavailable(f"{argv[0]} {_verb(argv)} printed more than {_OUTPUT >> 20} MB")
             return os.pread(out.fileno(), _OUTPUT, 0)
 
-    async def _ended(self, command: Command) -> Result:
+    async def _ended(self, command: WardenCommand) -> Result:
         with begin(command) as handle:
             await handle.started()
             try:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from allswell.domain.evidence import Evidence, Look, Sign, Standing, at_work
 from allswell.domain.expense import Meter
 from allswell.domain.protocol import Said
-from allswell.runtime.attempt.neighbours import Place
+from allswell.runtime.attempt.neighbours import WorkPlace
 from allswell.runtime.attempt.order import Order
 from allswell.runtime.attempt.streams import Streams
 from allswell.runtime.attempt.tower import Tower
@@ -37,7 +37,7 @@ class Gathering:
     """What one attempt has shown so far."""
 
     def __init__(
-        self, order: Order, place: Place | None, clock: Clock, tell: Callable[[Evidence], None], tower: Tower
+        self, order: Order, place: WorkPlace | None, clock: Clock, tell: Callable[[Evidence], None], tower: Tower
     ) -> None:
         self.standing = Standing(clock.monotonic())
         self.session: tuple[str, str] | None = None

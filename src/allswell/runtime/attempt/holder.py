@@ -33,7 +33,7 @@ from allswell.runtime.speaking.words import (
     Reply,
     Request,
     Respond,
-    Told,
+    ToldAgent,
 )
 
 _TIME_TO_END = 60_000
@@ -170,7 +170,7 @@ class Holder:
         self.last_word = verb
         self._heard(f"its last word: {verb}")
 
-    async def _orders(self, orders: Orders | None = None) -> Told:
+    async def _orders(self, orders: Orders | None = None) -> ToldAgent:
         for id_, closed in self._asked.items():
             if closed is None:
                 now = await self._lease.question(id_)
@@ -182,7 +182,7 @@ class Holder:
         )
         more = dict({} if self._more is None else self._more())
         inbox = more.pop("inbox", ())
-        return Told(
+        return ToldAgent(
             remaining_ms=self._lease.until_limit,
             deadline=Millis(self._lease.deadline),
             checkin=orders is not None and orders.asked,

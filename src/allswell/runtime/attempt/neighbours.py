@@ -22,7 +22,7 @@ _STARTED_AT = 19
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkPlace:
     """Where one attempt works, and where it is noted."""
 
     note: str
@@ -36,20 +36,20 @@ class Neighbours:
     """The attempts of one process, and how to find those of others."""
 
     def __init__(self) -> None:
-        self._here: dict[str, Place] = {}
-        self._gone: list[tuple[float, Place]] = []
+        self._here: dict[str, WorkPlace] = {}
+        self._gone: list[tuple[float, WorkPlace]] = []
 
-    def come(self, place: Place) -> None:
+    def come(self, place: WorkPlace) -> None:
         """An attempt begins."""
         self._here[place.note] = place
 
-    def leave(self, place: Place, now: float, forget: float) -> None:
+    def leave(self, place: WorkPlace, now: float, forget: float) -> None:
         """An attempt has ended; who left before `forget` was seen by everybody."""
         self._here.pop(place.note, None)
         self._gone = [one for one in self._gone if one[0] >= forget]
         self._gone.append((now, place))
 
-    def of(self, place: Place, since: float) -> str | None:
+    def of(self, place: WorkPlace, since: float) -> str | None:
         """One of this process who works in the same folder now, or has since then."""
         others = [*self._here.values(), *(gone for at, gone in self._gone if at >= since)]
         return next(
@@ -61,7 +61,7 @@ class Neighbours:
         return {name: flight for name, flight in under_way(notes, but=self._here) if _lives(flight)}
 
 
-def beside(place: Place, others: Mapping[str, Flight], tree: Container[int]) -> str | None:
+def beside(place: WorkPlace, others: Mapping[str, Flight], tree: Container[int]) -> str | None:
     """One of other processes who works in the same folder, and is not of this attempt's own tree."""
     for name, flight in others.items():
         reaper = 0 if flight.record is None else flight.record.reaper

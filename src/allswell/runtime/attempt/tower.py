@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from allswell.domain.evidence import Process
 from allswell.runtime.attempt.flight import Flight
-from allswell.runtime.attempt.neighbours import Neighbours, Place, beside
+from allswell.runtime.attempt.neighbours import Neighbours, WorkPlace, beside
 from allswell.runtime.evidence import Room, WorkLook, look_at
 from allswell.runtime.evidence.work import Prints
 
@@ -30,7 +30,7 @@ _NOTES = 1.0
 Tree = Mapping[tuple[int, int], Process]
 
 
-class Seen(NamedTuple):
+class FolderSeen(NamedTuple):
     """A folder at one moment."""
 
     prints: Prints
@@ -46,7 +46,7 @@ class Tower:
         self._loop = asyncio.get_running_loop()
         self._wanted: list[tuple[int, asyncio.Future[Tree]]] = []
         self._walking: asyncio.Task[None] | None = None
-        self._folders: dict[object, tuple[float, asyncio.Future[Seen]]] = {}
+        self._folders: dict[object, tuple[float, asyncio.Future[FolderSeen]]] = {}
         """The last look at each folder, with the moment at which it began."""
         self._neighbours = Neighbours()
         self._notes: dict[object, tuple[float, asyncio.Future[dict[str, Flight]]]] = {}
@@ -83,7 +83,7 @@ class Tower:
                 else:
                     wanted.set_exception(error)
 
-    async def look_at_work(self, look: WorkLook, *, since: float) -> Seen:
+    async def look_at_work(self, look: WorkLook, *, since: float) -> FolderSeen:
         """A folder as it was at some moment after `since`, on the loop's clock."""
         began, seen = self._folders.get(look.about, (-math.inf, None))
         if seen is None or began < since:
@@ -93,16 +93,16 @@ class Tower:
             self._folders[look.about] = (began, seen)
         return await asyncio.shield(seen)  # others may wait for the same
 
-    def come(self, place: Place) -> None:
+    def come(self, place: WorkPlace) -> None:
         """An attempt begins."""
         self._neighbours.come(place)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: WorkPlace) -> None:
         """An attempt has ended."""
         now = self._loop.time()
         self._neighbours.leave(place, now, forget=now - _KEPT)
 
-    async def neighbour(self, place: Place, tree: Tree, *, since: float) -> str | None:
+    async def neighbour(self, place: WorkPlace, tree: Tree, *, since: float) -> str | None:
         """Who works in the same folder as an attempt, or has since then, if anybody."""
         here = self._neighbours.of(place, since)
         if here is not None:
@@ -118,6 +118,6 @@ def _read_all(reapers: list[int]) -> list[Tree]:
     return [look_at(reaper) for reaper in reapers]
 
 
-def _timed(look: WorkLook) -> Seen:
+def _timed(look: WorkLook) -> FolderSeen:
     began = time.monotonic()
-    return Seen(look.look(), time.monotonic() - began)
+    return FolderSeen(look.look(), time.monotonic() - began)

@@ -21,7 +21,7 @@ import msgspec
 from allswell.domain.receipt import Change
 from allswell.domain.snapshot import LeftOut, Limits, can_be_kept, spell, unspell
 from allswell.errors import Unavailable
-from allswell.runtime.baseline.look import Look, look_by_git, look_by_walking, stat_at
+from allswell.runtime.baseline.look import BaselineLook, look_by_git, look_by_walking, stat_at
 from allswell.runtime.baseline.record import Baseline, Noted, content
 from allswell.runtime.baseline.take import noted_as
 from allswell.runtime.git import Git, scratch_folder
@@ -177,7 +177,7 @@ def _told(then: Baseline, top: int, paths: set[bytes], had: dict[bytes, tuple[st
     return changed
 
 
-def _by_times(then: Baseline, top: int, now: Look) -> list[Change]:
+def _by_times(then: Baseline, top: int, now: BaselineLook) -> list[Change]:
     """Without git: by the notes; where these have gaps, by the kernel's own time of a file's last change."""
     paths = {*now.paths, *(unspell(note.path) for note in then.noted)}
     told = _told(then, top, paths, {})

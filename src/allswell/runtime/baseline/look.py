@@ -24,7 +24,7 @@ _GITLINK = b"160000"
 
 
 @dataclass(slots=True)
-class Look:
+class BaselineLook:
     """Paths that are not as HEAD has them, or that git does not track; without git every path."""
 
     head: str | None = None
@@ -37,14 +37,14 @@ class Look:
     """Why not everything was looked at."""
 
 
-def look_by_git(git: Git, top: int, most: int) -> Look:
+def look_by_git(git: Git, top: int, most: int) -> BaselineLook:
     """What git says, of the working tree that is open as `top`; at most so many paths."""
     try:
         shutil.copy2(os.path.join(git.git_dir, b"index"), os.fsencode(git.index))
         git.index.chmod(0o644)  # git may run as the repository's owner
     except FileNotFoundError:
         pass  # nothing was ever added
-    found = Look(head=_head(git))
+    found = BaselineLook(head=_head(git))
     for line in git.run(*_STATUS).split(b"\0"):
         how = line[:1]
         if how == b"?":
@@ -67,9 +67,9 @@ def _head(git: Git) -> str | None:
     return plain or git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", good=(0, 1, 128)).decode().strip() or None
 
 
-def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> Look:
+def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> BaselineLook:
     """Every file of a folder without git, open as `top`."""
-    found = Look()
+    found = BaselineLook()
     left_out: list[LeftOut] = []
     for path in walk(top, left_out):
         if late():
@@ -82,7 +82,7 @@ def look_by_walking(top: int, most: int, late: Callable[[], bool]) -> Look:
     return found
 
 
-def _take(found: Look, top: int, path: bytes, most: int) -> bool:
+def _take(found: BaselineLook, top: int, path: bytes, most: int) -> bool:
     if len(found.paths) >= most:
         found.cut = f"there are more than {most} files to note"
         return False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from allswell.domain.snapshot import LeftOut, Limits, can_be_kept, spell, unspell
-from allswell.runtime.baseline.look import Look, look_by_git, look_by_walking
+from allswell.runtime.baseline.look import BaselineLook, look_by_git, look_by_walking
 from allswell.runtime.baseline.record import Baseline, Noted, keep_content, read_baseline, write_baseline
 from allswell.runtime.git import Git, GitFailed, scratch_folder
 from allswell.runtime.git.own_folder import common_dir_of, git_dir_of
@@ -77,7 +77,7 @@ class _Taking:
         try:
             opened = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            found = Look(cut=f"{top} cannot be opened: {error.strerror}")
+            found = BaselineLook(cut=f"{top} cannot be opened: {error.strerror}")
         else:
             try:
                 found = self._look(top, opened) if by_git else look_by_walking(opened, self._files, self._late)
@@ -105,15 +105,15 @@ class _Taking:
             inside=tuple(inside),
         )
 
-    def _look(self, top: Path, opened: int) -> Look:
+    def _look(self, top: Path, opened: int) -> BaselineLook:
         try:
             with scratch_folder() as scratch:
                 git = Git(os.fsencode(top), timeout=self._bounds.git_timeout, scratch=scratch)
                 return look_by_git(git, opened, self._files)
         except (GitFailed, OSError) as error:
-            return Look(head=head_of(top), cut=error.message if isinstance(error, GitFailed) else str(error))
+            return BaselineLook(head=head_of(top), cut=error.message if isinstance(error, GitFailed) else str(error))
 
-    def _note_all(self, found: Look, top: int) -> tuple[Noted, ...]:
+    def _note_all(self, found: BaselineLook, top: int) -> tuple[Noted, ...]:
         self._files -= len(found.paths)
         noted = []
         for path, status in sorted(found.paths.items(), key=lambda one: 0 if one[1] is None else one[1].st_size):

@@ -30,7 +30,7 @@ ARGUMENTS_MOST = 2_000
 """Characters of JSON; what a call was given beyond that is not kept, only the call's id knows of it."""
 
 
-class Step:
+class DurableStep:
     """A function that is a step wherever it is called inside a flow with a `run_id`."""
 
     def __init__(self, name: str, function: Callable[..., object], key: Key | None = None) -> None:

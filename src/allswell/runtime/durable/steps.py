@@ -18,7 +18,7 @@ from typing import Any
 from allswell.domain.names import TaskId
 from allswell.engine.flow import FlowHold
 from allswell.errors import Refused, Unavailable
-from allswell.runtime.durable.step import Step
+from allswell.runtime.durable.step import DurableStep
 from allswell.timing.running_loop import running_loop
 
 log = logging.getLogger("allswell.flow")
@@ -53,7 +53,7 @@ class Steps:
                 len(self._known),
             )
 
-    def _place(self, step: Step, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, TaskId]:
+    def _place(self, step: DurableStep, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[str, TaskId]:
         """What tells this call from the others, and the task that stands for it."""
         if self._over:
             text = f"step {step.name!r} was called after its flow {self.name!r} had ended"
@@ -70,7 +70,7 @@ class Steps:
             number = self._calls[place] = self._calls.get(place, 0) + 1
         return key, step.id(self.hold.run, key, number)
 
-    def _begin(self, step: Step, id_: TaskId) -> str | None:
+    def _begin(self, step: DurableStep, id_: TaskId) -> str | None:
         """The result that is there already; without one, the step can be run."""
         if self._known:
             text = self._known.pop(id_, None)
@@ -85,7 +85,7 @@ class Steps:
 
     async def call(
         self,
-        step: Step,
+        step: DurableStep,
         work: Callable[[], Awaitable[object]],
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
@@ -110,7 +110,7 @@ class Steps:
     # --- sync ---------------------------------------------------------------------------------------------------------
 
     def call_sync(
-        self, step: Step, work: Callable[[], object], args: tuple[object, ...], kwargs: Mapping[str, object]
+        self, step: DurableStep, work: Callable[[], object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Any:  # noqa: ANN401 - whatever the step returns
         """As `call`, for sync functions called from sync code."""
         if running_loop() is self._loop:

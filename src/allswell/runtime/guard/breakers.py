@@ -22,7 +22,7 @@ import msgspec
 
 from allswell.domain import breaker
 from allswell.domain.breaker import CLEAN, BreakerPolicy, Effect, Outcome, Permit, Refusal, Service
-from allswell.domain.course import Report
+from allswell.domain.course import PermitReport
 from allswell.domain.incident import GaveUp, RateLimited
 from allswell.domain.names import Millis
 from allswell.timing.clock import Clock, SystemClock
@@ -47,7 +47,7 @@ class Breakers(Protocol):
         """Let one call through, or say when to ask again."""
         ...
 
-    def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it."""
         ...
 
@@ -75,7 +75,7 @@ class AsyncBreakers(Protocol):
         """Let one call through, or say when to ask again."""
         ...
 
-    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it."""
         ...
 
@@ -143,7 +143,7 @@ class MemoryBreakers:
                 given = cell.clean
             return Admission(given, change.service.failures, change.effects)
 
-    def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it."""
         with self._lock:
             cell = self._cell(permit.service)
@@ -151,7 +151,7 @@ class MemoryBreakers:
             change = breaker.report(cell.service, policy, permit, outcome, now)
             cell.become(permit.service, change.service)
             service = change.service
-            return Report(
+            return PermitReport(
                 breaker.answer(service, policy),
                 breaker.pause_left(service, now),
                 service.generation,
@@ -209,7 +209,7 @@ class Awaited:
         """Let one call through, or say when to ask again."""
         return self._breakers.admit(service, policy)
 
-    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it."""
         return self._breakers.report(permit, outcome, policy)
 

@@ -1,8 +1,8 @@
 """What models were asked and answered by way of guarded transports, for whoever keeps a record of it.
 
-Who wants one puts a `Ledger` into effect; every task and thread that is started inside inherits it. Bodies are kept as
-they were sent and received, up to a size; headers are not, and of an address neither user nor query, for that is where
-keys are. Nothing here can fail a call: what cannot be read is left out.
+Who wants one puts an `ExchangeLedger` into effect; every task and thread that is started inside inherits it. Bodies are
+kept as they were sent and received, up to a size; headers are not, and of an address neither user nor query, for that
+is where keys are. Nothing here can fail a call: what cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Exchange(msgspec.Struct, frozen=True):
     tokens: Tokens | None
 
 
-class Ledger:
+class ExchangeLedger:
     """The exchanges of one piece of work, in the order in which they ended."""
 
     def __init__(self) -> None:
@@ -67,7 +67,9 @@ class Ledger:
 class Tape:
     """An answer that is handed on as it comes, kept on the way."""
 
-    def __init__(self, ledger: Ledger, service: str, request: Theirs, response: Theirs, flavour: Theirs) -> None:
+    def __init__(
+        self, ledger: ExchangeLedger, service: str, request: Theirs, response: Theirs, flavour: Theirs
+    ) -> None:
         self._ledger = ledger
         self._service = service
         self._request = request
@@ -91,7 +93,7 @@ class Tape:
             self._ledger.note(self._service, self._request, self._response, made.content)
 
 
-in_ledger: ContextVar[Ledger | None] = ContextVar("allswell_ledger", default=None)
+in_ledger: ContextVar[ExchangeLedger | None] = ContextVar("allswell_ledger", default=None)
 """The ledger in effect."""
 
 

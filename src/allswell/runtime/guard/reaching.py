@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from allswell.domain.breaker import BreakerPolicy, Outcome, Permit
-from allswell.domain.course import Report
+from allswell.domain.course import PermitReport
 from allswell.domain.incident import GaveUp, RateLimited
 from allswell.domain.names import Millis
 from allswell.engine.sync import SyncWatch
@@ -54,7 +54,7 @@ class FromLoops:
         stored = self._stored
         return await self._ask(stored.admit(service, policy), lambda: stored.admit_alone(service, policy))
 
-    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it."""
         stored = self._stored
         asked = stored.report(permit, outcome, policy)
@@ -107,7 +107,7 @@ class FromThreads:
         stored = self._stored
         return self._ask(stored.admit(service, policy), lambda: stored.admit_alone(service, policy))
 
-    def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it."""
         stored = self._stored
         asked = stored.report(permit, outcome, policy)

@@ -30,7 +30,7 @@ from weakref import ref
 
 from allswell.domain import breaker
 from allswell.domain.breaker import CLEAN, BreakerPolicy, Outcome, Permit, Service
-from allswell.domain.course import NOTHING, Report
+from allswell.domain.course import NOTHING, PermitReport
 from allswell.domain.event import Event
 from allswell.domain.incident import GaveUp, RateLimited
 from allswell.domain.names import Millis
@@ -197,7 +197,7 @@ class StoredBreakers:
             given = OwnPermit(given.service, given.generation, given.probe)
         return Admission(given, admission.failures, admission.effects)
 
-    def report_alone(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    def report_alone(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Count here what could not be told; a permit of the store's says nothing about our own generations."""
         self._known.pop(permit.service, None)  # or it would still be said to be clean
         if not isinstance(permit, OwnPermit):
@@ -226,7 +226,7 @@ class StoredBreakers:
             raise Bug(f"the store did not say whether {service} may be called")
         return Admission(told.given, told.state.failures, told.effects)
 
-    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> Report:
+    async def report(self, permit: Permit, outcome: Outcome, policy: BreakerPolicy) -> PermitReport:
         """Take a permit back with what came of it; what can change nothing is told to nobody."""
         if isinstance(permit, OwnPermit):
             return self.report_alone(permit, outcome, policy)
@@ -243,7 +243,7 @@ class StoredBreakers:
             self._gone(error)
             return self.report_alone(permit, outcome, policy)
         state = told.state
-        return Report(breaker.answer(state, policy), told.wait, state.generation, state.failures, told.effects)
+        return PermitReport(breaker.answer(state, policy), told.wait, state.generation, state.failures, told.effects)
 
     async def park(self, service: str, delay: int) -> None:
         """Nobody calls this service for so many milliseconds."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allswell.domain.breaker import BreakerPolicy, Effect, Outcome, Permit, Refusal, outcome_of
 from allswell.domain.classify import classified, failure_of
-from allswell.domain.course import NOTHING, Course, Report, Step, Stop, Wait, failed, refused
+from allswell.domain.course import NOTHING, Course, PermitReport, Step, Stop, Wait, failed, refused
 from allswell.domain.incident import (
     BreakerClosed,
     BreakerOpened,
@@ -145,7 +145,7 @@ class Trial:
             GaveUp(self.guard.service, self.course.attempts + 1, False, "a guard inside has given up on it")
         )
 
-    def _next(self, error: Exception, failure: Failure, report: Report) -> float | None:
+    def _next(self, error: Exception, failure: Failure, report: PermitReport) -> float | None:
         """How many seconds to wait before the next attempt; None if the error is to be raised."""
         guard, service = self.guard, self.guard.service
         attempt = self.course.attempts + 1
@@ -237,7 +237,7 @@ def _time_is_up() -> bool:
     return scope is not None and scope.now() >= scope.deadline
 
 
-def _after_probe(permit: Permit, report: Report) -> Permit:
+def _after_probe(permit: Permit, report: PermitReport) -> Permit:
     """The permit of a probe that has gone well, for what still comes of the same call."""
     return replace(permit, generation=report.generation, probe=False)
 
@@ -303,7 +303,7 @@ class AsyncTrial(Trial):
             await self._report(permit, Outcome.HEALTHY)
         self._well()
 
-    async def _report(self, permit: Permit, outcome: Outcome) -> Report:
+    async def _report(self, permit: Permit, outcome: Outcome) -> PermitReport:
         policy = self.guard.policy.breaker
         if policy is None or permit.generation == UNCOUNTED:
             return NOTHING
@@ -369,7 +369,7 @@ class SyncTrial(Trial):
             self._report(permit, Outcome.HEALTHY)
         self._well()
 
-    def _report(self, permit: Permit, outcome: Outcome) -> Report:
+    def _report(self, permit: Permit, outcome: Outcome) -> PermitReport:
         policy = self.guard.policy.breaker
         if policy is None or permit.generation == UNCOUNTED:
             return NOTHING

@@ -27,8 +27,8 @@ from allswell.errors import Unavailable
 from allswell.runtime.atomic import replace_file
 from allswell.runtime.own_files import NEW, descend, open_folder, parent_of, write_all
 from allswell.runtime.snapshot.manifest import (
-    Entry,
     Manifest,
+    ManifestEntry,
     latest,
     load,
     load_baseline,
@@ -44,7 +44,7 @@ _RACY = 50  # milliseconds; coarser than any local file system's clock
 _NS_PER_MS = 1_000_000
 
 
-class Order(msgspec.Struct, frozen=True):
+class SnapshotOrder(msgspec.Struct, frozen=True):
     """What is asked for: which attempt is kept, where, and within which limits."""
 
     task: str
@@ -67,7 +67,7 @@ class Order(msgspec.Struct, frozen=True):
         return place_of(self.home, self.task, self.attempt)
 
 
-def keep_baseline(folder: Path, order: Order) -> Manifest:
+def keep_baseline(folder: Path, order: SnapshotOrder) -> Manifest:
     """Note how a folder looks before an attempt works in it, so that only what it changes has to be copied."""
     top = _open(folder)
     try:
@@ -86,7 +86,7 @@ def keep_baseline(folder: Path, order: Order) -> Manifest:
 
 def take_folder(
     folder: Path,
-    order: Order,
+    order: SnapshotOrder,
     *,
     only: Iterable[bytes] | None = None,
     left_out: Iterable[LeftOut] = (),
@@ -181,12 +181,14 @@ def _number(draft: str, place: int, number: int) -> int:
 class _Seen:
     """What was found in a folder."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ManifestEntry] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def manifest(self, folder: Path, order: Order, notes: tuple[str, ...], baseline: Manifest | None) -> Manifest:
+    def manifest(
+        self, folder: Path, order: SnapshotOrder, notes: tuple[str, ...], baseline: Manifest | None
+    ) -> Manifest:
         return Manifest(
             order.now,
             order.reason,
@@ -202,7 +204,7 @@ class _Seen:
 class _Scan:
     """One look over a folder; with `files`, what has changed is copied below that."""
 
-    def __init__(self, top: int, baseline: Manifest | None, files: int | None, order: Order) -> None:
+    def __init__(self, top: int, baseline: Manifest | None, files: int | None, order: SnapshotOrder) -> None:
         self._top = top
         self._files = files
         self._order = order
@@ -277,7 +279,7 @@ def _path_of(left: LeftOut) -> bytes:
     return unspell(left.path)
 
 
-def _untouched(before: Entry, status: os.stat_result, since: int) -> bool:
+def _untouched(before: ManifestEntry, status: os.stat_result, since: int) -> bool:
     return status.st_ctime_ns < since and (before.size, before.mtime, before.ctime, before.inode, before.mode) == (
         status.st_size,
         status.st_mtime_ns,
@@ -287,15 +289,15 @@ def _untouched(before: Entry, status: os.stat_result, since: int) -> bool:
     )
 
 
-def _unread(path: bytes, status: os.stat_result) -> Entry:
+def _unread(path: bytes, status: os.stat_result) -> ManifestEntry:
     kind = "100755" if status.st_mode & stat.S_IXUSR else "100644"
     about = (status.st_size, stat.S_IMODE(status.st_mode), status.st_mtime_ns)
-    return Entry(spell(path), kind, *about, ctime=status.st_ctime_ns, inode=status.st_ino)
+    return ManifestEntry(spell(path), kind, *about, ctime=status.st_ctime_ns, inode=status.st_ino)
 
 
 def _read(
-    path: bytes, top: int, status: os.stat_result, before: Entry | None, files: int | None
-) -> tuple[Entry, bool] | LeftOut:
+    path: bytes, top: int, status: os.stat_result, before: ManifestEntry | None, files: int | None
+) -> tuple[ManifestEntry, bool] | LeftOut:
     """Hash a file, and copy it while doing so unless it turns out to be what it was."""
     read = open_file(path, top)
     if isinstance(read, LeftOut):
@@ -321,7 +323,7 @@ def _read(
         return LeftOut(spell(path), Why.CHANGED, "it shrank while it was read")
     mode = stat.S_IMODE(status.st_mode)
     times = (status.st_mtime_ns, digest.hexdigest(), status.st_ctime_ns, status.st_ino)
-    return Entry(spell(path), read.mode, read.size, mode, *times, spell(target), kept), outcome == "same"
+    return ManifestEntry(spell(path), read.mode, read.size, mode, *times, spell(target), kept), outcome == "same"
 
 
 def _copy(name: bytes, inside: int, chunks: Iterable[bytes], passing: Callable[[bytes], object]) -> None:

@@ -31,7 +31,7 @@ _BIGGEST = 1 << 29
 """Bytes of a manifest; a million files need a quarter of that."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ManifestEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One file of a manifest."""
 
     path: str
@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     taken_at: int
     reason: str
-    files: tuple[Entry, ...] = ()
+    files: tuple[ManifestEntry, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     torn: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

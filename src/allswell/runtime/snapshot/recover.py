@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from allswell.domain.snapshot import LeftOut, Snapshot, State, Verdict, Why, beside, spell, unspell, verdict
+from allswell.domain.snapshot import FileVerdict, LeftOut, Snapshot, State, Why, beside, spell, unspell, verdict
 from allswell.errors import Refused, Unavailable
 from allswell.runtime.git import Git, scratch_folder
 from allswell.runtime.snapshot.landing import Landing
@@ -134,21 +134,21 @@ class _Recovering:
         present = self._landing.present(path)
         said = verdict(present, base, one.state)
         if (
-            said is Verdict.BESIDE
+            said is FileVerdict.BESIDE
             and base is not None
             and path == one.path
             and self._saved.equals_base(self._folder, path, base)
         ):
-            said = Verdict.REPLACE
+            said = FileVerdict.REPLACE
         number = 1
-        while said is Verdict.BESIDE:
+        while said is FileVerdict.BESIDE:
             head, _, last = self._landing.free_path(one.path).rpartition(b"/")
             path = os.path.join(head, beside(last, number))
             number += 1
             if path not in self._names:
                 said = verdict(self._landing.present(path), None, one.state)
         self._names.add(path)
-        if said in (Verdict.SAME, Verdict.LEAVE):
+        if said in (FileVerdict.SAME, FileVerdict.LEAVE):
             self._same += 1
             return None
-        return path, said is Verdict.REPLACE
+        return path, said is FileVerdict.REPLACE

@@ -53,7 +53,7 @@ def take(  # noqa: PLR0913 - all but three are keywords, for callers with wishes
     place = _folder(folder)
     reason = reason.encode("utf-8", "backslashreplace").decode()
     late = _deadline(clock, limits.timeout)
-    order = folders.Order(task, attempt, reason, clock.wall(), limits, late, _home(place, home), since)
+    order = folders.SnapshotOrder(task, attempt, reason, clock.wall(), limits, late, _home(place, home), since)
     order = msgspec.structs.replace(order, progress=progress or Progress())
     top = find_top(place)
     if top is None:
@@ -86,11 +86,11 @@ def keep_baseline(
     place = _folder(folder)
     if find_top(place) is None:
         late = _deadline(clock, limits.validated().timeout)
-        order = folders.Order(task, attempt, "baseline", clock.wall(), limits, late, _home(place, home))
+        order = folders.SnapshotOrder(task, attempt, "baseline", clock.wall(), limits, late, _home(place, home))
         folders.keep_baseline(place, order)
 
 
-def _into_git(top: Path, order: folders.Order, found: Survey) -> Snapshot:
+def _into_git(top: Path, order: folders.SnapshotOrder, found: Survey) -> Snapshot:
     header = Header(order.task, order.attempt, order.reason, order.now, spell(os.fsencode(top)), "")
     limits, late = order.limits, order.late
     opened = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

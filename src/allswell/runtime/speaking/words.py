@@ -104,7 +104,7 @@ class Look(Word, frozen=True, tag="look"):
 AnyWord = CheckIn | Done | Fail | Release | Ask | Request | AskAgent | Inbox | Respond | Look
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToldAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the agent should know and do now; every answer carries it."""
 
     remaining_ms: int
@@ -125,7 +125,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to a word."""
 
-    orders: Told | None = None
+    orders: ToldAgent | None = None
     state: str | None = None
     """Where the task stands now, after a last word."""
     question: Question | None = None

@@ -11,7 +11,7 @@ The host is never made a subreaper, never forked, and nobody here waits for chil
 """
 
 from allswell.runtime.warden.command import (
-    Command,
+    WardenCommand,
     allowed_environment,
     checked_argv,
     checked_cwd,
@@ -27,13 +27,13 @@ from allswell.runtime.warden.result import Ending, Printed, Result
 __all__ = [
     "KEEPER",
     "MARKER",
-    "Command",
     "Ending",
     "Handle",
     "LeftOver",
     "Printed",
     "Record",
     "Result",
+    "WardenCommand",
     "allowed_environment",
     "begin",
     "checked_argv",

@@ -83,7 +83,7 @@ def held_back(more: Sequence[str] = ()) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Command:
+class WardenCommand:
     """What to run, and where its output goes; descriptors are the caller's, and stay the caller's to close."""
 
     argv: tuple[str, ...]
@@ -176,7 +176,7 @@ def _runs(path: Path) -> bool:
         return False
 
 
-def not_started(command: Command, stage: str, number: int) -> Exception:
+def not_started(command: WardenCommand, stage: str, number: int) -> Exception:
     """The error for a command that passed the checks, and that the kernel did not take."""
     why = os.strerror(number)
     if stage == "cwd":
@@ -189,6 +189,6 @@ def not_started(command: Command, stage: str, number: int) -> Exception:
     return Unavailable(f"no process could be started for {command.argv[0]}: {why}")
 
 
-def marked(command: Command, marker: str) -> dict[str, str]:
+def marked(command: WardenCommand, marker: str) -> dict[str, str]:
     """The environment of a command, with the marker by which its tree is known."""
     return {**command.env, MARKER: marker}

@@ -22,7 +22,7 @@ import msgspec
 from allswell.errors import Unavailable
 from allswell.runtime.warden.apart.tree import look
 from allswell.runtime.warden.apart.wire import Message, Unpacker, pack
-from allswell.runtime.warden.command import Command, marked, not_started
+from allswell.runtime.warden.command import WardenCommand, marked, not_started
 from allswell.runtime.warden.keeper import KEEPER
 from allswell.runtime.warden.left_over import end_left_over
 from allswell.runtime.warden.record import Record, new_record
@@ -35,7 +35,7 @@ _LONGEST_SLEEP = 86_400.0  # poll counts milliseconds in an int
 class Handle:
     """One process tree."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: WardenCommand) -> None:
         self.command = command
         self.began = time.monotonic()
         self.record: Record = new_record(os.urandom(16).hex())
@@ -273,12 +273,12 @@ def _wake(heard: asyncio.Future[None]) -> None:
         heard.set_result(None)
 
 
-def begin(command: Command) -> Handle:
+def begin(command: WardenCommand) -> Handle:
     """Have a command started, without waiting until it runs."""
     return Handle(command)
 
 
-def start(command: Command) -> Handle:
+def start(command: WardenCommand) -> Handle:
     """Start a command; raises `Refused` if it cannot be run, and nothing ran then."""
     handle = Handle(command)
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.runtime.boot import boot_id
-from allswell.runtime.warden.apart.tree import Seen, below, look, read, send
+from allswell.runtime.warden.apart.tree import ProcessSeen, below, look, read, send
 from allswell.runtime.warden.record import MARKER, Record, pid_namespace
 
 _KILLING = 5.0
@@ -70,7 +70,7 @@ def end_left_over(record: Record, *, grace_ms: int = 5_000, also: Sequence[str] 
     return LeftOver(tuple(found), doubts)
 
 
-def _search(record: Record, also: Sequence[str] = ()) -> tuple[dict[int, Seen], tuple[str, ...]]:
+def _search(record: Record, also: Sequence[str] = ()) -> tuple[dict[int, ProcessSeen], tuple[str, ...]]:
     if record.boot_id != boot_id():
         return {}, ()  # no process outlives its boot
     if record.pid_namespace != pid_namespace():
@@ -78,7 +78,7 @@ def _search(record: Record, also: Sequence[str] = ()) -> tuple[dict[int, Seen], 
         return {}, (f"{text}; look for {MARKER}={record.marker} there",)
     ourselves = _line_of(os.getpid())
     wanted = {f"{MARKER}={record.marker}".encode(), *(variable.encode() for variable in also)}
-    certain: dict[int, Seen] = {}
+    certain: dict[int, ProcessSeen] = {}
     doubts: list[str] = []
     for pid in _everybody():
         seen = look(pid)
@@ -126,7 +126,7 @@ def _line_of(pid: int) -> set[int]:
     return line
 
 
-def _wait_for(found: dict[int, Seen], seconds: float) -> None:
+def _wait_for(found: dict[int, ProcessSeen], seconds: float) -> None:
     """Until all of them have ended, at most so long."""
     end = time.monotonic() + seconds
     poll = select.poll()

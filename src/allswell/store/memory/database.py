@@ -20,7 +20,7 @@ from allswell.store.memory.locks import Key, LockTable
 from allswell.store.memory.tables import Draft, Tables
 from allswell.store.memory.turn import Turn, a_turn
 from allswell.store.now import StoreClock
-from allswell.store.own_clock import DISTANCE, SETTLING, Moved, Reading, settling_of
+from allswell.store.own_clock import DISTANCE, SETTLING, ClockReading, Moved, settling_of
 from allswell.store.port import Changes, Conflict, Kind
 from allswell.timing.clock import Clock
 
@@ -74,7 +74,7 @@ class Database:
         """The clock for a view, and by how much time stands still."""
         return self._clock.see(0, settling_of(self.kept.get(SETTLING)))
 
-    def clocks(self) -> Reading:
+    def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
         return self._clock.read(0, self.kept.get(SETTLING), self.kept.get(DISTANCE))
 

@@ -26,7 +26,7 @@ from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
 from allswell.store.memory.tables import Draft
 from allswell.store.memory.writing import enter, insertions
-from allswell.store.own_clock import Due, Reading
+from allswell.store.own_clock import ClockReading, Due
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.taking import take_in_turn
 
@@ -119,7 +119,7 @@ class MemoryTransaction:
                 self._rules.note_now()
             return self._base.now()
 
-    async def clocks(self) -> Reading:
+    async def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
         with self._statement:
             await self._store.give_way("now")

@@ -18,7 +18,7 @@ from allswell.domain.store_url import hide
 from allswell.errors import Refused
 from allswell.store.postgres.failure import explain, explain_login
 from allswell.store.postgres.settings import Settings
-from allswell.store.postgres.talk import Answer, Connection, Statement, Talk
+from allswell.store.postgres.talk import Connection, ServerAnswer, Statement, Talk
 
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
@@ -89,7 +89,7 @@ def is_pooled(connection: Connection, place: str) -> bool:
     return bool(rows[0][0] != connection.pgconn.backend_pid)
 
 
-class Line:
+class ServerLine:
     """A connection in pipeline mode, with a second handle on its socket by which another thread can cut it.
 
     Pipeline mode is entered once and kept. The driver leaves it with a flush after the last sync, and a server that
@@ -116,7 +116,7 @@ class Line:
 
     def ask(
         self, statements: Sequence[Statement], *, prepare: bool = True, afterthought: Statement | None = None
-    ) -> list[Answer]:
+    ) -> list[ServerAnswer]:
         """Run statements in one round trip; a failure closes the connection. An afterthought is not waited for."""
         try:
             if self._pipeline is None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from allswell.errors import Refused, Unavailable
-from allswell.store.postgres.connection import Address, Line
+from allswell.store.postgres.connection import Address, ServerLine
 from allswell.store.thread import WorkThread
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Guard:
             return self._ticket
 
 
-class Desk:
+class PostgresDesk:
     """One thread with its connection, made when it is first needed and made anew when it broke."""
 
     def __init__(self, name: str, address: Address) -> None:
@@ -54,12 +54,12 @@ class Desk:
         self._asked = 0  # counted by callers
         self._done = 0  # counted by the thread, whether or not somebody still waits
         self._address = address
-        self._line: Line | None = None
+        self._line: ServerLine | None = None
         self._retired = False
         self._thread = WorkThread(name)
         self._process = os.getpid()
 
-    async def call(self, job: Callable[[Line], T], *, timeout: float, what: str) -> T:
+    async def call(self, job: Callable[[ServerLine], T], *, timeout: float, what: str) -> T:
         """The job's result, done in the thread with a connection that works."""
         if os.getpid() != self._process:
             raise Refused("forked", "a store does not survive a fork: open a new one in the child process")
@@ -99,7 +99,7 @@ class Desk:
                 raise
         self.retire()
 
-    def _work(self, job: Callable[[Line], T]) -> T:
+    def _work(self, job: Callable[[ServerLine], T]) -> T:
         try:
             if self._retired:
                 raise Unavailable("the connection was given up")
@@ -113,9 +113,9 @@ class Desk:
             if self._retired:
                 self._hang_up()
 
-    def _connect(self) -> Line:
+    def _connect(self) -> ServerLine:
         try:
-            return Line(self._address.connect())
+            return ServerLine(self._address.connect())
         except Refused as error:
             # What was right when the store was opened is not the caller's fault now.
             raise Unavailable(error.message) from None

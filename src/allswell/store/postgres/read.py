@@ -17,7 +17,7 @@ from allswell.domain.task import OPEN, Attempt, Ready, Wait
 from allswell.store.port import Kind, Rows, Wanted
 from allswell.store.postgres.pick import Pick
 from allswell.store.postgres.session import SQL
-from allswell.store.postgres.talk import Answer, Statement
+from allswell.store.postgres.talk import ServerAnswer, Statement
 from allswell.store.postgres.values import (
     LEASE_COLUMNS,
     TASK_COLUMNS,
@@ -30,7 +30,7 @@ from allswell.store.postgres.values import (
     texts,
 )
 
-Fill = Callable[[Rows, Answer], None]
+Fill = Callable[[Rows, ServerAnswer], None]
 
 
 class Places:
@@ -49,7 +49,7 @@ class Places:
         self.timed.clear()
 
 
-class Reading:
+class RowReading:
     """What is wanted as statements, and their answers as rows."""
 
     def __init__(self, wanted: Wanted, without: Iterable[Kind] = ()) -> None:
@@ -71,7 +71,7 @@ class Reading:
         self.statements.append((SQL[name], values))
         self._fills.append(fill)
 
-    def fill(self, rows: Rows, answers: Sequence[Answer]) -> Rows:
+    def fill(self, rows: Rows, answers: Sequence[ServerAnswer]) -> Rows:
         """The rows, with these added."""
         for answer, fill in zip(answers, self._fills, strict=True):
             fill(rows, answer)
@@ -84,7 +84,7 @@ def locking(kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool 
     return f"{SQL[_LOCKED_BY[kind][0]]} ORDER BY 1 {how}", (texts(ids),)
 
 
-def fill_locked(rows: Rows, kind: Kind, answer: Answer, places: Places) -> None:
+def fill_locked(rows: Rows, kind: Kind, answer: ServerAnswer, places: Places) -> None:
     """The rows that a lock has given."""
     if kind is Kind.LEASE:
         _fill_locked_leases(rows, answer, places)
@@ -115,7 +115,7 @@ def is_merged(pick: Pick) -> bool:
     return bool(pick.outside) or pick.agent is None or len(pick.lanes) > 1
 
 
-def fill_picked(rows: Rows, answer: Answer, places: Places) -> Rows:
+def fill_picked(rows: Rows, answer: ServerAnswer, places: Places) -> Rows:
     """The rows of a pick, the best first."""
     tasks, ready, payloads, found = rows.tasks, rows.ready, rows.payloads, places.ready
     for row in answer.fetchall():
@@ -158,11 +158,11 @@ def among(rows: Rows, wanted: Wanted) -> Rows:
     )
 
 
-def _fill_tasks(rows: Rows, answer: Answer) -> None:
+def _fill_tasks(rows: Rows, answer: ServerAnswer) -> None:
     rows.tasks = {row[0]: task_of(row) for row in answer.fetchall()}
 
 
-def fill_places(rows: Rows, answer: Answer) -> None:
+def fill_places(rows: Rows, answer: ServerAnswer) -> None:
     """Where tasks stand."""
     for id_, lane, rank, due in answer.fetchall():
         if lane is not None:
@@ -171,17 +171,17 @@ def fill_places(rows: Rows, answer: Answer) -> None:
             rows.timers[id_] = due
 
 
-def fill_waits(rows: Rows, answer: Answer) -> None:
+def fill_waits(rows: Rows, answer: ServerAnswer) -> None:
     """What tasks wait for."""
     for row in answer.fetchall():
         rows.waits.setdefault(row[0], []).append(Wait(*row))
 
 
-def _fill_leases(rows: Rows, answer: Answer) -> None:
+def _fill_leases(rows: Rows, answer: ServerAnswer) -> None:
     rows.leases = {row[0]: Lease(*row[:LEASE_COLUMNS]) for row in answer.fetchall()}
 
 
-def _fill_locked_leases(rows: Rows, answer: Answer, places: Places) -> None:
+def _fill_locked_leases(rows: Rows, answer: ServerAnswer, places: Places) -> None:
     leases, timers, found = rows.leases, rows.timers, places.leases
     for row in answer.fetchall():
         id_ = row[0]
@@ -192,49 +192,49 @@ def _fill_locked_leases(rows: Rows, answer: Answer, places: Places) -> None:
             places.timed.add(id_)
 
 
-def _fill_first_attempts(rows: Rows, answer: Answer) -> None:
+def _fill_first_attempts(rows: Rows, answer: ServerAnswer) -> None:
     rows.attempts = {(row[0], Token(1)): first_attempt_of(row) for row in answer.fetchall()}
 
 
-def _fill_attempts(rows: Rows, answer: Answer) -> None:
+def _fill_attempts(rows: Rows, answer: ServerAnswer) -> None:
     rows.attempts |= {(row[0], row[1]): Attempt(*row) for row in answer.fetchall()}
 
 
-def _fill_awaited(rows: Rows, answer: Answer) -> None:
+def _fill_awaited(rows: Rows, answer: ServerAnswer) -> None:
     rows.awaited = {row[0] for row in answer.fetchall()}
 
 
-def _fill_payloads(rows: Rows, answer: Answer) -> None:
+def _fill_payloads(rows: Rows, answer: ServerAnswer) -> None:
     rows.payloads = {row[0]: row[1] for row in answer.fetchall()}
 
 
-def _fill_bars(rows: Rows, answer: Answer) -> None:
+def _fill_bars(rows: Rows, answer: ServerAnswer) -> None:
     for task, agent in answer.fetchall():
         rows.bars.setdefault(task, set()).add(agent)
 
 
-def _fill_expenses(rows: Rows, answer: Answer) -> None:
+def _fill_expenses(rows: Rows, answer: ServerAnswer) -> None:
     for row in answer.fetchall():
         rows.expenses.setdefault(row[0], []).append(ExpenseRow(*row))
 
 
-def _fill_spreads(rows: Rows, answer: Answer) -> None:
+def _fill_spreads(rows: Rows, answer: ServerAnswer) -> None:
     rows.spreads = {row[0]: spread_of(row) for row in answer.fetchall()}
 
 
-def _fill_runs(rows: Rows, answer: Answer) -> None:
+def _fill_runs(rows: Rows, answer: ServerAnswer) -> None:
     rows.runs = {row[0]: Run(*row) for row in answer.fetchall()}
 
 
-def _fill_services(rows: Rows, answer: Answer) -> None:
+def _fill_services(rows: Rows, answer: ServerAnswer) -> None:
     rows.services = {service.id: service for service in map(service_of, answer.fetchall())}
 
 
-def _fill_agents(rows: Rows, answer: Answer) -> None:
+def _fill_agents(rows: Rows, answer: ServerAnswer) -> None:
     rows.agents = {row[0]: Agent(*row) for row in answer.fetchall()}
 
 
-def _fill_questions(rows: Rows, answer: Answer) -> None:
+def _fill_questions(rows: Rows, answer: ServerAnswer) -> None:
     rows.questions = {row[0]: question_of(row) for row in answer.fetchall()}
 
 

@@ -14,11 +14,11 @@ from psycopg import pq
 
 from allswell.domain.lease import Lease
 from allswell.errors import Unavailable
-from allswell.store.postgres.connection import Line
+from allswell.store.postgres.connection import ServerLine
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Connection
-from allswell.store.postgres.transaction import Clock
+from allswell.store.postgres.transaction import ServerClock
 from allswell.store.postgres.write import short_record
 from allswell.store.shortcut import Decide
 
@@ -28,13 +28,13 @@ _RECORD = SQL["record"].encode()
 class Recorder:
     """A connection that records steps; made when it is first needed, and made anew when it broke."""
 
-    def __init__(self, connect: Callable[[], Connection], clock: Clock, *, place: str, timeout: float) -> None:
+    def __init__(self, connect: Callable[[], Connection], clock: ServerClock, *, place: str, timeout: float) -> None:
         self._connect = connect
         self._clock = clock
         self._place = place
         self._timeout = timeout
         self._alone = threading.Lock()
-        self._line: Line | None = None
+        self._line: ServerLine | None = None
         self._closed = False
 
     def open(self) -> None:
@@ -50,7 +50,7 @@ class Recorder:
             line.cut()
             line.close()
 
-    def record_on(self, line: Line, believed: Lease, decide: Decide) -> bool:
+    def record_on(self, line: ServerLine, believed: Lease, decide: Decide) -> bool:
         """Whether it is committed; on a connection that its caller has for itself."""
         values = self._decided(believed, decide)
         if values is None:
@@ -75,26 +75,26 @@ class Recorder:
         decided = None if self._closed else decide(believed, self._clock.guess())
         return None if decided is None else short_record(believed, decided)
 
-    def _usable(self) -> Line | None:
+    def _usable(self) -> ServerLine | None:
         line = self._line
         return line if line is not None and line.usable() else None
 
-    def _new_line(self) -> Line:
+    def _new_line(self) -> ServerLine:
         if self._line is not None:
             self._line.close()
-        line = self._line = Line(self._connect())
+        line = self._line = ServerLine(self._connect())
         if self._closed:
             line.close()
             raise Unavailable("the store is not open")
         return line
 
-    def _send(self, line: Line, values: list[bytes | None]) -> None:
+    def _send(self, line: ServerLine, values: list[bytes | None]) -> None:
         try:
             line.send_once(_RECORD, values)
         except psycopg.Error as error:
             raise explain(error, self._place) from error
 
-    def _awaited(self, line: Line) -> bool:
+    def _awaited(self, line: ServerLine) -> bool:
         try:
             answer = line.answered(self._timeout)
         except psycopg.Error as error:

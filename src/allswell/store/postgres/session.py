@@ -14,11 +14,11 @@ import psycopg
 from allswell.errors import AllswellError, Unavailable
 from allswell.store import sql
 from allswell.store.port import CommitUnknown
-from allswell.store.postgres.connection import Line
+from allswell.store.postgres.connection import ServerLine
 from allswell.store.postgres.desk import Guard
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.settings import Settings
-from allswell.store.postgres.talk import Answer, Statement
+from allswell.store.postgres.talk import ServerAnswer, Statement
 
 SQL = sql.load("allswell.store.postgres", "statements.sql")
 
@@ -26,7 +26,9 @@ SQL = sql.load("allswell.store.postgres", "statements.sql")
 class Session:
     """One transaction, begun with its first statement."""
 
-    def __init__(self, line: Line, place: str, opening: tuple[Statement, ...], guard: Guard | None = None) -> None:
+    def __init__(
+        self, line: ServerLine, place: str, opening: tuple[Statement, ...], guard: Guard | None = None
+    ) -> None:
         self._line = line
         self._place = place
         self._opening = opening
@@ -34,7 +36,7 @@ class Session:
         self._begun = False
         self._failure: AllswellError | None = None
 
-    def ask(self, *statements: Statement, prepare: bool = True) -> list[Answer]:
+    def ask(self, *statements: Statement, prepare: bool = True) -> list[ServerAnswer]:
         """Run statements that do not depend on each other in one round trip."""
         if self._failure is not None:
             raise self._failure

@@ -32,15 +32,15 @@ from allswell.store.port import CommitUnknown, Transaction, drive
 from allswell.store.postgres import outbox
 from allswell.store.postgres.broom import Broom
 from allswell.store.postgres.carrier import CHANNEL, NotifyCarrier
-from allswell.store.postgres.connection import Address, Line, is_pooled
-from allswell.store.postgres.desk import Desk, Guard
+from allswell.store.postgres.connection import Address, ServerLine, is_pooled
+from allswell.store.postgres.desk import Guard, PostgresDesk
 from allswell.store.postgres.failure import explain
 from allswell.store.postgres.recorder import Recorder
 from allswell.store.postgres.schema import bring_up_to_date
 from allswell.store.postgres.session import SQL, Session, opening_of_view, opening_of_work
 from allswell.store.postgres.settings import Settings
 from allswell.store.postgres.talk import Connection, Statement
-from allswell.store.postgres.transaction import Clock, PostgresTransaction
+from allswell.store.postgres.transaction import PostgresTransaction, ServerClock
 from allswell.store.postgres.values import json
 from allswell.store.postgres.views import PostgresViews, Table
 from allswell.store.shortcut import Decide
@@ -73,8 +73,8 @@ class PostgresStore(PostgresViews):
             raise Refused("bad_setting", f"a setting of the PostgreSQL store is wrong: {error}") from None
         self.url = url
         self._address = Address(url, self._settings)
-        self._clock = Clock()
-        self._desks: dict[str, Desk] = {}
+        self._clock = ServerClock()
+        self._desks: dict[str, PostgresDesk] = {}
         self._numbers = itertools.count(1)
         self._lanes: dict[tuple[str, tuple[str, ...]], int] = {}
         self._closed = False
@@ -144,7 +144,7 @@ class PostgresStore(PostgresViews):
         desk = self._quiet_desk(_DECISIONS if durable else _CHECKINS)
         guard = Guard()
 
-        def job(line: Line) -> tuple[T, PostgresTransaction]:
+        def job(line: ServerLine) -> tuple[T, PostgresTransaction]:
             number = next(self._numbers)
             opening = opening_of_work(self._settings, durable=durable)
             session = Session(line, self._address.place, opening, guard)
@@ -322,7 +322,7 @@ class PostgresStore(PostgresViews):
         await self._outside(vacuum, bound + self._settings.connect_timeout, "a vacuum (vacuum_timeout)")
 
     async def _write(self, job: Callable[[Session], T], what: str) -> T:
-        def write(line: Line) -> T:
+        def write(line: ServerLine) -> T:
             session = Session(line, self._address.place, opening_of_work(self._settings, durable=True))
             try:
                 result = job(session)
@@ -337,7 +337,7 @@ class PostgresStore(PostgresViews):
     # Looking.
 
     async def _look(self, *statements: Statement) -> list[Table]:
-        def look(line: Line) -> list[Table]:
+        def look(line: ServerLine) -> list[Table]:
             session = Session(line, self._address.place, opening_of_view(self._settings))
             # Not prepared: the planner then sees the values, and views differ much by theirs. The commit rides along.
             *answers, _ = session.ask(*statements, (SQL["commit"], ()), prepare=False)
@@ -349,7 +349,7 @@ class PostgresStore(PostgresViews):
 
     # Desks.
 
-    def _desk(self, name: str) -> Desk:
+    def _desk(self, name: str) -> PostgresDesk:
         if self._closed:
             raise Unavailable("the store is closed")
         desk = self._desks.get(name)
@@ -357,10 +357,10 @@ class PostgresStore(PostgresViews):
             desk.retire()
             desk = None
         if desk is None:
-            desk = self._desks[name] = Desk(name, self._address)
+            desk = self._desks[name] = PostgresDesk(name, self._address)
         return desk
 
-    def _quiet_desk(self, names: tuple[str, ...]) -> Desk:
+    def _quiet_desk(self, names: tuple[str, ...]) -> PostgresDesk:
         """The least busy of these; a further one is made only while those before it are busy."""
         best = self._desk(names[0])
         for name in names[1:]:

@@ -24,7 +24,7 @@ _SYNC = pq.ExecStatus.PIPELINE_SYNC
 _BINARY = pq.Format.BINARY
 
 
-class Answer:
+class ServerAnswer:
     """What the server said to a statement."""
 
     __slots__ = ("_result", "_transformer")
@@ -61,7 +61,7 @@ class Talk:
 
     def ask(
         self, statements: Sequence[Statement], *, prepare: bool = True, afterthought: Statement | None = None
-    ) -> list[Answer]:
+    ) -> list[ServerAnswer]:
         """Send statements and a sync, and wait for all answers; the first error ends it.
 
         An afterthought is sent with them, behind the sync: a transaction by itself, whose answer nobody waits for.
@@ -72,7 +72,7 @@ class Talk:
             self._send([afterthought], prepare=prepare)
             self.owed += 1
         found = self._answers(before)
-        return [Answer(found[place], self._transformer) for place in places]
+        return [ServerAnswer(found[place], self._transformer) for place in places]
 
     def _send(self, statements: Sequence[Statement], *, prepare: bool) -> list[int]:
         """Send statements and a sync; the place of each one's answer."""

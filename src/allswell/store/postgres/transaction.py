@@ -18,7 +18,7 @@ from allswell.store.port import Changes, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.pick import Pick
 from allswell.store.postgres.read import (
     Places,
-    Reading,
+    RowReading,
     among,
     covers,
     fill_locked,
@@ -31,7 +31,7 @@ from allswell.store.postgres.read import (
     picking,
 )
 from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.talk import Answer, Row, Statement
+from allswell.store.postgres.talk import Row, ServerAnswer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, task_of, texts
 from allswell.store.postgres.write import writes
 from allswell.store.taking import take_in_turn
@@ -53,7 +53,7 @@ def _elapsed() -> float:
     return time.clock_gettime(_ELAPSING)
 
 
-class Clock:
+class ServerClock:
     """The server's clock as this process has seen it; it does not go back, unless the server's was set back."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Clock:
 class PostgresTransaction:
     """One unit of work. What it writes is sent with the next question, the last of it together with the commit."""
 
-    def __init__(self, session: Session, clock: Clock) -> None:
+    def __init__(self, session: Session, clock: ServerClock) -> None:
         self._session = session
         self._clock = clock
         self._moment: int | None = None
@@ -110,13 +110,13 @@ class PostgresTransaction:
         self.xid: int | None = None
         """What a lost commit will be asked about, once it is known."""
 
-    def _ask_all(self, *statements: Statement) -> list[Answer]:
+    def _ask_all(self, *statements: Statement) -> list[ServerAnswer]:
         """Send what waits to be written, then these, in one round trip."""
         self._moment = self._ahead = self._lanes = None
         unsent, self.unsent = self.unsent, []
         return self._session.ask(*unsent, *statements)[len(unsent) :]
 
-    def _ask(self, name: str, *values: object) -> Answer:
+    def _ask(self, name: str, *values: object) -> ServerAnswer:
         (answer,) = self._ask_all((SQL[name], values))
         return answer
 
@@ -144,7 +144,7 @@ class PostgresTransaction:
             return self._clock.guess(), Rows()
         if any(lock.skip for lock in locks):
             return await take_in_turn(self, locks, wanted)
-        reading = Reading(wanted, without=[lock.kind for lock in locks])
+        reading = RowReading(wanted, without=[lock.kind for lock in locks])
         if not locks and not reading.statements:
             moment, self._lanes = self._look_at_the_lanes()  # a claim begins with this and asks for the lanes next
             return moment, Rows()
@@ -182,7 +182,7 @@ class PostgresTransaction:
         """Rows as they are now, in one round trip."""
         if self._ahead is not None and covers(*self._ahead, wanted):
             return among(self._ahead[0], wanted)
-        reading = Reading(wanted)
+        reading = RowReading(wanted)
         return reading.fill(Rows(), self._ask_all(*reading.statements) if reading.statements else [])
 
     async def write(self, changes: Changes) -> None:
@@ -283,9 +283,9 @@ class PostgresTransaction:
         return [TaskId(task) for task in _column(self._ask("find_leases", after, limit))]
 
 
-def _column(answer: Answer) -> list[str]:
+def _column(answer: ServerAnswer) -> list[str]:
     return [row[0] for row in answer.fetchall()]
 
 
-def _one(answer: Answer) -> int:
+def _one(answer: ServerAnswer) -> int:
     return int(answer.fetchall()[0][0])

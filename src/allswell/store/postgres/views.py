@@ -18,7 +18,7 @@ from allswell.domain.task import Attempt, State
 from allswell.store.postgres import outbox
 from allswell.store.postgres.session import SQL
 from allswell.store.postgres.talk import Statement
-from allswell.store.postgres.transaction import Clock
+from allswell.store.postgres.transaction import ServerClock
 from allswell.store.postgres.values import (
     EVENTS_MOST,
     entries_of,
@@ -37,7 +37,7 @@ _JOURNAL_ROWS = 100
 class PostgresViews:
     """The reading half of the store."""
 
-    _clock: Clock
+    _clock: ServerClock
 
     async def _look(self, *statements: Statement) -> list[Table]:
         """The rows of each statement, all seen at one moment."""

@@ -8,7 +8,7 @@ from operator import attrgetter
 from allswell.domain.set_back import Settling
 from allswell.errors import Bug
 from allswell.store.now import StoreClock
-from allswell.store.own_clock import DISTANCE, SETTLING, Moved, Reading, settling_of
+from allswell.store.own_clock import DISTANCE, SETTLING, ClockReading, Moved, settling_of
 from allswell.store.port import Conflict
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL
@@ -22,7 +22,7 @@ def last_of(connection: sqlite3.Connection) -> tuple[int, int, Settling]:
     return at, last, settling_of(kept)
 
 
-def clocks(connection: sqlite3.Connection, clock: StoreClock, newest: int) -> Reading:
+def clocks(connection: sqlite3.Connection, clock: StoreClock, newest: int) -> ClockReading:
     """The clocks, whatever they say."""
     return clock.read(newest, word(connection, SETTLING), word(connection, DISTANCE))
 

@@ -24,7 +24,7 @@ from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
 from allswell.store.call import NOTHING, Call
 from allswell.store.now import StoreClock
-from allswell.store.own_clock import Due, Reading
+from allswell.store.own_clock import ClockReading, Due
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, outbox, rows, settling
 from allswell.store.sqlite.cache import RowCache
@@ -70,7 +70,7 @@ class SqliteTransaction(RunLooks):
         at, _, word = self._newest()
         return self._clock.now(at, word)
 
-    async def clocks(self) -> Reading:
+    async def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
         return settling.clocks(self._connection, self._clock, self._newest()[0])
 

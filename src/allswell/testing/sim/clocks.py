@@ -23,7 +23,7 @@ _SETTLED = 120.0
 """Seconds after which nobody can still go by a run's row as it was before."""
 
 
-class Clock:
+class SimClock:
     """One run's clock, as its questions have left it."""
 
     def __init__(self, deadline: int) -> None:
@@ -53,7 +53,7 @@ class RunClocks:
         self._breaks = breaks
         self._chronicle = chronicle
         self._time = time
-        self._clocks: dict[RunId, Clock] = {}
+        self._clocks: dict[RunId, SimClock] = {}
         self._own: dict[tuple[TaskId, int], int] = {}
         """The limit that each attempt has of its own."""
 
@@ -64,7 +64,7 @@ class RunClocks:
         touched: dict[RunId, None] = {}
         for run in changes.new_runs:
             if run.deadline is not None:
-                self._clocks[run.id] = Clock(run.deadline)
+                self._clocks[run.id] = SimClock(run.deadline)
         for question in changes.new_questions:
             if question.id in self._shadow.questions_waited_for:
                 self._open(question, touched)
@@ -123,7 +123,7 @@ class RunClocks:
             clock.stood += clock.moved_at - clock.since
             self._chronicle.met("a question moved the limit of its run")
 
-    def _end(self, run: Run, clock: Clock) -> None:
+    def _end(self, run: Run, clock: SimClock) -> None:
         limit = clock.limit
         if run.reason == "run_timeout" and not clock.over and (limit is None or (run.ended_at or 0) < limit):
             self._breaks("no limit takes an answer's place", f"{run} timed out, its limit is {limit}")

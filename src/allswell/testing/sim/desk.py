@@ -43,17 +43,17 @@ from allswell.engine.handle import Lease as Handle
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused, Unavailable
 from allswell.testing.inside import engine_of
-from allswell.testing.sim.ledger import Ledger
+from allswell.testing.sim.ledger import SimLedger
 from allswell.testing.sim.shadow import Span, over_at
 
 Sent = Submit | HolderCommand | Cancel | Answer | OpenRun | EndRun | ServiceCommand | TakeUp | Notice
 """What callers have decided; claims, check-ins and steps have ways of their own here."""
 
 
-class Desk:
+class SimDesk:
     """Sends commands and judges answers."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: SimLedger) -> None:
         self.ledger = ledger
         self.tables = ledger.tables
         self.chronicle = ledger.chronicle

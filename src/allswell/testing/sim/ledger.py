@@ -30,7 +30,7 @@ _CLAIMS_TO_JUDGE = 8
 """Claims that must have been compared before the order of claims is judged."""
 
 
-class Ledger:
+class SimLedger:
     """Checks each commit against the history."""
 
     def __init__(self, database: Database, chronicle: Chronicle, time: Callable[[], float]) -> None:

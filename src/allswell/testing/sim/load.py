@@ -15,7 +15,7 @@ from allswell.domain.retry import RetryPolicy
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.testing.sim.agents import ROLES
-from allswell.testing.sim.desk import Desk, Sent
+from allswell.testing.sim.desk import Sent, SimDesk
 
 SERVICES = ("anthropic", "github", "search")
 _PATIENCE = 300.0
@@ -25,7 +25,7 @@ class Load:
     """Everybody who is not an agent; they speak through whichever process is there."""
 
     def __init__(
-        self, desk: Desk, chance: random.Random, watches: Callable[[], list[Watch]], agents: list[str]
+        self, desk: SimDesk, chance: random.Random, watches: Callable[[], list[Watch]], agents: list[str]
     ) -> None:
         self.desk = desk
         self.chance = chance

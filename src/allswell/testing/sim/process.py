@@ -17,7 +17,7 @@ from allswell.errors import Unavailable
 from allswell.store.memory import MemoryStore
 from allswell.store.port import Conflict, Transaction
 from allswell.testing.clock import VirtualClock
-from allswell.testing.sim.desk import Desk
+from allswell.testing.sim.desk import SimDesk
 from allswell.testing.sim.report import Chronicle
 from allswell.testing.sim.weather import Sky, Weather
 from allswell.timing.nursery import Nursery
@@ -64,7 +64,7 @@ Inhabitant = Callable[["Process"], Coroutine[Any, Any, None]]
 class Process:
     """One process, dead or alive."""
 
-    def __init__(self, number: int, store: MemoryStore, desk: Desk, sky: Sky) -> None:
+    def __init__(self, number: int, store: MemoryStore, desk: SimDesk, sky: Sky) -> None:
         self.number = number
         self.desk = desk
         self.sky = sky

@@ -21,9 +21,9 @@ from allswell.store.port import Changes
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import DeterministicLoop, Runaway, Stuck, run, running_loop
 from allswell.testing.sim.agents import Agent
-from allswell.testing.sim.desk import Desk
+from allswell.testing.sim.desk import SimDesk
 from allswell.testing.sim.flows import Program
-from allswell.testing.sim.ledger import Ledger
+from allswell.testing.sim.ledger import SimLedger
 from allswell.testing.sim.load import Load
 from allswell.testing.sim.process import PACE, Process
 from allswell.testing.sim.report import Broken, Chronicle, Report
@@ -143,9 +143,9 @@ class World:
         self.store_clock = VirtualClock()
         store = MemoryStore(clock=self.store_clock, strict=True, shared_clock=shared, turn=loop.turn)
         self.store = store
-        self.ledger = Ledger(store.database, self.chronicle, loop.time)
+        self.ledger = SimLedger(store.database, self.chronicle, loop.time)
         store.on_commit = self._committed
-        self.desk = Desk(self.ledger)
+        self.desk = SimDesk(self.ledger)
         self.sky = Sky(self.chance, self.chronicle, self.levels)
         count = self.chance.randint(2, 4)
         self.processes = [Process(number, store, self.desk, self.sky) for number in range(count)]

@@ -29,7 +29,7 @@ from typing import Self
 
 from allswell.domain.deadline import DEFAULT, positive
 from allswell.domain.duration import LONGEST, Duration
-from allswell.domain.spending import Book, Report, Spending, book, label, span
+from allswell.domain.spending import Book, Spending, TimeoutReport, book, label, span
 from allswell.errors import Refused
 from allswell.timing.foreign import refuse_other_loops, refuse_trio
 from allswell.timing.running_loop import running_loop
@@ -329,7 +329,7 @@ class Scope:
         now = self.now()
         began = now if self.began is None else self.began
         cap = self.capped_by
-        report = Report(
+        report = TimeoutReport(
             kind=self.kind,
             name=self.name,
             elapsed=now - began,

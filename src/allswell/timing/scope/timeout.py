@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allswell.domain.spending import Report
+from allswell.domain.spending import TimeoutReport
 from allswell.errors import AllswellError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class ScopeTimeout(AllswellError, TimeoutError):
     It is not a failure of what was called: `scope` says whose limit it was, `explain()` where the time went.
     """
 
-    def __init__(self, scope: Scope, report: Report) -> None:
+    def __init__(self, scope: Scope, report: TimeoutReport) -> None:
         super().__init__(report.sentence())
         self.scope = scope
         self.report = report
@@ -35,7 +35,7 @@ class ScopeTimeout(AllswellError, TimeoutError):
         return (_restored, (self.report,))
 
 
-def _restored(report: Report) -> ScopeTimeout:
+def _restored(report: TimeoutReport) -> ScopeTimeout:
     """From another process, the scope comes as what is left of it: its names and figures."""
     from allswell.timing.scope.scope import Scope
 

@@ -25,7 +25,7 @@ _SHORT = 2_048
 _HAS_LISTS = os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - pathlib is as big as all of this
 
 
-class Seen(NamedTuple):
+class ProcessSeen(NamedTuple):
     """A process as it was found."""
 
     state: str
@@ -61,17 +61,17 @@ def state_of(pid: int) -> list[bytes] | None:
     return line[line.rindex(b")") + 2 :].split() if line else None
 
 
-def look(pid: int) -> Seen | None:
+def look(pid: int) -> ProcessSeen | None:
     """A process as it is now; None if it is no more."""
     fields = state_of(pid)
     return None if fields is None else _seen(fields)
 
 
-def _seen(fields: list[bytes]) -> Seen:
-    return Seen(fields[0].decode(), int(fields[1]), int(fields[19]))
+def _seen(fields: list[bytes]) -> ProcessSeen:
+    return ProcessSeen(fields[0].decode(), int(fields[1]), int(fields[19]))
 
 
-def below(root: int) -> dict[int, Seen]:
+def below(root: int) -> dict[int, ProcessSeen]:
     """Every process below another, zombies too, parents before their children."""
     return {pid: _seen(fields) for pid, fields in states_below(root).items()}
 
@@ -147,9 +147,9 @@ def send(pid: int, start: int, number: int) -> bool:
     return True
 
 
-def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, Seen]:
+def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, ProcessSeen]:
     """Stop everybody below a process, but for some and those below them; who was found, zombies left out."""
-    found: dict[int, Seen] = {}
+    found: dict[int, ProcessSeen] = {}
     told: set[int] = set()
     for _ in range(_FREEZES):
         found = _living(root, spared)
@@ -162,7 +162,7 @@ def freeze(root: int, spared: frozenset[int] = frozenset()) -> dict[int, Seen]:
     return found
 
 
-def come_to_rest(found: dict[int, Seen], seconds: float) -> dict[int, Seen]:
+def come_to_rest(found: dict[int, ProcessSeen], seconds: float) -> dict[int, ProcessSeen]:
     """Wait until those who were told to stop are stopped; who has not ended meanwhile.
 
     Not for longer than some seconds: who waits in the kernel is stopped only after that wait. A child that was stopped
@@ -190,14 +190,14 @@ def signal_all(root: int, number: int, spared: frozenset[int] = frozenset()) -> 
     return len(found)
 
 
-def thaw(found: dict[int, Seen]) -> None:
+def thaw(found: dict[int, ProcessSeen]) -> None:
     """Let those go on who were stopped, children first: nobody finds a child of its stopped."""
     for pid, seen in reversed(found.items()):
         send(pid, seen.start, signal.SIGCONT)
 
 
-def _living(root: int, spared: frozenset[int]) -> dict[int, Seen]:
-    found: dict[int, Seen] = {}
+def _living(root: int, spared: frozenset[int]) -> dict[int, ProcessSeen]:
+    found: dict[int, ProcessSeen] = {}
     left_out = set(spared)
     for pid, seen in below(root).items():
         if pid in left_out or seen.parent in left_out:
