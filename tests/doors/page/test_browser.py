@@ -45,7 +45,7 @@ def test_the_link_opens_the_page_and_a_question_is_answered_by_its_button(browse
 
     browser.play(scene)
     shown = night.ok("GET", f"/questions/{question}", key="viewer")
-    assert (shown["choice"], shown["answered_by"]) == ("right", "(key operator)")
+    assert (shown["choice"], shown["answered_by"]) == ("right", "key operator")
     night.ok("POST", f"/tasks/{task}/cancel", {}, key="operator")
 
 

@@ -6,9 +6,11 @@ variable that is not there is an error, not an empty place.
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from importlib.resources import files
 from mimetypes import guess_type
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -16,9 +18,13 @@ from msgspec import Struct
 
 from allswell.domain.expense import Spent
 from allswell.domain.expense import shown as money
+from allswell.domain.names import QuestionId, message_of_question, service_of_question, task_of_question
 from allswell.doors.shapes.moment import moment
 from allswell.engine.explaining.words import ago, clean, length, many, rough, within
 
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+"""What a terminal would act upon: colours, moves, titles."""
+_BLOCK_MOST = 20_000
 _TEXT_MOST = 4_000
 _LINES_MOST = 40
 
@@ -54,6 +60,37 @@ def said(text: str, most: int = _TEXT_MOST) -> str:
     return "\n".join(shown) + ("\n…" if len(lines) > _LINES_MOST or len(text) > most else "")
 
 
+def plain(line: str, most: int = 1_000) -> str:
+    """One line as it was printed, with its spaces and without what a terminal would act upon."""
+    text = _ESCAPES.sub("", line[: most * 4]).expandtabs(4).rstrip()
+    shown = "".join(char if char.isprintable() else "·" for char in text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _block(text: str, most: int = _BLOCK_MOST) -> str:
+    """Many lines as they were printed, not too many of them."""
+    return "\n".join(map(plain, text[:most].split("\n"))) + ("\n…" if len(text) > most else "")
+
+
+def place_of(id_: str) -> str:
+    """Where something is shown, by its id: a task or a request, a run, a question."""
+    if id_.startswith("r_"):
+        return f"/runs/{quote(id_, safe='')}"
+    if not id_.startswith("q_"):
+        return f"/tasks/{quote(id_, safe='')}"
+    question = QuestionId(id_)
+    if message_of_question(question) is not None:
+        return f"/worker#q-{quote(id_, safe='')}"
+    if service_of_question(question) is not None:
+        return f"/#q-{quote(id_, safe='')}"
+    return f"/tasks/{quote(task_of_question(question), safe='')}#q-{quote(id_, safe='')}"
+
+
+def agent_place(agent: str) -> str:
+    """Where an agent is shown."""
+    return f"/agents/{quote(agent, safe='')}"
+
+
 def _time(at: int, now: int, mode: str) -> Markup:
     words = ago(at, now) if mode == "ago" else within(at, now)
     stamp = moment(at)
@@ -76,5 +113,22 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters |= {"clean": clean, "said": said, "lined": _lined, "rough": rough, "length": length, "cost": _cost}
-TEMPLATES.globals |= {"static": _address, "many": many, "time": _time, "money": money, "moment": moment}
+TEMPLATES.filters |= {
+    "block": _block,
+    "clean": clean,
+    "cost": _cost,
+    "length": length,
+    "lined": _lined,
+    "plain": plain,
+    "rough": rough,
+    "said": said,
+}
+TEMPLATES.globals |= {
+    "agent_place": agent_place,
+    "many": many,
+    "moment": moment,
+    "money": money,
+    "place_of": place_of,
+    "static": _address,
+    "time": _time,
+}

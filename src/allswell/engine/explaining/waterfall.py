@@ -61,7 +61,7 @@ class Waterfall(msgspec.Struct, frozen=True):
 
 async def waterfall(views: Views, run: Run, now: Millis, most: int = LANES) -> Waterfall:
     """The waterfall of a run."""
-    rows = await _of_run(views, run.id)
+    rows = await _of_run(views, run.id, most)
     lanes = await _lanes(views, rows, now, most, run)
     counts = dict(Counter(str(state_of(row) or "nowhere") for row in rows))
     more = max(len(rows) - len(lanes), 0)
@@ -82,10 +82,10 @@ def _start(lanes: Sequence[TaskLane], otherwise: Millis) -> Millis:
     return min((span.start for lane in lanes for span in lane.spans), default=otherwise)
 
 
-async def _of_run(views: Views, run: RunId) -> list[TaskRow]:
+async def _of_run(views: Views, run: RunId, most: int) -> list[TaskRow]:
     """Tasks of a run: all that are held or wait, however many have ended; then as many others as are looked at."""
     busy = await views.view_tasks(TaskFilter(run=run, open=True, limit=_LOOKED_AT))
-    ended = await views.view_tasks(TaskFilter(run=run, open=False, limit=_LOOKED_AT)) if len(busy) < LANES else []
+    ended = await views.view_tasks(TaskFilter(run=run, open=False, limit=_LOOKED_AT)) if len(busy) < most else []
     return [*busy, *ended]
 
 

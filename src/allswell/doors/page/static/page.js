@@ -79,6 +79,19 @@
   }
   document.addEventListener("htmx:after:swap", tick);
 
+  // --- what grows at its end: it follows, unless the reader has gone back in it -------------------------------------
+  const left = new WeakSet();
+  document.addEventListener("scroll", (event) => {
+    const one = event.target;
+    if (!one.dataset || one.dataset.follow === undefined) return;
+    if (one.scrollHeight - one.scrollTop - one.clientHeight > 24) left.add(one); else left.delete(one);
+  }, true);
+  const follow = () => {
+    for (const one of document.querySelectorAll("[data-follow]")) if (!left.has(one)) one.scrollTop = one.scrollHeight;
+  };
+  document.addEventListener("htmx:after:swap", follow);
+  follow();
+
   // --- dark and light ------------------------------------------------------------------------------------------------
   const turn = () => {
     const root = document.documentElement;
