@@ -31,6 +31,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 _MOST = 100
 
 
+HOOKS = "hook."
+"""What comes before the name of a hook where it signs what it has done, as a key does."""
+
+
 class Right(StrEnum):
     """What a key is for; access.py says what each of them allows."""
 
@@ -79,6 +83,8 @@ def new_key(  # noqa: PLR0913 - each has a name
     if not _NAME.fullmatch(name):
         text = f"{name!r} cannot name a key: use small letters, digits, dots and dashes, at most 63"
         raise Refused("bad_name", text, where="name")
+    if name.startswith(HOOKS):
+        raise Refused("bad_name", f"{HOOKS}… signs what came by a hook, and cannot name a key", where="name")
     meant = tuple(dict.fromkeys(_right(one) for one in rights))
     if not meant:
         raise Refused("no_right", f"what may it do? name a right: {', '.join(Right)}", where="rights")

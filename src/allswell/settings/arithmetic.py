@@ -24,6 +24,7 @@ _FIXES: Mapping[Part, str] = {
     "all": "No command runs before this is mended; `allswell config NAME` explains a setting.",
     "figures": "Only what looks runs before this is mended; `allswell config NAME` explains a setting.",
     "sinks": "Nobody is told before this is mended; docs/sinks.md lists what a sink can have.",
+    "hooks": "The server does not start before this is mended; docs/server.md lists what a hook can have.",
     "agents": "No agent is started before this is mended; docs/supervisor.md lists what an agent can have.",
 }
 CALL, TOOL = "a call of a model", "a tool"

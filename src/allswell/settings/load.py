@@ -29,6 +29,8 @@ FLEET = ("agents", "usage", "compaction")
 """Tables that are read by `settings.fleet`."""
 SINKS = "sinks"
 """The table that is read by `settings.sinks`."""
+HOOKS = "hooks"
+"""The table that is read by `settings.hooks`."""
 SECRETS = "webhook_secrets"
 """The table that is read by `settings.webhooks`."""
 
@@ -54,7 +56,7 @@ def look(
     here = _here(start)
     reading = _Reading()
     read_files = []
-    fleet = sinks = secrets = None
+    fleet = sinks = secrets = hooks = None
     for found in files(here, reading.problems, instead):
         read_files.append(str(found.path))
         if any(name in found.table for name in FLEET):
@@ -67,6 +69,11 @@ def look(
 
             sinks = sinks or SinkReading(reading.problems)
             sinks.take(found)
+        if HOOKS in found.table:
+            from allswell.settings.hooks import HookReading
+
+            hooks = hooks or HookReading(reading.problems)
+            hooks.take(found)
         if SECRETS in found.table:
             from allswell.settings.webhooks import SecretsReading
 
@@ -91,9 +98,10 @@ def look(
     )
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
     told = None if sinks is None else sinks.sinks()
+    hooked = {} if hooks is None else hooks.hooks()
     problems = (*reading.problems, *_impossible(settings))
     signed = {} if secrets is None else secrets.secrets
-    return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told, secrets=signed)
+    return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told, secrets=signed, hooked=hooked)
 
 
 def _here(start: Path | None) -> Path:

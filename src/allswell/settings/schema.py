@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allswell.settings import fleet, sinks
+from allswell.settings import fleet, hooks, sinks
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS
 from allswell.settings.setting import Kind, Setting
 
@@ -67,6 +67,11 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "description": "Who is told of what happens: webhooks, alerts, a log in Notion.",
         "additionalProperties": _table(_fields(sinks.SINK)),
+    }
+    top["hooks"] = {
+        "type": "object",
+        "description": "Signed webhooks that the server takes at /hooks/NAME, and what becomes of them.",
+        "additionalProperties": _table(_fields(hooks.HOOK)),
     }
     top["webhook_secrets"] = {
         "type": "object",

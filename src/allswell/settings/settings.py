@@ -27,6 +27,7 @@ from allswell.settings.values import show
 
 if TYPE_CHECKING:
     from allswell.domain.fleet import AgentSpec, Fleet
+    from allswell.domain.hook_spec import HookSpec
     from allswell.domain.question import Pause
     from allswell.domain.sink_spec import SinkSpec
 
@@ -82,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What the files say about sinks, if they say anything."""
     secrets: Mapping[str, tuple[str, ...]] = {}
     """By host, the variables that hold what signs webhook requests to it."""
+    hooked: Mapping[str, HookSpec] = {}
+    """What the files say about hooks."""
     found: str | None = None
     """The folder of the store that was found upward; None: there is none yet."""
     untrusted: Problem | None = None
@@ -98,6 +101,11 @@ class Settings(msgspec.Struct, frozen=True):
     def sinks(self) -> Mapping[str, SinkSpec]:
         """Who is told; `Refused` if anything is wrong with them."""
         return self.without("sinks").told or {}
+
+    @property
+    def hooks(self) -> Mapping[str, HookSpec]:
+        """What becomes of webhooks from elsewhere; `Refused` if anything is wrong with them."""
+        return self.without("hooks").hooked
 
     @property
     def known_agents(self) -> Mapping[str, AgentSpec]:

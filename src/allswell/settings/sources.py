@@ -38,8 +38,8 @@ class Source(msgspec.Struct, frozen=True):
     """The same as data, with the column too; None for a default."""
 
 
-Part = Literal["all", "figures", "agents", "sinks"]
-"""What a mistake spoils: everything (which store is meant cannot be known), the figures, the agents, or the sinks."""
+Part = Literal["all", "figures", "agents", "sinks", "hooks"]
+"""What a mistake spoils: everything (which store is meant cannot be known), figures, agents, sinks or hooks."""
 
 
 class Problem(msgspec.Struct, frozen=True):

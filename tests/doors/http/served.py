@@ -95,7 +95,7 @@ class Served:
         if key is not None:
             sent.setdefault("Authorization", f"Bearer {self.keys.get(key, key)}")
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
-        full = path if path.startswith(("/healthz", "/readyz", "/api")) else f"/api/v1{path}"
+        full = path if path.startswith(("/healthz", "/readyz", "/api", "/hooks", "/metrics")) else f"/api/v1{path}"
         connection.request(method, full, data, sent)
         got = connection.getresponse()
         return Answer(got.status, {name.lower(): value for name, value in got.getheaders()}, got.read())

@@ -42,6 +42,9 @@ def serve(
     host: Annotated[
         list[str] | None, Option("--host", metavar="NAME", help="A name that it is called by; repeatable.")
     ] = None,
+    open_metrics: Annotated[
+        bool, Option("--open-metrics", help="Tell /metrics without a key; on this machine alone.")
+    ] = False,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -53,6 +56,8 @@ def serve(
     frame = Frame(store, json=json)
     frame.for_humans("serve")
     _check_installed()
+    from msgspec.structs import replace
+
     from allswell.doors.http.serving import Served, run
 
     frame.check_there()
@@ -70,7 +75,8 @@ def serve(
             remark(line)
 
     served = Served(frame.url, frame.settings, frame.home, tell)
-    run(served, _address(listen, unix, tls_cert, tls_key, behind_proxy=behind_proxy, names=host))
+    address = _address(listen, unix, tls_cert, tls_key, behind_proxy=behind_proxy, names=host)
+    run(served, replace(address, open_metrics=open_metrics))
 
 
 @contextlib.contextmanager
@@ -96,7 +102,8 @@ def listening_at(frame: Frame, place: str) -> Iterator[tuple[socket.socket, Addr
 
 def _check_installed() -> None:
     try:
-        import starlette  # noqa: F401 - only whether it is there
+        import prometheus_client  # noqa: F401 - only whether it is there
+        import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         text = "serving over HTTP needs more: pip install 'allswell[server]'"

@@ -21,6 +21,8 @@ from allswell.doors.http import attempts, deciding, events, keys, leases, lookin
 from allswell.doors.http.call import Call, House
 from allswell.doors.http.doorkeeper import KEY
 from allswell.doors.http.mcp import PATH as MCP_PATH
+from allswell.doors.http.metrics import PATH as METRICS
+from allswell.doors.http.metrics import Metrics
 from allswell.doors.http.openapi import document
 from allswell.doors.http.problem import answer_to
 from allswell.doors.http.route import Route
@@ -51,6 +53,7 @@ def api(house: Callable[[], House], mcp: ASGIApp) -> ASGIApp:
         HttpRoute(MCP_PATH, mcp),
         HttpRoute("/healthz", _lives, methods=["GET"]),
         HttpRoute("/readyz", _ready(house), methods=["GET"]),
+        HttpRoute(METRICS, _scraped(house), methods=["GET"]),
         HttpRoute(f"{PREFIX}/openapi.json", _described, methods=["GET"]),
         *(HttpRoute(PREFIX + one.path, _endpoint(one, house), methods=[one.method]) for one in ROUTES),
     ]
@@ -106,6 +109,18 @@ def _ready(house: Callable[[], House]) -> Callable[[Request], Awaitable[Response
         return JSONResponse({"ready": False, "why": why}, 503, {"Retry-After": "2"})
 
     return ready
+
+
+def _scraped(house: Callable[[], House]) -> Callable[[Request], Awaitable[Response]]:
+    metrics = Metrics()
+
+    async def scraped(request: Request) -> Response:
+        try:
+            return await metrics.answer(house(), request.scope.get(KEY))
+        except AllswellError as error:
+            return answer_to(error)
+
+    return scraped
 
 
 async def _described(_: Request) -> Response:

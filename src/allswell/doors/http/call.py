@@ -28,6 +28,7 @@ from allswell.remote.wire import WAIT_MOST
 from allswell.settings import Settings
 
 if TYPE_CHECKING:
+    from allswell.doors.http.counting import Counting
     from allswell.doors.http.journal import Journal
     from allswell.store.views import Views
 
@@ -50,6 +51,8 @@ class House:
     journal: Journal
     closing: asyncio.Event
     """Set when the server stops: whoever waits or follows is let go."""
+    counting: Counting | None = None
+    """What the journal counts, for `/metrics`."""
     waiting: dict[str, asyncio.Task[Claimed]] = field(default_factory=dict)
     """Claims that wait, by the key and the id that they came with."""
 
@@ -160,21 +163,26 @@ class Call:
         return self._body
 
     async def _read(self) -> bytes:
-        length = self.header("Content-Length")
-        if length is not None and length.isdigit() and int(length[:15]) > BODY_MOST:
-            raise _too_big()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for part in self._request.stream():
-                    body += part
-                    if len(body) > BODY_MOST:
-                        raise _too_big()
-        except TimeoutError:
-            text = f"the body did not come within {BODY_SECONDS:g} s"
-            raise Refused("too_slow", text, where="body") from None
-        return bytes(body)
+        return await read_body(self._request, BODY_MOST)
 
 
-def _too_big() -> Refused:
-    return Refused("too_big", f"the body has more than {BODY_MOST:,} bytes; send it in parts", where="body")
+async def read_body(request: Request, most: int) -> bytes:
+    """The body of a call, which has at most so many bytes and must have come in time."""
+    length = request.headers.get("Content-Length")
+    if length is not None and length.isdigit() and int(length[:15]) > most:
+        raise _too_big(most)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    raise _too_big(most)
+    except TimeoutError:
+        text = f"the body did not come within {BODY_SECONDS:g} s"
+        raise Refused("too_slow", text, where="body") from None
+    return bytes(body)
+
+
+def _too_big(most: int) -> Refused:
+    return Refused("too_big", f"the body has more than {most:,} bytes; send it in parts", where="body")

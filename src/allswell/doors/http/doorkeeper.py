@@ -48,10 +48,12 @@ class Meant(Struct, frozen=True):
     """Without ports, in small letters."""
     secure: bool = False
     """Whether it is reached over TLS, its own or a proxy's."""
+    open: Collection[str] = OPEN
+    """What is answered without a key."""
 
 
 class Visited(Protocol):
-    """What has a door of its own behind this one: the page."""
+    """What has a door of its own behind this one: the page, and hooks, where a signature is shown and no key."""
 
     def owns(self, path: str) -> bool:
         """Whether this is a place of its own."""
@@ -66,10 +68,18 @@ class Doorkeeper:
     """The server's outermost layer."""
 
     def __init__(
-        self, inner: ASGIApp, gate: Callable[[], Gate], meant: Meant, limits: Limits, page: Visited | None = None
+        self,
+        inner: ASGIApp,
+        gate: Callable[[], Gate],
+        meant: Meant,
+        limits: Limits,
+        *,
+        page: Visited | None = None,
+        hooks: Visited | None = None,
     ) -> None:
         self._inner = inner
         self._page = page
+        self._hooks = hooks
         self._gate = gate
         self._meant = meant
         self._limits = limits
@@ -89,7 +99,10 @@ class Doorkeeper:
             if self._page is not None and of_page:
                 await self._page(scope, receive, send)
                 return
-            if scope["path"] in OPEN:
+            if self._hooks is not None and self._hooks.owns(scope["path"]):
+                await self._hooks(scope, receive, send)
+                return
+            if scope["path"] in self._meant.open:
                 await self._inner(scope, receive, send)
                 return
             key = await self._gate().admit(_shown(headers))

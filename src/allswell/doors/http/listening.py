@@ -49,6 +49,8 @@ class Address(msgspec.Struct, frozen=True):
     behind_proxy: bool = False
     names: tuple[str, ...] = ()
     """More names that it is called by."""
+    open_metrics: bool = False
+    """Whether `/metrics` needs no key: for this machine alone."""
 
     @property
     def secure(self) -> bool:
@@ -76,6 +78,9 @@ def check_address(address: Address) -> None:
     """Refuse to send keys over a network in the open, and what cannot be meant."""
     if (address.certificate is None) != (address.private_key is None):
         raise Refused("bad_tls", "--tls-cert and --tls-key belong together", where="--tls-cert")
+    if address.open_metrics and address.unix is None and not _is_loopback(address.host):
+        text = f"metrics without a key are for this machine alone, and {address.host} can be reached from elsewhere"
+        raise Refused("open_network", text, where="--open-metrics", hint="give Prometheus a viewer's key instead")
     if address.unix is not None or address.secure or _is_loopback(address.host):
         return
     text = f"{address.host} can be reached from elsewhere, and keys would travel in the open"

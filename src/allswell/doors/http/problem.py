@@ -28,6 +28,9 @@ _TITLES = {
 _STATUS = {
     "bad_key": 401,
     "no_key": 401,
+    "bad_signature": 401,
+    "no_signature": 401,
+    "stale_delivery": 400,
     "key_expired": 401,
     "key_revoked": 401,
     "no_session": 401,

@@ -7,7 +7,7 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,14 @@ from allswell.app import make_gate
 from allswell.domain.key import Right, is_over
 from allswell.doors.http.api import api
 from allswell.doors.http.call import House
-from allswell.doors.http.doorkeeper import Doorkeeper, Meant
+from allswell.doors.http.counting import Counting
+from allswell.doors.http.doorkeeper import OPEN, Doorkeeper, Meant
+from allswell.doors.http.hooks import Hook, Hooks, make_hooks
 from allswell.doors.http.journal import Journal
 from allswell.doors.http.limits import Limits
 from allswell.doors.http.listening import Address, listening, serve
 from allswell.doors.http.mcp import McpRoute
+from allswell.doors.http.metrics import PATH as METRICS
 from allswell.engine.gate import Gate
 from allswell.engine.sessions import make_link
 from allswell.errors import Refused
@@ -58,14 +61,16 @@ def run(served: Served, address: Address) -> None:
 
 async def serve_on(served: Served, made: socket.socket, where: Address, stop: Awaitable[object]) -> None:
     """Serve a store on a socket that listens, until `stop` is done."""
+    hooks = make_hooks(served.settings.hooks)
     async with make_gate(served.url, served.settings, tell_of_wait=served.tell) as gate:
         house = House(gate, served.url, served.settings, served.home, Journal(gate.watch), asyncio.Event())
+        house.counting = Counting(gate.watch)
         mcp = McpRoute(lambda: house)
         with noted(served.home, where.url):
             await _say(gate, where, served.tell)
-            reading = asyncio.ensure_future(house.journal.read())
+            reading = asyncio.gather(house.journal.read(), house.counting.count())
             try:
-                await serve(app_of(house, where, mcp), made, where, stop, house.closing.set)
+                await serve(app_of(house, where, mcp, hooks), made, where, stop, house.closing.set)
             finally:
                 await mcp.end()
                 reading.cancel()
@@ -73,14 +78,18 @@ async def serve_on(served: Served, made: socket.socket, where: Address, stop: Aw
                     await reading
 
 
-def app_of(house: House, where: Address, mcp: McpRoute) -> Doorkeeper:
+def app_of(house: House, where: Address, mcp: McpRoute, hooks: Mapping[str, Hook]) -> Doorkeeper:
     """The whole application, from the doorkeeper inward."""
     from allswell.doors.page.app import Page
 
     limits = Limits(time.monotonic)
     page = Page(lambda: house, limits, secure=where.secure)
     inner = api(lambda: house, mcp)
-    return Doorkeeper(inner, lambda: house.gate, Meant(where.hosts, where.secure), limits, page)
+    shown = (*OPEN, METRICS) if where.open_metrics else OPEN
+    taken = Hooks(hooks, lambda: house, limits, lambda: time.time_ns() // 1_000_000)
+    return Doorkeeper(
+        inner, lambda: house.gate, Meant(where.hosts, where.secure, shown), limits, page=page, hooks=taken
+    )
 
 
 async def _say(gate: Gate, where: Address, tell: Tell) -> None:
