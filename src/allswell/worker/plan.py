@@ -80,8 +80,10 @@ def checked_plan(plan: WorkerPlan) -> WorkerPlan:
 def refuse_unreadable(conninfo: str) -> None:
     """Refuse what is no connection string, without showing it: there may be a password in it."""
     try:
-        conninfo_to_dict(conninfo)
+        said = conninfo_to_dict(conninfo)
     except psycopg.Error:
+        said = None
+    if said is None or "@" in str(said.get("host", "")):  # the end of a password that has an @ itself
         text = "the connection string cannot be read: it is a postgresql:// URL, or pairs such as `host=… dbname=…`"
         hint = "special characters in a URL's user and password must be percent-encoded (@ is %40, / is %2F, % is %25)"
-        raise Refused("bad_conninfo", text, where="conninfo", hint=hint) from None
+        raise Refused("bad_conninfo", text, where="conninfo", hint=hint)
