@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from allswell.domain.case import come_to_rest
 from allswell.domain.checkin import Agent
 from allswell.domain.command import CheckInAgain
 from allswell.domain.lease import Lease, bounded, due_at, ends_at, is_asked
-from allswell.domain.names import AgentId, CommandId, Millis
+from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.policy import Policy
 from allswell.domain.run import Run
-from allswell.domain.task import State
+from allswell.domain.task import Origin, State
 from allswell.errors import LeaseLost
 from tests.domain.life import MINUTE, RUN, START, Life, at
 
@@ -165,3 +166,30 @@ def test_a_run_s_limit_counts_where_it_is_nearer(limit: Millis | None, deadline:
     assert (under.deadline, under.own) == (deadline, own)
     assert bounded(under, limit) is under, "nothing is written where nothing has changed"
     assert bounded(under, None) == lease, "and it is lifted again"
+
+
+def asked_for(expiry: Millis) -> Life:
+    """A request whose time is up at a moment, as far as the clock of one task goes."""
+    life = Life()
+    origin = Origin(TaskId("t_asking"), Token(1), AgentId("ada"), CommandId("ask"))
+    task = life.case.task
+    task = replace(task, spec=replace(task.spec, origin=origin, limit_at=expiry))
+    life.case = come_to_rest(replace(life.case, task=task), START)
+    return life
+
+
+@pytest.mark.row("O5")
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_request_can_be_answered_until_its_last_millisecond_and_no_longer(taken: bool) -> None:
+    life = asked_for(END)
+    assert life.case.due == END
+    if taken:
+        assert life.claim("bob", START).deadline == END
+    out = life.tick(Millis(END - 1))
+    assert (out.events, life.stands(), life.case.due) == ([], State.HELD if taken else State.READY, END)
+    out = life.tick(END)
+    assert (life.stands(), life.case.due, life.case.lease) == (State.FAILED, None, None)
+    (told,) = [one for one in out.events if one.kind == "task_failed"]
+    said = "bob did not answer in time" if taken else "nobody took it in time"
+    assert (told.data["reason"], told.data["message"]) == ("delegation_timeout", said)
+    assert [one.outcome for one in life.attempts.values()] == (["delegation_timeout"] if taken else [])
