@@ -185,7 +185,15 @@ def _calm(storm: Storm, story: str) -> None:
             HAVING count(effect.number) <> CASE WHEN bool_or(known.state = 'quarantined') THEN 0 ELSE 1 END
         """).fetchall()
         assert wrong == [], story
-        _tell(*outside.execute("SELECT code, count(*) FROM allswell_worker.trouble GROUP BY code").fetchall())
+        quarantined = """
+            SELECT known.code, archived.message ->> 'type', count(*)
+            FROM allswell_worker.trouble AS known
+            JOIN pgmq.a_storm AS archived USING (msg_id)
+            WHERE known.state = 'quarantined'
+            GROUP BY 1, 2
+            ORDER BY 1, 2
+        """
+        _tell(*outside.execute(quarantined).fetchall())
     until(partial(_all_are_ready, storm), f"each process is ready ({story})")
 
 
