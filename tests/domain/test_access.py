@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 from allswell.domain import access
 from allswell.domain.access import ACT_OF, ALLOWS, LOOKS, Act, admitted, check_word, is_its_agent, may, sees_task
 from allswell.domain.claim import HandOut
-from allswell.domain.command import Answer, Cancel, CheckIn, Claim, Command, Complete, Notice, Respond, Word
+from allswell.domain.command import (
+    Answer,
+    Cancel,
+    CheckIn,
+    Claim,
+    Command,
+    Complete,
+    NewTask,
+    Notice,
+    Respond,
+    Submit,
+    Verified,
+    Word,
+)
 from allswell.domain.decide import RULES
 from allswell.domain.ending import TickRun
 from allswell.domain.event import KEY, Event
@@ -19,6 +32,7 @@ from allswell.domain.key import Key, Right
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.notice import NOTICES
+from allswell.domain.policy import Policy
 from allswell.domain.quarantine import QuarantineMessage, SettleMessage
 from allswell.domain.spreading import EndTasksOfRun, MoveLimits, TellDependents
 from allswell.domain.task import Origin
@@ -38,7 +52,7 @@ names = st.sampled_from(
 
 
 def key(*given: Right, roles: tuple[str, ...] = ("build",), agents: tuple[str, ...] = ("ada",)) -> Key:
-    agent = Right.AGENT in given
+    agent = Right.AGENT in given or Right.SUPERVISOR in given
     return Key("k", "", given, Millis(0), roles=roles if agent else (), agents=agents if agent else ())
 
 
@@ -50,6 +64,8 @@ def example(kind: type[Command], agent: str) -> Command:
             values["agent"] = agent
         elif field.name == "event":
             values["event"] = Event("agent_state", agent=AgentId(agent), data={"state": "", "evidence": ""})
+        elif field.name == "tasks":
+            values["tasks"] = ()
         elif field.required:
             values[field.name] = "x"
     return kind(**values)
@@ -82,7 +98,7 @@ def test_a_key_does_what_one_of_its_rights_allows_and_nothing_else(
     command = example(kind, agent)
     allowed = any(ACT_OF[kind] in ALLOWS[right] for right in given_rights)
     if kind in (Claim, CheckIn, Notice, Respond) or issubclass(kind, Word):
-        allowed = allowed and is_its_agent(who, agent)
+        allowed = allowed and (is_its_agent(who, agent) or (kind is Verified and may(who, Act.DECIDE)))
         if kind is Notice and not agent:
             allowed = may(who, Act.TELL)
     assert is_refused(who, command) is not allowed
@@ -95,10 +111,21 @@ def test_each_right_is_what_it_says(act: Act) -> None:
     """A viewer changes nothing, an agent decides nothing and sees nobody else, an operator makes no keys."""
     changes = act not in (Act.LOOK, Act.LOOK_AT_ONE, Act.LOOK_AT_OWN)
     assert may(key(Right.VIEWER), act) <= (not changes)
-    assert may(key(Right.AGENT), act) <= (act not in (Act.DECIDE, Act.LOOK, Act.LOOK_AT_ONE, Act.SUBMIT, Act.KEEP_KEYS))
+    others = (Act.DECIDE, Act.LOOK, Act.LOOK_AT_ONE, Act.SUBMIT, Act.KEEP_KEYS)
+    assert may(key(Right.AGENT), act) <= (act not in (*others, Act.VERIFY))
+    assert may(key(Right.SUPERVISOR), act) <= (act not in others)
     assert may(key(Right.SUBMITTER), act) <= (act in (Act.SUBMIT, Act.LOOK_AT_ONE))
     assert may(key(Right.OPERATOR), act) <= (act not in (Act.KEEP_KEYS, Act.CLAIM, Act.SPEAK))
     assert may(key(Right.ADMIN), act)
+
+
+def test_a_command_that_verifies_is_named_by_operators_alone() -> None:
+    """It is run where the holder of the task is supervised."""
+    plain = Submit(CommandId("c"), (NewTask(TaskId("t_1"), "a"),))
+    verified = Submit(CommandId("c"), (NewTask(TaskId("t_1"), "a", policy=Policy(verify=("make", "test"))),))
+    assert not is_refused(key(Right.SUBMITTER), plain)
+    assert is_refused(key(Right.SUBMITTER), verified)
+    assert not is_refused(key(Right.OPERATOR), verified)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +206,7 @@ def row(life: Life) -> TaskRow:
 
 WORDS: Mapping[str, tuple[Right, ...]] = {
     "key.mia": (),
-    "supervisor.work:ada": (Right.AGENT, Right.ADMIN),
+    "supervisor.work:ada": (Right.AGENT, Right.SUPERVISOR, Right.ADMIN),
     "supervisor.main": (Right.ADMIN,),
     "build.r_1": (Right.OPERATOR, Right.ADMIN),
     "clock.distance": (),

@@ -95,13 +95,16 @@ def test_every_setting_is_loaded_from_a_file_and_from_the_environment(name: str,
     setting = SETTINGS[name]
     examples = {"duration": "40s", "seconds": "40", "count": "2", "share": "0.25", "percent": "20", "size": "3GB"}
     examples["money"] = "2.5"
+    examples["command"] = "make test"
     examples["text"] = "1s, 2m"  # what only worker.retry_pauses is, beside the store
     usual = setting.choices[-1] if setting.choices else examples[setting.kind]
     given = {"checkpoint_timeout": "10s", "retry.retry_after_cap": "70s", "pace.retry_first": "40ms"}.get(name, usual)
     given = "2h" if name.startswith("hard_limits.") else "7" if name == "breaker.escalate_after" else given
     given = "9" if name.startswith("requests.") and setting.kind == "count" else given
     (tmp_path / "allswell.toml").write_text(
-        f'{name} = "{given}"' if setting.kind in ("duration", "size", "choice", "text") else f"{name} = {given}"
+        f'{name} = "{given}"'
+        if setting.kind in ("duration", "size", "choice", "text", "command")
+        else f"{name} = {given}"
     )
     from_file = load(tmp_path, environ={}).explain_one(name)
     assert from_file.source == "allswell.toml"

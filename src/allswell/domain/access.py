@@ -51,6 +51,7 @@ from allswell.domain.command import (
     SendRequest,
     Submit,
     TakeUp,
+    Verified,
     Word,
 )
 from allswell.domain.dismissal import DismissQuestion, DismissTask
@@ -82,6 +83,7 @@ class Act(StrEnum):
     SPEAK = "speak for a lease"
     CALL_SERVICES = "share the breakers of services"
     TELL = "tell what it saw"
+    VERIFY = "verify work, or name what does"
     DECIDE = "answer, call off and try again"
     RUN_FLOWS = "run flows and builds"
     KEEP_KEYS = "make and revoke keys"
@@ -91,7 +93,10 @@ ALLOWS: Mapping[Right, frozenset[Act]] = {
     Right.VIEWER: frozenset({Act.LOOK, Act.LOOK_AT_ONE}),
     Right.SUBMITTER: frozenset({Act.SUBMIT, Act.LOOK_AT_ONE}),
     Right.AGENT: frozenset({Act.CLAIM, Act.SPEAK, Act.LOOK_AT_OWN, Act.CALL_SERVICES, Act.TELL}),
-    Right.OPERATOR: frozenset({Act.LOOK, Act.LOOK_AT_ONE, Act.SUBMIT, Act.DECIDE, Act.CALL_SERVICES, Act.RUN_FLOWS}),
+    Right.SUPERVISOR: frozenset({Act.CLAIM, Act.SPEAK, Act.LOOK_AT_OWN, Act.CALL_SERVICES, Act.TELL, Act.VERIFY}),
+    Right.OPERATOR: frozenset(
+        {Act.LOOK, Act.LOOK_AT_ONE, Act.SUBMIT, Act.VERIFY, Act.DECIDE, Act.CALL_SERVICES, Act.RUN_FLOWS}
+    ),
     Right.ADMIN: frozenset(Act),
 }
 ACT_OF: Mapping[type[Command], Act] = {
@@ -119,6 +124,7 @@ ACT_OF: Mapping[type[Command], Act] = {
     Park: Act.CALL_SERVICES,
     AskForHelp: Act.CALL_SERVICES,
     Notice: Act.TELL,
+    Verified: Act.VERIFY,
     Answer: Act.DECIDE,
     Cancel: Act.DECIDE,
     Resubmit: Act.DECIDE,
@@ -203,6 +209,8 @@ def admitted(key: Key, command: C) -> C:
     if act is None:
         raise Refused("not_allowed", f"{type(command).__name__} cannot be asked for from elsewhere", where="command")
     check_act(key, act)
+    if isinstance(command, Submit):
+        _check_commands(key, command)
     signed: dict[str, object] = {"key": key.name}
     match command:
         case Claim():
@@ -216,6 +224,8 @@ def admitted(key: Key, command: C) -> C:
         case Respond():
             check_agent(key, command.agent)
             signed["roles"] = _roles(key, command.roles) or ()
+        case Verified() if may(key, Act.DECIDE):  # else it is a supervisor's, of the work of its own agents
+            signed["by"] = signed_by(key, command.by)
         case CheckIn() | Word():
             check_agent(key, command.agent)
         case Notice():
@@ -242,6 +252,12 @@ def check_inbox(key: Key, agent: str) -> None:
     if not may(key, Act.LOOK):
         check_act(key, Act.LOOK_AT_OWN)
         check_agent(key, agent)
+
+
+def _check_commands(key: Key, command: Submit) -> None:
+    """A task that names what verifies it names a command that is run where its holder is supervised."""
+    if any(new.policy.verify for new in command.tasks):
+        check_act(key, Act.VERIFY)
 
 
 def is_its_agent(key: Key, agent: str) -> bool:

@@ -12,6 +12,7 @@ from allswell.domain.question import BY_AGENT, WITHDRAWN, Act, Option, Question,
 from allswell.domain.run import Run
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, Record, State, Task
+from allswell.domain.verification import ACCEPTED
 from allswell.errors import Refused
 
 SUBTASKS_MAX = 100
@@ -64,6 +65,9 @@ def answer(
         ids = tuple(new.id for new in command.subtasks)
         end_task(out, State.SPLIT, f"split into {len(ids)}", now, command=command.id, replaced_by=ids)
         out.events.append(event(task, "task_split", subtasks=list(ids)))
+    elif option.act is Act.ACCEPT:
+        end_task(out, State.DONE, ACCEPTED, now, command=command.id)
+        out.events.append(event(task, "task_accepted", by=command.by))
     elif option.act is Act.SKIP:
         reason = command.text or "skipped by a human"
         end_task(out, State.SKIPPED, reason, now, command=command.id)
@@ -85,7 +89,7 @@ def answer(
 def _record_after(task: Task, question: Question, option: Option, command: Answer) -> Record:
     """The task's record with its counters reset and the choice's own change; what a choice lacks is refused."""
     act = option.act
-    record = replace(task.record, timeouts=0, idles=0, stalls=0, lapses=0, failures={})
+    record = replace(task.record, timeouts=0, idles=0, stalls=0, lapses=0, failures={}, failed_checks=())
     if act is Act.SPLIT:
         if not 1 <= len(command.subtasks) <= SUBTASKS_MAX:
             raise Refused("no_subtasks", f"splitting needs 1 to {SUBTASKS_MAX} smaller tasks", where="subtasks")
@@ -102,7 +106,7 @@ def _record_after(task: Task, question: Question, option: Option, command: Answe
         record = replace(record, cost_override=_more_money(task, command))
     elif act is Act.INCREASE_IDLE:
         record = replace(record, idle_override=_longer_idle(task, command))
-    note = "" if act is Act.SKIP else note_of(question, option, command.text)
+    note = "" if act in (Act.SKIP, Act.ACCEPT) else note_of(question, option, command.text)
     return replace(record, notes=(*record.notes, note)) if note else record
 
 

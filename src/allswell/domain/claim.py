@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from allswell.domain.address import WEBHOOKS, agent_of, is_agent
+from allswell.domain.address import WEBHOOKS, agent_of, family, is_agent
 from allswell.domain.build.roles import BUILD_ROLES
 from allswell.domain.case import Case, Outcome, due_of, state
 from allswell.domain.command import Claim, Command
@@ -178,11 +178,22 @@ def hand_out(situation: Situation, command: HandOut) -> Decision:
         case = cases[id_]
         if case.ready is None:
             continue  # someone was quicker between the look and the lock
+        if case.task.record.back_until is not None and _is_kept_for_another(case.task, claim, situation.now):
+            left.append(id_)
+            continue
         out = grant(case, claim, situation.now, situation.run_seen(case.task))
         if out.answer is not None:
             outcomes.append(out)
     granted = [_granted(situation, out.case) for out in outcomes]
     return Decision(Handed(granted, left), outcomes=outcomes, events=_given_up_for(claim, granted))
+
+
+def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
+    """Whether a task was sent back to an agent a moment ago, and this one is another: neither it nor a slot of it."""
+    until, last = task.record.back_until, task.record.handover
+    if until is None or last is None or now >= until:
+        return False
+    return family(claim.agent) != family(last.agent)
 
 
 def _given_up_for(claim: Claim, granted: Sequence[Granted]) -> Sequence[Event]:

@@ -103,6 +103,24 @@ class Complete(Word, frozen=True, gc=False):
     result: str = "null"
 
 
+class Verified(Word, frozen=True, gc=False):
+    """What the verification of the holder's work came to: said by whoever supervises the attempt, or an operator."""
+
+    passed: bool
+    why: str
+    """In words: `exit code 2`, that it took too long, that it could not be started."""
+    said: str = ""
+    """The end of what it printed."""
+    elapsed: int = 0
+    """How long it took, in milliseconds."""
+    by: str = ""
+    """Who ran it, where that was not the attempt's own supervisor."""
+    result: str | None = None
+    """What the holder brought, as JSON text; None: what it said when it said that it was done."""
+    hold: bool = False
+    """Whether the holder goes on with the task itself where it is to be mended: it runs its verification itself."""
+
+
 class Fail(Word, frozen=True, gc=False):
     """The holder could not do it."""
 
@@ -308,5 +326,7 @@ class Notice(Command, frozen=True, gc=False):
     event: Event
 
 
-HolderCommand = Complete | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | SendRequest | CheckInAgain
+HolderCommand = (
+    Complete | Verified | Fail | Release | Recover | EndIdle | Keep | Ask | Delegate | SendRequest | CheckInAgain
+)
 ServiceCommand = Admit | Report | Park | AskForHelp

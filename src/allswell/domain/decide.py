@@ -27,6 +27,7 @@ from allswell.domain import (
     submit,
     taking_up,
     tick,
+    verifying,
     word,
 )
 from allswell.domain.case import Case, Outcome, state
@@ -54,6 +55,7 @@ _WITH_RULES = (
     resubmission,
     dismissal,
     paying,
+    verifying,
     tick,
     spreading,
 )

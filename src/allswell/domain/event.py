@@ -45,6 +45,15 @@ KINDS: Mapping[str, Kind] = {
     "task_claimed": Kind("An agent holds the task now.", ("deadline",)),
     "task_checked_in": Kind("The holder reported progress in words.", ("note", "progress")),
     "task_completed": Kind("The task is done.", ("elapsed_ms",)),
+    "task_said_done": Kind(
+        "A holder says that its task is done; that has to be verified before it counts.", ("verify",)
+    ),
+    "task_verified": Kind(
+        "The command that verifies a task has run.",
+        ("passed", "verify", "why", "said", "elapsed_ms", "failed", "most", "by"),
+    ),
+    "task_sent_back": Kind("A verification failed: the task goes back to its agent.", ("failed", "most")),
+    "task_accepted": Kind("A human accepted a task as it is, although it was not verified.", ("by",)),
     "step_recorded": Kind("A step of a Python flow is done, and its result is kept.", ("name", "elapsed_ms")),
     "step_refused": Kind("A process that no longer holds its flow came with a step; it was refused.", ("name",)),
     "task_retried": Kind("An attempt failed; the task will be tried again.", ("error", "message", "delay_ms")),

@@ -18,6 +18,7 @@ REASONS = {
     "released": "it gave the task back",
     "parked": "a usage limit was reached",
     "asked": "it asked a human",
+    "not_verified": "what it said to be done was not",
 }
 
 
@@ -40,7 +41,10 @@ def _told(attempt: int, handover: Handover) -> str:
     reason, _, error = handover.reason.partition(":")
     why = REASONS.get(reason, f"it failed ({error})" if error else reason)
     lines = [f"This is attempt {attempt}. The last one, by {handover.agent}, ended because {why}."]
-    if handover.message:
+    if handover.reason == "not_verified":
+        lines.append(handover.message)
+        lines.append("Mend what is wrong; then say that it is done, and it is verified again.")
+    elif handover.message:
         lines.append(f"It said: {handover.message}")
     if handover.answer:
         lines.append(f"A human has answered: {handover.answer}")

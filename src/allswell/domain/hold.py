@@ -42,13 +42,14 @@ from allswell.domain.command import (
     Recover,
     Release,
     SendRequest,
+    Verified,
 )
 from allswell.domain.event import Event
 from allswell.domain.flow import leave
 from allswell.domain.late import is_news, kept, why_over
 from allswell.domain.lease import Lease, ends_at, is_asked
 from allswell.domain.names import NO_COMMAND, Millis, question_id
-from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Option
+from allswell.domain.question import BY_AGENT, ESCALATION_OPTIONS, REPLY, SERVICE_ACTS, Act, Option
 from allswell.domain.redelivery import put_off
 from allswell.domain.request import delegate, send
 from allswell.domain.retry import Again, Escalate, Failure, GiveUp, Weather, judge
@@ -56,6 +57,7 @@ from allswell.domain.run import Run
 from allswell.domain.submit import check_name, check_text
 from allswell.domain.task import OPEN, State
 from allswell.domain.tick import end_idle, recover, tick
+from allswell.domain.verification import judge_work, say_done, verify_of
 from allswell.errors import LeaseLost, Refused, TimeUp
 
 NOTE_MAX = 16_384
@@ -143,19 +145,16 @@ def hold(case: Case, command: HolderCommand, now: Millis, draw: float, run: Run 
 def _carry_out(
     out: Outcome,
     lease: Lease,
-    command: Complete | Fail | Release | Recover | EndIdle | Ask | Delegate | SendRequest | CheckInAgain,
+    command: Complete | Verified | Fail | Release | Recover | EndIdle | Ask | Delegate | SendRequest | CheckInAgain,
     now: Millis,
     draw: float,
 ) -> None:
     """What the holder of the task says, done."""
     match command:
         case Complete():
-            check_text(command.result, "result")
-            told = {"elapsed_ms": now - lease.granted_at}
-            end_task(out, _DONE, "completed", now, command=command.id)
-            out.result = command.result
-            task = out.case.task
-            out.events.append(Event("task_completed", task.id, task.run, lease.agent, lease.token, told))
+            _complete(out, lease, command, now)
+        case Verified():
+            judge_work(out, lease, command, now)
         case Fail():
             check_text(command.failure.message, "message", NOTE_MAX)
             _fail(out, lease, command, now, draw)
@@ -179,6 +178,19 @@ def _carry_out(
             assert_never(command)
     if out.case.agent is not None and out.case.agent.id == command.agent:
         out.case = replace(out.case, agent=None)
+
+
+def _complete(out: Outcome, lease: Lease, command: Complete, now: Millis) -> None:
+    """The task is done; or, where that has to be verified first, is said to be."""
+    check_text(command.result, "result")
+    task = out.case.task
+    if task.spec.policy.verify and verify_of(task):
+        say_done(out, lease, command, now)
+        return
+    told = {"elapsed_ms": now - lease.granted_at}
+    end_task(out, _DONE, "completed", now, command=command.id)
+    out.result = command.result
+    out.events.append(Event("task_completed", task.id, task.run, lease.agent, lease.token, told))
 
 
 def _check_in_again(out: Outcome, lease: Lease, command: CheckInAgain, now: Millis) -> bool:
@@ -331,6 +343,9 @@ def _ask(out: Outcome, lease: Lease, command: Ask, now: Millis) -> None:
         check_name(option.label, f"label of {option.key}")
         if option.act in SERVICE_ACTS:
             text = f"{option.key} acts on a service ({option.act}), and this question is about a task"
+            raise Refused("bad_question", text, where="options")
+        if option.act is Act.ACCEPT:
+            text = f"{option.key} would let the task count as done; an agent cannot offer that"
             raise Refused("bad_question", text, where="options")
     if len(set(keys)) != len(keys):
         raise Refused("bad_question", "two options have the same key", where="options")

@@ -44,6 +44,8 @@ class Right(StrEnum):
     """Hands work over, and looks at what it knows the id of."""
     AGENT = "agent"
     """Claims tasks of its roles, and speaks for the leases that it has."""
+    SUPERVISOR = "supervisor"
+    """What an agent may; and where it says that work was verified, that counts."""
     OPERATOR = "operator"
     """Looks, hands over, answers, calls off, tries again."""
     ADMIN = "admin"
@@ -88,12 +90,13 @@ def new_key(  # noqa: PLR0913 - each has a name
     meant = tuple(dict.fromkeys(_right(one) for one in rights))
     if not meant:
         raise Refused("no_right", f"what may it do? name a right: {', '.join(Right)}", where="rights")
-    agent = Right.AGENT in meant
+    agent = Right.AGENT in meant or Right.SUPERVISOR in meant
     if agent and not roles:
         text = f"an agent's key names the roles that it may claim for; {ANY_ROLE} stands for all"
         raise Refused("no_role", text, where="roles")
     if not agent and (roles or agents):
-        raise Refused("bad_role", "roles and agents go with the right `agent`", where="roles" if roles else "agents")
+        text = "roles and agents go with the right `agent` or `supervisor`"
+        raise Refused("bad_role", text, where="roles" if roles else "agents")
     for what, given in (("role", roles), ("agent", agents)):
         if len(given) > _MOST:
             raise Refused("too_many", f"at most {_MOST} {what}s", where=f"{what}s")

@@ -19,6 +19,7 @@ from allswell.domain.command import (
     HolderCommand,
     Release,
     SendRequest,
+    Verified,
 )
 from allswell.domain.names import NO_COMMAND, CommandId, Millis
 from allswell.domain.submit import check_text
@@ -84,7 +85,7 @@ def kept(past: Attempt, command: HolderCommand, now: Millis) -> tuple[Attempt, s
         return None
     verb, text = said
     check_text(text, verb)
-    if past.late is None and isinstance(command, Complete | Fail):
+    if past.late is None and verb in ("complete", "fail"):
         past, text = replace(past, late=text), ""
     if len(before.words) >= WORDS_MOST:
         return replace(past, afterwards=_text(replace(before, more=before.more + 1))), verb
@@ -103,6 +104,9 @@ def _said(command: HolderCommand) -> tuple[str, str] | None:
     match command:
         case Complete():
             return "complete", command.result
+        case Verified():
+            brought = command.result if command.passed else None
+            return ("verified", command.why) if brought is None else ("complete", brought)
         case Fail():
             return "fail", msgspec.json.encode(command.failure).decode()
         case Release():
@@ -123,6 +127,7 @@ def _text(after: Afterwards) -> str:
 
 _ENDED = {
     "done": "it was completed",
+    "not_verified": "its work was not verified, and the task was sent back",
     "agent_timeout": "its limit was reached",
     "agent_idle": "it showed no progress for too long",
     "agent_stalled": "it missed too many check-ins",

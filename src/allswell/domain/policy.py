@@ -16,6 +16,10 @@ from allswell.errors import Refused
 
 DELEGATION_TIMEOUT = 600_000
 """How long work may take that an agent hands to an expert (O5)."""
+VERIFY_ATTEMPTS_MAX = 20
+VERIFY_WORDS_MAX = 100
+VERIFY_LENGTH_MAX = 4_096
+"""Characters of a command that verifies: it is repeated where its verdict is told."""
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True, cache_hash=True):
@@ -36,6 +40,12 @@ class Policy(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_u
     """What a request has that is handed to an expert of this role, where the one who asks does not say (O5)."""
     max_cost: int | None = None
     """What the attempts at the task may cost together, in millionths of a dollar (`max_cost_usd`); None: anything."""
+    verify: tuple[str, ...] = ()
+    """The command that must pass before "done" counts (verification.py); empty: the holder's word is enough."""
+    verify_timeout: int = 600_000
+    """How long that command may take; what the attempt has left bounds it too."""
+    verify_attempts: int = 3
+    """After so many failed verifications a human is asked."""
 
     def validated(self) -> Policy:
         """This policy, or `Refused` with every rule it breaks."""
@@ -52,6 +62,7 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
         "checkpoint_interval": policy.checkpoint_interval,
         "recovery_grace": policy.recovery_grace,
         "delegation_timeout": policy.delegation_timeout,
+        "verify_timeout": policy.verify_timeout,
     }
     return [
         *((length <= LONGEST, f"{name} ({length} ms) must be at most 366 days") for name, length in lengths.items()),
@@ -75,6 +86,19 @@ def rules(policy: Policy) -> list[tuple[bool, str]]:
             f"delegation_timeout ({policy.delegation_timeout} ms) must be positive",
         ),
         (policy.max_cost is None or policy.max_cost > 0, f"max_cost_usd ({policy.max_cost}) must be positive"),
+        (policy.verify_timeout > 0, f"verify_timeout ({policy.verify_timeout} ms) must be positive"),
+        (
+            1 <= policy.verify_attempts <= VERIFY_ATTEMPTS_MAX,
+            f"verify_attempts ({policy.verify_attempts}) must be from 1 to {VERIFY_ATTEMPTS_MAX}",
+        ),
+        (
+            not policy.verify or (bool(policy.verify[0].strip()) and len(policy.verify) <= VERIFY_WORDS_MAX),
+            f"verify must be a command: the name of a program, and at most {VERIFY_WORDS_MAX - 1} arguments",
+        ),
+        (
+            sum(map(len, policy.verify)) <= VERIFY_LENGTH_MAX and not any("\0" in word for word in policy.verify),
+            f"verify must be at most {VERIFY_LENGTH_MAX:,} characters long, without null characters",
+        ),
         *retry_rules(policy.retry),
     ]
 

@@ -39,6 +39,8 @@ class Act(StrEnum):
     """The next attempts may go longer without progress."""
     INCREASE_COST = "increase_cost"
     """The task may cost more."""
+    ACCEPT = "accept"
+    """The task counts as done, with what its holder brought, although that was not verified."""
     SKIP = "skip"
     """The task ends; dependents go on or are skipped, as they are marked."""
     RETRY = "retry"
@@ -157,6 +159,13 @@ _MORE_TIME = Option("increase_timeout", "Increase timeout for this task", Act.IN
 _MORE_IDLE = Option("increase_idle", "Let this task go longer without progress", Act.INCREASE_IDLE)
 REPEATED_TIMEOUT_OPTIONS: tuple[Option, ...] = (SPLIT, CLARIFY, _MORE_TIME, SKIP)
 ESCALATION_OPTIONS = (RETRY, CLARIFY, SKIP)
+ACCEPT = Option("accept", "Accept it as it is", Act.ACCEPT)
+VERIFICATION_OPTIONS = (
+    ACCEPT,
+    Option("retry", "Send it back for more tries", Act.RETRY),
+    Option("clarify", "Send it back with your words", Act.CLARIFY),
+    SKIP,
+)
 REPLY = Option("reply", "Answer in words", Act.REPLY)
 SERVICE_OPTIONS = (
     Option("probe", "Try it again now", Act.PROBE),

@@ -38,6 +38,8 @@ class End(StrEnum):
 
     DONE = "done"
     """Well: exit code 0, or its own word `done`. It leaves a receipt only where its work is on a branch of its own."""
+    UNVERIFIED = "unverified"
+    """It said that it was done, and the command that verifies its work failed."""
     FAILED = "failed"
     """By itself with another exit code, or by its own word `fail`."""
     SIGNALLED = "signalled"
@@ -71,6 +73,7 @@ class End(StrEnum):
 _TAKEN_AWAY = {
     "delegation_timeout": (End.TIMEOUT, "the time of the request was up"),
     "run_timeout": (End.TIMEOUT, "the deadline of its run has passed"),
+    "not_verified": (End.UNVERIFIED, "its work was not verified"),
     "agent_idle": (End.IDLE, "the store heard of no progress for too long"),
     "cost_limit": (End.COSTLY, "its task has cost what it may"),
     "agent_stalled": (End.STALLED, "it missed too many check-ins"),
@@ -132,6 +135,20 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """How many paths there are not committed."""
 
 
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command came to that was to verify the work (verification.py)."""
+
+    argv: tuple[str, ...]
+    passed: bool
+    why: str
+    """In words: `exit code 2`, that it took too long, that it could not be started."""
+    elapsed_ms: Millis = Millis(0)
+    output: str = ""
+    """The end of what it printed, both streams."""
+    left_out: int = 0
+    """Characters before that which are not here."""
+
+
 class Advice(msgspec.Struct, frozen=True):
     """What to type next."""
 
@@ -180,6 +197,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot | None = None
     branch: Branch | None = None
     """Where its work is, if it ended well in a worktree of its own."""
+    verification: Verification | None = None
+    """What came of the verification of its work, where there was one."""
     changed: tuple[Change, ...] = ()
     changed_more: int = 0
     """How many more files have changed than are listed."""
@@ -272,6 +291,7 @@ _NOTES = 3
 """How many of a snapshot's remarks are told; the receipt has them all."""
 HOW = {
     End.DONE: "ended well",
+    End.UNVERIFIED: "was not verified",
     End.FAILED: "failed",
     End.SIGNALLED: "was ended by a signal",
     End.TIMEOUT: "was stopped",

@@ -8,6 +8,7 @@ import msgspec
 
 from allswell.domain.audit import Audited
 from allswell.domain.capture import ContextForResume, Phase
+from allswell.domain.receipt import Verification
 
 
 class StepStatus(StrEnum):
@@ -74,6 +75,8 @@ class StepReceipt(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     artifacts: tuple[Artifact, ...] = ()
     audits: tuple[Audited, ...] = ()
+    verification: Verification | None = None
+    """What came of the verification of its work, with the end of what it printed."""
     recovery: str | None = None
     """The receipt of what was kept of its work, where it did not end well."""
     context_for_resume: ContextForResume | None = None

@@ -47,7 +47,7 @@ ENDS = (State.DONE, State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
 _BAD_ENDS = (State.FAILED, State.CANCELLED, State.SKIPPED, State.SPLIT)
 
 MOVES: Mapping[State, tuple[State, ...]] = {
-    State.WAITING: (State.DELAYED, State.READY, *_BAD_ENDS),
+    State.WAITING: (State.DELAYED, State.READY, State.DONE, *_BAD_ENDS),
     State.DELAYED: (State.READY, State.WAITING, *_BAD_ENDS),
     State.READY: (State.HELD, State.WAITING, *_BAD_ENDS),
     State.HELD: (State.READY, State.DELAYED, State.WAITING, State.DONE, *_BAD_ENDS),
@@ -174,6 +174,33 @@ class Handover(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The option that a human chose, where that attempt ended with a question."""
 
 
+class SaidDone(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A holder says that its task is done, and that was not verified yet; what it brought is kept as the result."""
+
+    token: Token
+    """Of its attempt."""
+    said_at: Millis
+    command: CommandId = NO_COMMAND
+    """With which it said so."""
+
+
+class FailedCheck(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A verification that has failed."""
+
+    token: Token
+    """Of the attempt whose work it was."""
+    failed_at: Millis
+    why: str
+    """In words: its exit code, that it took too long, that it could not be started."""
+    said: str = ""
+    """The end of what it printed."""
+    elapsed: int = 0
+    by: str = ""
+    """Who ran it, where that was not the attempt's own supervisor."""
+    command: CommandId = NO_COMMAND
+    """With which that was said."""
+
+
 class Dismissal(msgspec.Struct, frozen=True, gc=False):
     """Somebody has dismissed what came of the task so far (dismissal.py)."""
 
@@ -219,6 +246,12 @@ class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     dismissed: Dismissal | None = None
     cost_override: int | None = None
     """What a human has raised the limit of its cost to, in millionths of a dollar."""
+    said_done: SaidDone | None = None
+    """The last time that a holder said it was done, where that had to be verified."""
+    failed_checks: tuple[FailedCheck, ...] = ()
+    """The failed verifications since a human last decided about it."""
+    back_until: Millis | None = None
+    """Sent back to the agent of its last attempt: until then nobody else is given it."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False):

@@ -37,11 +37,18 @@ from allswell.domain.rule import Names, Rule, Search
 from allswell.domain.run import Run
 from allswell.domain.situation import Situation
 from allswell.domain.task import OPEN, State, Task
+from allswell.domain.verification import ask_human, claims_to_be_done, verify_of
 
 _FLOW_ENDINGS = {
     "timeout": "it reached its limit",
     "stall": "its process answered no more",
     "lapse": "its process died, or was cut off",
+}
+
+_UNVERIFIED_ENDINGS = {
+    "timeout": "the limit of its attempt was reached first",
+    "stall": "its agent answered no more",
+    "lapse": "whoever held it is gone",
 }
 
 
@@ -222,6 +229,9 @@ def _pool_or_ask(out: Outcome, what: str, count: int, now: Millis, said: str = "
         reason = f"the expert's attempt ended: {what}"
         end_task(out, State.FAILED, reason, now)
         out.events.append(event(task, "task_failed", reason=reason, message="a request is tried once"))
+        return
+    if verify_of(task) and claims_to_be_done(task):
+        ask_human(out, _UNVERIFIED_ENDINGS[what], "", now, ran=False)
         return
     if not is_asked_about(task, what, count):
         out.case = come_to_rest(out.case, now)

@@ -175,7 +175,7 @@ def _names_of_renewal(command: CheckIn) -> Names:
     return Names(leases=(command.task,), agents=(command.agent,) if command.proof else ())
 
 
-def _past(command: Word, situation: Situation) -> Reads | None:
+def past_of(command: Word, situation: Situation) -> Reads | None:
     """The attempt that a word names, where that is not the current one: it may be a repetition, or late."""
     case = situation.cases.get(command.task)
     if case is None or (case.lease is not None and case.lease.token == command.token):
@@ -186,15 +186,15 @@ def _past(command: Word, situation: Situation) -> Reads | None:
 
 
 RULES = (
-    Rule(Complete, say, _names, reads=_past),
-    Rule(Release, say, _names, reads=_past),
-    Rule(Keep, say, _names, reads=_past),
-    Rule(Recover, say, _names_with_run, reads=_past),
-    Rule(EndIdle, say, _names_with_run, reads=_past),
-    Rule(Ask, say, _names_of_ask, reads=_past),
-    Rule(Fail, fail, _names_of_failure, reads=_past, chance=True),
-    Rule(Delegate, delegate, _names_of_request, reads=_past),
-    Rule(SendRequest, send_request, _names_of_mesh_request, reads=_past),
-    Rule(CheckInAgain, say_again, _names_with_run, reads=_past),
+    Rule(Complete, say, _names, reads=past_of),
+    Rule(Release, say, _names, reads=past_of),
+    Rule(Keep, say, _names, reads=past_of),
+    Rule(Recover, say, _names_with_run, reads=past_of),
+    Rule(EndIdle, say, _names_with_run, reads=past_of),
+    Rule(Ask, say, _names_of_ask, reads=past_of),
+    Rule(Fail, fail, _names_of_failure, reads=past_of, chance=True),
+    Rule(Delegate, delegate, _names_of_request, reads=past_of),
+    Rule(SendRequest, send_request, _names_of_mesh_request, reads=past_of),
+    Rule(CheckInAgain, say_again, _names_with_run, reads=past_of),
     Rule(CheckIn, renew, _names_of_renewal),
 )

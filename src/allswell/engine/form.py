@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from allswell.domain.argv import command_of
 from allswell.domain.command import NewTask
 from allswell.domain.duration import parse
 from allswell.domain.meant import nearest
@@ -37,6 +38,7 @@ class Form(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     idle: Any = None
     retries: Any = None
     max_cost_usd: Any = None
+    verify: Any = None
     key: Any = None
 
 
@@ -105,7 +107,7 @@ class TaskMaker:
             policy = self._policies.get(form.role, self._default)
         else:
             policy = msgspec.convert(msgspec.to_builtins(form.policy), Policy)
-        if form.timeout is form.idle is form.retries is form.max_cost_usd is None:
+        if form.timeout is form.idle is form.retries is form.max_cost_usd is form.verify is None:
             return policy
         changed: dict[str, Any] = {}
         if form.timeout is not None:
@@ -114,6 +116,8 @@ class TaskMaker:
             changed["idle"] = parse(form.idle, where="idle")
         if form.max_cost_usd is not None:
             changed["max_cost"] = money(msgspec.convert(form.max_cost_usd, float), "max_cost_usd")
+        if form.verify is not None:
+            changed["verify"] = command_of(form.verify, "verify")
         if form.retries is not None:
             retries = msgspec.convert(form.retries, int)
             changed["retry"] = msgspec.structs.replace(policy.retry, retries=retries)

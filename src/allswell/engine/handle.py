@@ -21,6 +21,7 @@ from allswell.domain.hold import Orders
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.paying import EndCostly, limit_of
 from allswell.domain.task import Handover
+from allswell.domain.verification import verify_of
 from allswell.engine.backend import Backend
 from allswell.engine.budgeting import Budgets, hold_to_budgets
 from allswell.engine.held import Held
@@ -177,6 +178,16 @@ class Lease(Held):
     def max_cost(self) -> int | None:
         """What the attempts at the task may cost together, in millionths of a dollar; None: anything."""
         return limit_of(self.granted.task)
+
+    @property
+    def verify(self) -> tuple[str, ...]:
+        """The command that must pass before "done" counts; empty: the holder's word is enough."""
+        return verify_of(self.granted.task)
+
+    @property
+    def verify_timeout(self) -> int:
+        """How long that may take, in milliseconds."""
+        return self.granted.task.spec.policy.verify_timeout
 
     async def hold_to_budgets(self, budgets: Budgets) -> list[str]:
         """Shut what has cost what it may, of its role, its run and the day; in words what was reached."""

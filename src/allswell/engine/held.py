@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import Unpack
 
 import msgspec
+from msgspec import UNSET
 
+from allswell.domain.audit import AfterAudit
 from allswell.domain.classify import failure_of, named_class
 from allswell.domain.command import (
     Ask,
@@ -26,6 +28,7 @@ from allswell.domain.command import (
     NewTask,
     Recover,
     Release,
+    Verified,
 )
 from allswell.domain.duration import Duration, parse
 from allswell.domain.expense import Expense
@@ -37,6 +40,7 @@ from allswell.domain.plain_data import to_json
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import OPEN, Attempt
+from allswell.domain.verification import SAID_MAX, WHY_MAX, AfterCheck
 from allswell.engine.backend import Backend
 from allswell.engine.ids import Ids
 from allswell.engine.mesh import COMES_WITHIN, Caller, Mesh, Requested, Wishes
@@ -87,6 +91,28 @@ class Held:
     async def complete(self, result: object = None, *, command: str | None = None) -> None:
         """The task is done."""
         await self._end(self.completion(result, self._command(command)))
+
+    async def verified(
+        self,
+        *,
+        passed: bool,
+        why: str,
+        said: str = "",
+        elapsed: int = 0,
+        by: str = "",
+        result: object = UNSET,
+        hold: bool = False,
+    ) -> AfterCheck:
+        """What the verification of this attempt's work came to, by whoever supervises it; what follows from that.
+
+        `why` is its exit code in words, `said` the end of what it printed, `elapsed` in ms. Without `result`, what the
+        holder brought when it said that it was done stands. With `hold` the holder keeps a task that it has to mend.
+        """
+        brought = None if result is UNSET else to_json(result, "result")
+        word = (self._command(), self.task, self.token, self.agent)
+        verdict = Verified(*word, passed, why[:WHY_MAX], said[-SAID_MAX:], elapsed, by, brought, hold)
+        followed = await (self._say(verdict) if hold else self._end(verdict))
+        return followed if isinstance(followed, AfterCheck) else AfterCheck(AfterAudit.ACCEPT, 0, 0)
 
     def completion(self, result: object, command: CommandId) -> Complete:
         """The command that says the task is done."""

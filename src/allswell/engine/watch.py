@@ -96,6 +96,7 @@ class Watch(Deciding):
         idle: Duration | None = None,
         retries: int | None = None,
         max_cost_usd: float | None = None,
+        verify: str | Sequence[str] | None = None,
         key: str | None = None,
     ) -> TaskId:
         """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
@@ -118,6 +119,7 @@ class Watch(Deciding):
             "idle": idle,
             "retries": retries,
             "max_cost_usd": max_cost_usd,
+            "verify": verify,
             "key": key,
         }
         return (await self.submit_many([{"name": name, **fields}]))[0]

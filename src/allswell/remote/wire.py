@@ -19,10 +19,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from allswell.domain.access import ACT_OF, LOOKS
 from allswell.domain.claim import Granted
-from allswell.domain.command import Admit, CheckIn, CheckInAgain, Claim, Command, MoveOn, Park, Report, TakeUp
+from allswell.domain.command import Admit, CheckIn, CheckInAgain, Claim, Command, MoveOn, Park, Report, TakeUp, Verified
 from allswell.domain.hold import Orders
 from allswell.domain.responding import RequestStands
 from allswell.domain.serving import Told
+from allswell.domain.verification import AfterCheck
 from allswell.engine.backend import Records
 
 VERSION = 1
@@ -38,6 +39,7 @@ ANSWERS: Mapping[type[Command], Any] = {
     Admit: Told,
     Report: Told,
     Park: Told,
+    Verified: AfterCheck,
 }
 """What a command is answered with; all others with ids or nothing."""
 PLAIN: Any = Any

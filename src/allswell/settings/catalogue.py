@@ -29,7 +29,7 @@ from allswell.settings.setting import PREFIX, Kind, Setting, Value
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
-        *("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "DEBUG"),
+        *("SOCKET", "SECRET", "TASK", "TOKEN", "AGENT", "ATTEMPT", "DEADLINE", "HANDOVER", "DEBUG"),
         *("KEY", "KEY_FILE"),
         *("ORDERS", "PROMPT", "WORK", "MARKER"),
     )
@@ -143,6 +143,28 @@ _ALL = (
         " until the day is over or a human says so.",
         per_role=True,
         none="off",
+    ),
+    # What must pass before "done" counts.
+    Setting(
+        "verify",
+        Kind.COMMAND,
+        None,
+        'The command that verifies a task, in the folder of its attempt, before "done" counts. A list of words, or a'
+        " text that is split into words; no shell reads it.",
+        per_role=True,
+        none="off",
+    ),
+    _policy(
+        "verify_timeout",
+        Kind.DURATION,
+        "verify_timeout",
+        "How long that command may take; it is also bounded by what the attempt has left.",
+    ),
+    _policy(
+        "verify_attempts",
+        Kind.COUNT,
+        "verify_attempts",
+        "After so many failed verifications of a task a human is asked; until then it goes back to its agent.",
     ),
     # How long scopes may take.
     *(_timeout(kind, what) for kind, what in _SCOPES.items()),

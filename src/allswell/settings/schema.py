@@ -19,6 +19,7 @@ _SHAPES: dict[Kind, list[dict[str, Any]]] = {
     Kind.SHARE: [{"type": "number", "minimum": 0, "maximum": 1}],
     Kind.PERCENT: [{"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}],
     Kind.CHOICE: [{"type": "string"}],
+    Kind.COMMAND: [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
     Kind.MONEY: [{"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000}],
     Kind.SIZE: [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}],
 }

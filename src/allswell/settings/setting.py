@@ -24,6 +24,8 @@ class Kind(StrEnum):
     MONEY = "money"
     """Dollars."""
     CHOICE = "choice"
+    COMMAND = "command"
+    """A program with its arguments: a list of words, or a text that is split into words, without a shell."""
 
 
 class Setting(msgspec.Struct, frozen=True):

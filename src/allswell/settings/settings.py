@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from allswell.domain.argv import command_of
 from allswell.domain.arithmetic.figure import Figure
 from allswell.domain.breaker import BreakerPolicy
 from allswell.domain.deadline import HardLimits, Limits, Timeouts
@@ -182,6 +183,7 @@ class Settings(msgspec.Struct, frozen=True):
         cost = fields.pop("max_cost_usd")
         fields["max_cost"] = None if cost is None else from_usd(cost)
         del fields["max_cost_usd_per_day"]  # of all tasks together
+        fields["verify"] = () if fields["verify"] is None else command_of(fields["verify"], "verify")
         return Policy(**fields, retry=RetryPolicy(**retry))
 
     def budgets(self) -> Budgets:

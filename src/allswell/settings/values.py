@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 
 from allswell.domain import duration
+from allswell.domain.argv import command_of
 from allswell.domain.store_url import hide
 from allswell.errors import Refused
 from allswell.settings.setting import Kind, Setting, Value
@@ -23,6 +25,7 @@ WANTED = {
     Kind.SIZE: 'bytes, or a size such as "500MB"',
     Kind.MONEY: "an amount of dollars, more than 0",
     Kind.CHOICE: "one of its choices",
+    Kind.COMMAND: 'a command: ["make", "test"] or "make test"',
 }
 
 
@@ -49,6 +52,8 @@ def _read(kind: Kind, raw: object, name: str) -> Value:
     match kind:
         case Kind.TEXT | Kind.CHOICE:
             return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
+        case Kind.COMMAND:
+            return _command(raw, name)
         case Kind.DURATION:
             return _duration(raw, name)
         case Kind.SECONDS:
@@ -69,6 +74,13 @@ def _read(kind: Kind, raw: object, name: str) -> Value:
         case Kind.MONEY:
             number = _number(raw)
             return _plain(number) if number is not None and 0 < number <= 1_000_000 else None
+
+
+def _command(raw: object, name: str) -> str | None:
+    try:
+        return shlex.join(command_of(raw, name)) or None
+    except Refused as error:
+        raise Unfit(error.message) from None
 
 
 def _duration(raw: object, name: str) -> int | None:
@@ -142,7 +154,7 @@ def show(setting: Setting, value: Value) -> str:
             return _show_size(int(value))
         case Kind.MONEY:
             return f"{value:g}" if isinstance(value, float) else str(value)
-        case Kind.TEXT | Kind.CHOICE:
+        case Kind.TEXT | Kind.CHOICE | Kind.COMMAND:
             return hide(str(value))
         case Kind.COUNT | Kind.SHARE:
             return f"{value:g}" if isinstance(value, float) else str(value)

@@ -6,6 +6,7 @@ from allswell.domain.claim import RUN_ROLE, STEP_ROLE
 from allswell.domain.names import TaskId
 from allswell.domain.retry import IN_WORDS, ErrorClass
 from allswell.domain.task import STATES, State, Task
+from allswell.domain.verification import ACCEPTED, NOT_VERIFIED, shown, verify_of
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.shapes import Standing, Todo
 from allswell.engine.explaining.words import ago, clean, length, quoted, typed
@@ -25,6 +26,10 @@ def stand_ended(task: Task, facts: Facts) -> Standing:
             who = f": {clean(last.agent)} finished it {when}" if last else f" since {when}"
             nth = f", in attempt {last.token}" if last and last.token > 1 else ""
             says = [f"{name} is done{who}{nth}, {took} after it was submitted."]
+            if verify_of(task):
+                accepted = "did not pass; a human accepted it as it is"
+                how = accepted if record.reason == ACCEPTED else "passed"
+                says.append(f"`{clean(shown(verify_of(task)))}` {how}.")
         case State.FAILED:
             says = [f"{name} failed {when}: {_failed(record.reason)}."]
             if last and last.detail and not record.reason.startswith(clean(last.detail)):
@@ -82,6 +87,8 @@ _OUTCOMES = {
 
 def outcome(reason: str, detail: str = "") -> str:
     """How an attempt ended, as the second half of a sentence about its holder."""
+    if reason == NOT_VERIFIED:
+        return clean(detail.partition("\n")[0].removeprefix("It ").rstrip("."))
     kind, _, error = reason.partition(":")
     words = _OUTCOMES.get(reason, clean(reason.replace("_", " ")))
     if error and kind == "failed":

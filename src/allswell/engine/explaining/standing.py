@@ -23,8 +23,10 @@ from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Option, Question, Takes, takes
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
 from allswell.domain.tick import is_asked_about
+from allswell.domain.verification import NOT_VERIFIED
 from allswell.engine.explaining.ended import FINE, outcome, stand_ended
 from allswell.engine.explaining.facts import Facts
+from allswell.engine.explaining.proof import stand_proof
 from allswell.engine.explaining.services import held_up
 from allswell.engine.explaining.shapes import Next, Standing, Todo
 from allswell.engine.explaining.words import ago, clean, length, many, quoted, rough, typed
@@ -82,6 +84,7 @@ def _held(row: TaskRow, facts: Facts) -> Standing:
     who = clean(lease.agent)
     says = [f"{quoted(task.name)} has been held by {who} for {rough(now - lease.granted_at)}{_which(lease.token)}."]
     says.append(_last_sign(lease, who, now))
+    says += stand_proof(row)
     trouble = BUSY
     agent = facts.agents.get(lease.agent)
     if agent is not None and agent.misses:
@@ -302,6 +305,8 @@ def stand_question(question: Question, now: int) -> Standing:
         seen = f" {clean(question.dismissed_by)} has dismissed it." if question.dismissed_at is not None else ""
         says = (text, f"It waits for you, and never expires.{seen}")
         todo = tuple(Todo(option.label, _answer(question, option)) for option in question.options)
+        if question.kind == NOT_VERIFIED and question.task is not None:
+            todo = (Todo("Run what verifies it once more", typed("verify", question.task)), *todo)
         return Standing("open", says, ASKING, question.asked_at, (), todo)
     by = f" by {clean(question.answered_by)}" if question.answered_by else ""
     if question.choice == "withdrawn":

@@ -14,6 +14,10 @@ SENTENCES: Mapping[str, str] = {
     "task_claimed": "is held by {agent}{attempt}",
     "task_checked_in": "{agent} checks in: {note}{progress}",
     "task_completed": "is done: {agent} finished it in {elapsed_ms}",
+    "task_said_done": "{agent} says that it is done; `{verify}` is to prove it",
+    "task_verified": "`{verify}` {passed} ({why}) after {elapsed_ms}{by}",
+    "task_sent_back": "was said to be done and is not: sent back to {agent}, {failed} of {most}",
+    "task_accepted": "is done: accepted as it is{by}",
     "step_recorded": "is done: {agent} took {elapsed_ms}",
     "step_refused": "{agent} came back too late with {name}: it runs the flow no more",
     "task_retried": "failed for {agent} ({message}); the next try comes in {delay_ms}",
@@ -89,6 +93,8 @@ SENTENCES: Mapping[str, str] = {
 }
 MARKS: Mapping[str, str] = {
     "task_completed": "✓",
+    "task_accepted": "✓",
+    "task_sent_back": "✗",
     "step_recorded": "✓",
     "step_refused": "✋",
     "task_failed": "✗",
@@ -126,6 +132,7 @@ def tell(event: Event) -> str:
     data["agent"] = clean(event.agent or "nobody", 40)
     data["attempt"] = f" (attempt {event.token})" if event.token is not None and event.token > 1 else ""
     data["by"] = f" by {data['by']}" if data.get("by") else ""
+    data["passed"] = "passed" if event.data.get("passed") else "failed"
     share = event.data.get("progress")
     data["progress"] = f" ({share:.0%})" if isinstance(share, float | int) else ""
     sentence = SENTENCES.get(event.kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from allswell.domain.duration import Duration
@@ -15,6 +16,7 @@ from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Option, Question
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import Attempt, Handover
+from allswell.domain.verification import AfterCheck
 from allswell.engine.handle import Lease
 from allswell.engine.held import Held
 from allswell.engine.mesh import Requested, Wishes
@@ -80,6 +82,22 @@ class SyncHeld:
     def end_costly(self) -> None:
         """The task has cost what it may, and this attempt was ended for it: a human is asked."""
         self._wait_for(self._held.end_costly())
+
+    def verified(
+        self,
+        *,
+        passed: bool,
+        why: str,
+        said: str = "",
+        elapsed: int = 0,
+        by: str = "",
+        result: object = UNSET,
+        hold: bool = False,
+    ) -> AfterCheck:
+        """What the verification of this attempt's work came to, by whoever supervises it; what follows from that."""
+        return self._wait_for(
+            self._held.verified(passed=passed, why=why, said=said, elapsed=elapsed, by=by, result=result, hold=hold)
+        )
 
     def keep(self, receipt: str, status: str, path: str = "") -> None:
         """Have the journal know of a receipt; also after the lease has ended."""

@@ -50,6 +50,7 @@ class SyncWatch(SyncLooking):
         idle: Duration | None = None,
         retries: int | None = None,
         max_cost_usd: float | None = None,
+        verify: str | Sequence[str] | None = None,
         key: str | None = None,
     ) -> TaskId:
         """Hand a task to the watch; when this returns, it is durable. Under the same `key` it is made once.
@@ -73,6 +74,7 @@ class SyncWatch(SyncLooking):
             idle=idle,
             retries=retries,
             max_cost_usd=max_cost_usd,
+            verify=verify,
             key=key,
         )
         return self.wait_for(submitting)
