@@ -13,8 +13,9 @@ from allswell.runtime.agents.work import Work
 from allswell.runtime.attempt import Tower
 from allswell.runtime.receipts import Home
 from allswell.runtime.supervisor import Plan
-from allswell.runtime.supervisor.attending import Attendance, Shared
+from allswell.runtime.supervisor.attending import Attendance
 from allswell.runtime.supervisor.plan import Slot
+from allswell.runtime.supervisor.shared import Shared
 from allswell.runtime.supervisor.telling import Voice
 from tests.engine.stage import Stage, play
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from msgspec.structs import replace
+
 from allswell.domain.classify import failure_of
 from allswell.domain.duration import show
 from allswell.domain.evidence import Evidence, Sign, Standing
@@ -30,8 +32,11 @@ from allswell.runtime.agents.work import TaskBrief, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
 from allswell.runtime.attempt.taken import ended_by
+from allswell.runtime.attempt.variables import about
+from allswell.runtime.attempt.verifying import judged, watch_over
 from allswell.runtime.contained import contained
 from allswell.runtime.receipts import Home
+from allswell.runtime.warden import allowed_environment
 from allswell.timing.clock import Clock
 
 _LOOK = 0.5
@@ -144,11 +149,29 @@ class FunctionRun:
             self.stop("its caller was cancelled")
             await self._cut(work)
             raise
+        if end is End.DONE and self.lease.verify:
+            return await self._verified(reason)
         if not work.done():
             if end is End.LEASE_LOST:
                 end, reason = await ended_by(self.lease) or (end, reason)
             await self._cut(work)
         return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+
+    async def _verified(self, reason: str) -> Outcome:
+        """It has returned; its work is verified before that counts."""
+        stop = asyncio.Event()
+        self._stopping.add_done_callback(lambda _: stop.set())
+        elapsed = self._clock.monotonic() - self._standing.began
+        ended = Ended(End.DONE, reason, None, None, elapsed, self._standing)
+        env = allowed_environment(self._spec.env, more=self._spec.pass_env)
+        env |= about(self.lease, self.lease.until_limit, "", "")
+        came = await watch_over(self.lease, self.lease.verify, folder=self._folder, env=env, stop=stop)
+        if came is None:
+            end, why = self._stopping.result()
+            ended = replace(ended, end=end, reason=why)
+        else:
+            ended = judged(ended, came)
+        return await asyncio.get_running_loop().run_in_executor(None, self._receipted, ended)
 
     async def _watch(self, work: asyncio.Future[Any]) -> tuple[End, str, int | None]:
         limit = self.lease.until_limit
@@ -205,6 +228,10 @@ class FunctionRun:
     def _outcome(self, end: End, reason: str, limit: int | None) -> Outcome:
         if end is End.DONE:
             return Outcome(end, reason)
+        elapsed = self._clock.monotonic() - self._standing.began
+        return self._receipted(Ended(end, reason, limit, None, elapsed, self._standing))
+
+    def _receipted(self, ended: Ended) -> Outcome:
         lease = self.lease
         flight = Flight(
             task=lease.task,
@@ -218,6 +245,12 @@ class FunctionRun:
             began_at=self._began_at,
         )
         keeping = Keeping(flight, self._home, Limits(), self._clock)
-        elapsed = self._clock.monotonic() - self._standing.began
-        receipt = keeping.write(Ended(end, reason, limit, None, elapsed, self._standing), partial=False)
-        return Outcome(end, reason, receipt=receipt, receipt_path=keeping.path, warnings=keeping.warnings)
+        receipt = keeping.write(ended, partial=False)
+        return Outcome(
+            ended.end,
+            ended.reason,
+            receipt=receipt,
+            receipt_path=keeping.path,
+            verification=ended.verification,
+            warnings=keeping.warnings,
+        )

@@ -4,6 +4,7 @@
     start      the command, under a reaper of its own
     watch      until it ends, a limit is reached, somebody orders a stop, or the lease is lost
     cut        only where it has not ended by itself: freeze, snapshot, partial receipt, TERM, grace, KILL
+    verify     where its task wants that, and it ended well: the command that must pass (verifying.py)
     settle     snapshot again if anything changed, final receipt, the note is taken away
 
 At a limit everybody in the tree is stopped first: nothing changes while the work is kept, and a tree that ignores
@@ -47,6 +48,7 @@ from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
 from allswell.runtime.attempt.teller import Teller
 from allswell.runtime.attempt.tower import Tower
 from allswell.runtime.attempt.variables import about
+from allswell.runtime.attempt.verifying import Verifying
 from allswell.runtime.receipts import Home
 from allswell.runtime.repository import find_top, head_of
 from allswell.runtime.warden import KEEPER, Ending, Handle, Result, WardenCommand, begin
@@ -101,6 +103,8 @@ class Attempt:
         self._file = note
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._stopped = False
+        self.verifying = Verifying(order, lease)
+        """Verifies its work, where its task wants that."""
         self._news = Signal()
         """Something happened that the judge should know of."""
         self._grace = order.limits.grace
@@ -138,6 +142,7 @@ class Attempt:
             self._judge.order = (end, reason)
             self._stopped = True
             self._news.fire()
+            self.verifying.stop(reason)
         elif grace is not None and self._handle is not None and self._holder.stop is not None:
             self._handle.stop(self._grace)
 
@@ -169,6 +174,7 @@ class Attempt:
                 ended = await self._watch(handle)
                 if ended.result is None:
                     ended = await self._cut(handle, keeping, ended)
+            ended = await self.verifying.verified(ended, self.remaining, said=self._holder.brought)
             return await self._settle(keeping, ended)
         finally:
             await self._put_away(keeping)
@@ -338,7 +344,7 @@ class Attempt:
         await _in_thread(keeping.note_end)
         if ended.end is not End.DONE:
             await _in_thread(lambda: keeping.keep_work(ended.reason))
-        if ended.end is not End.DONE or keeping.receipt is not None:
+        if ended.end is not End.DONE or keeping.receipt is not None or ended.verification is not None:
             receipt = await _in_thread(lambda: keeping.write(ended, partial=False))
         await self._drain(ended)
         over = await self._paying.settle()
@@ -349,7 +355,9 @@ class Attempt:
             ended.result,
             receipt,
             keeping.path,
-            self._holder.last_word,
+            None if self._holder.brought else self._holder.last_word,
+            verification=ended.verification,
+            brought=self._holder.brought,
             failure=ended.failure,
             expense=self._gathering.meter.total,
             over_cost=over,

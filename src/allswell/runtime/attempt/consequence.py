@@ -10,8 +10,11 @@ import asyncio
 from contextlib import suppress
 from typing import assert_never
 
+from msgspec import UNSET
+
 from allswell.domain.receipt import End
 from allswell.domain.retry import ErrorClass, Failure
+from allswell.domain.verification import AfterCheck
 from allswell.engine.handle import Lease
 from allswell.errors import LeaseLost, Refused
 from allswell.runtime.attempt.order import Outcome
@@ -23,19 +26,39 @@ _LIMIT_NEAR = 1_000
 """Milliseconds by which the store's clock may be behind ours when a limit is reached."""
 
 
-async def report(lease: Lease, outcome: Outcome) -> None:
-    """Complete, fail, give back or count, as the end was; and let the journal know of the receipt."""
+async def report(lease: Lease, outcome: Outcome) -> AfterCheck | None:
+    """Complete, fail, give back or count, as the end was; and let the journal know of the receipt.
+
+    What followed from the verification of its work is the answer, where there was one.
+    """
+    followed: AfterCheck | None = None
     if outcome.said is None and not lease.over:
         with suppress(LeaseLost):  # the store was quicker: it has judged the attempt already
             if lease.lost is None and outcome.over_cost and outcome.end in TRIED_AGAIN:
                 await lease.end_costly()
             elif lease.lost is None:
-                await _say(lease, outcome)
+                followed = await _say(lease, outcome)
             elif outcome.by_itself:
                 await offer(lease, {"exit_code": outcome.exit_code} if outcome.exit_code == 0 else None, outcome)
     if outcome.receipt is not None:
         with suppress(LeaseLost, Refused):
             await lease.keep(outcome.receipt.id, outcome.end.value, str(outcome.receipt_path or ""))
+    return followed
+
+
+async def finish(lease: Lease, outcome: Outcome, result: object) -> AfterCheck | None:
+    """The attempt says that it is done; where that had to be verified, with the verdict, and what followed from it."""
+    check = outcome.verification
+    if check is None:
+        await lease.complete(result)
+        return None
+    return await lease.verified(
+        passed=check.passed,
+        why=check.why,
+        said=check.output,
+        elapsed=check.elapsed_ms,
+        result=UNSET if outcome.brought else result,
+    )
 
 
 async def offer(lease: Lease, result: object, outcome: Outcome) -> None:
@@ -54,10 +77,10 @@ async def _give_back(lease: Lease, outcome: Outcome) -> None:
         await lease.release(outcome.reason[:_MESSAGE])
 
 
-async def _say(lease: Lease, outcome: Outcome) -> None:
+async def _say(lease: Lease, outcome: Outcome) -> AfterCheck | None:
     match outcome.end:
-        case End.DONE:
-            await lease.complete({"exit_code": outcome.exit_code})
+        case End.DONE | End.UNVERIFIED:
+            return await finish(lease, outcome, {"exit_code": outcome.exit_code})
         case End.FAILED | End.SIGNALLED | End.LOST | End.ORPHANED:
             await lease.fail(outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason[:_MESSAGE]))
         case End.NOT_STARTED:
@@ -79,6 +102,7 @@ async def _say(lease: Lease, outcome: Outcome) -> None:
         case End.INTERRUPTED | End.RELEASED | End.ASKED | End.COSTLY:
             await _give_back(lease, outcome)
         case End.LEASE_LOST | End.CANCELLED:
-            return
+            pass
         case _:
             assert_never(outcome.end)
+    return None

@@ -16,6 +16,7 @@ from allswell.domain.hold import Orders
 from allswell.domain.names import Millis, QuestionId, TaskId, is_request
 from allswell.domain.question import Question
 from allswell.domain.task import OPEN
+from allswell.domain.verification import NEEDS_VERIFICATION
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
 from allswell.errors import AllswellError, LeaseLost, Refused
@@ -51,6 +52,8 @@ class Holder:
         self, lease: Lease, allowance: Allowance, *, more: More | None = None, heard: Callable[[str], None]
     ) -> None:
         self.last_word: str | None = None
+        self.brought = False
+        """Whether it has said that it is done, and that has to be verified: the lease goes on."""
         self.requests: list[TaskId] = []
         """Those to other agents that have not come back, as far as it has asked."""
         self.asked = Signal()
@@ -90,7 +93,7 @@ class Holder:
             return Reply(orders=await self._orders(), request=word.request)
         match word:
             case Done():
-                await self._lease.complete(word.result)
+                await self._done(word)
             case Fail():
                 await self._lease.fail(word.failure)
             case Release():
@@ -98,7 +101,16 @@ class Holder:
             case _:
                 assert_never(word)
         self._end(type(word).__name__.lower())
-        return Reply(orders=await self._orders(), state=self.last_word)
+        return Reply(orders=await self._orders(), state="verifying" if self.brought else self.last_word)
+
+    async def _done(self, word: Done) -> None:
+        """It is done; or, where that has to be verified, it has said so, and what it brought is kept."""
+        try:
+            await self._lease.complete(word.result)
+        except Refused as error:
+            if error.code != NEEDS_VERIFICATION:
+                raise
+            self.brought = True
 
     def _check(self, word: AnyWord) -> None:
         lease = self._lease

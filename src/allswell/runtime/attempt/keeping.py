@@ -24,6 +24,7 @@ from allswell.domain.receipt import (
     Transcript,
     Tried,
     Used,
+    Verification,
     advise,
     receipt_of,
 )
@@ -53,6 +54,8 @@ class Ended(msgspec.Struct, frozen=True):
     """The agent's own session: dialect and id."""
     failure: Failure | None = None
     """What the agent itself says went wrong, where its last line does."""
+    verification: Verification | None = None
+    """What came of the verification of its work."""
 
 
 class Keeping:
@@ -201,6 +204,7 @@ class Keeping:
             stdout=_transcript(flight.stdout, None if result is None else result.stdout),
             stderr=_transcript(flight.stderr, None if result is None else result.stderr),
             snapshot=self.snapshot,
+            verification=ended.verification,
             used=None if result is None else Used(result.user_seconds, result.system_seconds, result.max_rss_kb),
             warnings=self.warnings,
         )

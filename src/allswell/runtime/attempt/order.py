@@ -11,7 +11,7 @@ from allswell.domain.evidence import BUSY
 from allswell.domain.expense import Expense
 from allswell.domain.quota import DEFAULT as QUOTA
 from allswell.domain.quota import Quota
-from allswell.domain.receipt import End, Receipt
+from allswell.domain.receipt import End, Receipt, Verification
 from allswell.domain.retry import Failure
 from allswell.domain.snapshot import Limits as SnapshotLimits
 from allswell.errors import AllswellError, Refused
@@ -72,6 +72,8 @@ class Order:
     """Whether what it printed is kept after a good end, too."""
     resume: tuple[str, ...] = ()
     """What to type to go on, for the receipt."""
+    verify: tuple[str, ...] = ()
+    """The command that verifies its work, where that is another one than its task says: one with values put in."""
     outsiders: bool = False
     """Whether who knows the attempt's secret may speak for it from outside of its process tree."""
 
@@ -115,6 +117,10 @@ class Outcome:
     """The agent's last word through its socket (`done`, `fail`, `release`, `ask`): the lease is over then."""
     failure: Failure | None = None
     """What the agent itself says went wrong, where the last line of its output does: exit code 0 is not always done."""
+    verification: Verification | None = None
+    """What came of the verification of its work, where its task wants one and it said that it was done."""
+    brought: bool = False
+    """Whether it has said itself what it brought, when it said that it was done."""
     error: AllswellError | None = None
     """Why it could not be started."""
     expense: Expense | None = None

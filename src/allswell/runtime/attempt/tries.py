@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from allswell.domain.names import TaskId
-from allswell.domain.receipt import End
+from allswell.domain.receipt import End, Verification
 from allswell.domain.task import OPEN
+from allswell.domain.verification import AfterCheck
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import Unavailable
@@ -22,6 +23,7 @@ from allswell.runtime.attempt.attempt import Attempt
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.attempt.fed import Fed
 from allswell.runtime.attempt.flight import FlightFile
+from allswell.runtime.attempt.handed import Handed
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.receipts import Home
 
@@ -49,6 +51,7 @@ class Tries:
         retries: int,
         fed: Fed | None = None,
         began: Callable[[Attempt], None] | None = None,
+        verified: Callable[[Verification, AfterCheck], None] | None = None,
     ) -> None:
         self.attempt: Attempt | None = None
         """The one that runs now."""
@@ -63,6 +66,7 @@ class Tries:
         self._retries = retries
         self._fed = fed
         self._began = began
+        self._verified = verified
         self._stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def stop(self, reason: str) -> None:
@@ -76,8 +80,8 @@ class Tries:
     async def run(self, task: TaskId, order: Order, note: FlightFile | None = None) -> Outcome | None:
         """The last outcome; None if the task could not be had at all. `note` is that of the first attempt in flight."""
         while (lease := await self._claim(task)) is not None:
-            own = order if self._fed is None else replace(order, stdin=self._fed.begin())
-            self.attempt = Attempt(own, lease, self._home, note=note)
+            own = Handed(order if self._fed is None else replace(order, stdin=self._fed.begin()), lease)
+            self.attempt = Attempt(own.order, lease, self._home, note=note)
             note = None
             if self._stopped.done():
                 self.attempt.stop(self._stopped.result())
@@ -86,10 +90,13 @@ class Tries:
             outcome = await self.attempt.run()
             self.attempt = None
             self.outcomes.append(outcome)
+            own.close()
             if self._fed is not None:
                 self._fed.end()
             try:
-                await report(lease, outcome)
+                followed = await report(lease, outcome)
+                if followed is not None and outcome.verification is not None and self._verified is not None:
+                    self._verified(outcome.verification, followed)
                 if outcome.end is End.TIMEOUT:
                     await self._judged(lease)
                 if not await self._goes_on(task, outcome):
@@ -124,13 +131,18 @@ class Tries:
         return row is None or bool(row.waits)
 
     async def _goes_on(self, task: TaskId, outcome: Outcome) -> bool:
-        if outcome.end not in _AGAIN or len(self.outcomes) > self._retries or self._stopped.done():
+        if self._stopped.done() or not (outcome.end is End.UNVERIFIED or self._may_retry(outcome)):
             return False
         if self._fed is not None and self._fed.spent:
             self.starved = True
             return False
         row = await self._watch.task(task)
         return row is not None and row.task.state == OPEN and not row.waits
+
+    def _may_retry(self, outcome: Outcome) -> bool:
+        """Whether a try is left; to be sent back to mend what was not done takes none: the task counts that itself."""
+        spent = sum(one.end is not End.UNVERIFIED for one in self.outcomes)
+        return outcome.end in _AGAIN and spent <= self._retries
 
     async def _judged(self, lease: Lease) -> None:
         """Until the store has said that the limit was reached: its clock may be a little behind ours."""

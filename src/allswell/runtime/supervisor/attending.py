@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,17 +32,19 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import raised
 from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
+from allswell.domain.verification import AfterCheck
 from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
-from allswell.runtime.attempt import Outcome, Tower
+from allswell.runtime.attempt import Outcome
 from allswell.runtime.attempt.allowance import Allowance
-from allswell.runtime.attempt.consequence import report
+from allswell.runtime.attempt.consequence import finish, report
 from allswell.runtime.supervisor.asking import asking, nudging
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.resets import wait_for
-from allswell.runtime.supervisor.telling import Voice, ended, too_late
+from allswell.runtime.supervisor.shared import Shared
+from allswell.runtime.supervisor.telling import ended, too_late
 from allswell.runtime.supervisor.worktree import TaskTree, tree_for
 
 T = TypeVar("T")
@@ -51,18 +53,6 @@ _RECOVERING = 5_000
 _RESTING = 30.0
 """Seconds in which an agent that could not be started is not tried again."""
 _AGAIN = 30_000
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the attempts of one supervisor share."""
-
-    tower: Tower
-    starting: asyncio.Semaphore
-    """So many are being started at a time: two hundred at once would keep the supervisor from renewing its leases."""
-    gauged: Callable[[str, Usage | None], None]
-    """Takes what an agent reports of its own usage; nothing, once it has ended."""
-    voice: Voice
 
 
 class Attendance:
@@ -127,8 +117,9 @@ class Attendance:
             outcome = await self._say(outcome)
         except AllswellError as error:
             self._plan.tell(f"how {lease.agent} ended “{lease.name}” could not be told: {error}")
-            with contextlib.suppress(AllswellError):
-                await lease.release("supervisor_failed")
+            if outcome.verification is None:  # else it claims to be done, and is not begun anew: a human is asked
+                with contextlib.suppress(AllswellError):
+                    await lease.release("supervisor_failed")
         finally:
             lease.over = True  # its agent is gone, so nobody renews it: what could not be told lapses
         await self._file(outcome)
@@ -184,10 +175,11 @@ class Attendance:
     async def _say(self, outcome: Outcome) -> Outcome:
         """Say what follows, then tell it as the store has taken it: what comes too late is refused, and kept (O10)."""
         lease = self.lease
-        told = ended(lease.agent, lease.name, outcome)
+        followed: AfterCheck | None = None
         try:
             if outcome.said is None and not lease.over:
-                await (self._conclude(outcome) if lease.lost is None else self._offer(outcome))
+                followed = await (self._conclude(outcome) if lease.lost is None else self._offer(outcome))
+            told = ended(lease.agent, lease.name, outcome, followed)
         except LeaseLost as refused:
             told = too_late(lease.agent, lease.name, outcome, refused.reason)
             if outcome.end is End.DONE:
@@ -195,25 +187,27 @@ class Attendance:
         self._plan.tell(told)
         if outcome.end is End.FAILED:
             self._voice.not_handed_on(self.slot.spec)
-        elif outcome.end is End.ASKED:
+        elif outcome.end in (End.ASKED, End.UNVERIFIED):
             for question in await self._watch.questions():
                 self._voice.asks(question, about=lease.task)
         return outcome
 
-    async def _offer(self, outcome: Outcome) -> None:
+    async def _offer(self, outcome: Outcome) -> AfterCheck | None:
         """What an agent brought that had ended by itself when its lease was lost."""
         run = self._run
         if outcome.end is End.DONE or (outcome.by_itself and outcome.exit_code == 0 and outcome.failure is None):
-            await self.lease.complete(None if run is None else run.result)
-        elif run is not None and run.failure is not None:
+            return await finish(self.lease, outcome, None if run is None else run.result)
+        if run is not None and run.failure is not None:
             await self.lease.fail(run.failure)
 
-    async def _conclude(self, outcome: Outcome) -> None:
+        return None
+
+    async def _conclude(self, outcome: Outcome) -> AfterCheck | None:
         lease, run, limit = self.lease, self._run, self._limit
         limited = limit is not None and (limit.sure or outcome.end is End.FAILED)
-        if outcome.end is End.DONE:
-            await lease.complete(None if run is None else run.result)
-        elif limited and limit is not None and self._plan.park_limits:
+        if outcome.end in (End.DONE, End.UNVERIFIED):
+            return await finish(lease, outcome, None if run is None else run.result)
+        if limited and limit is not None and self._plan.park_limits:
             await self._park(limit)
         elif outcome.end is End.STALLED:
             await lease.recover()
@@ -226,6 +220,7 @@ class Attendance:
         else:
             await report(lease, outcome)
             self._filed = True
+        return None
 
     async def _not_started(self, outcome: Outcome) -> None:
         """What is wrong with the task is its failure; what is wrong with the agent costs the task no attempt."""

@@ -36,12 +36,13 @@ from allswell.runtime.agents import find_function
 from allswell.runtime.attempt import Tower
 from allswell.runtime.attempt.settle import Settled, settle_left
 from allswell.runtime.supervisor.asking import collecting
-from allswell.runtime.supervisor.attending import Attendance, Shared
+from allswell.runtime.supervisor.attending import Attendance
 from allswell.runtime.supervisor.dispatch import Dispatch, give_back
 from allswell.runtime.supervisor.gauge import Gauge
 from allswell.runtime.supervisor.mailbox import Mailbox
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.presence import Registered, register
+from allswell.runtime.supervisor.shared import Shared
 from allswell.runtime.supervisor.telling import Voice
 from allswell.runtime.warden import KEEPER, allowed_environment, checked_cwd, find_program
 from allswell.timing.nursery import Nursery

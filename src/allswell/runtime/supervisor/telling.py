@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
+from allswell.domain.audit import AfterAudit
 from allswell.domain.duration import felt, show
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.question import Act, Question
 from allswell.domain.receipt import End, Receipt
+from allswell.domain.verification import AfterCheck, shown
 from allswell.runtime.attempt import Outcome
 from allswell.runtime.warden import held_back
 
@@ -56,14 +58,20 @@ def asks(question: Question) -> str:
     return f"{question.asked_by or 'allswell'} asks: “{_cut(text)}” → {typed}{others}"
 
 
-def ended(agent: str, name: str, outcome: Outcome) -> str:
-    """How an attempt has ended, and where its work is."""
+def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None = None) -> str:
+    """How an attempt has ended, and where its work is; `followed` is what came of its verification."""
     receipt = outcome.receipt
     took_ = f" after {felt(receipt.elapsed_ms)}" if receipt is not None else ""
     why = _cut(outcome.reason)
     match outcome.end:
         case End.DONE:
-            return f"{agent} has done “{name}”"
+            check = outcome.verification
+            passed = "" if check is None else f"; `{shown(check.argv)}` passed"
+            return f"{agent} has done “{name}”{passed}"
+        case End.UNVERIFIED:
+            check = outcome.verification
+            what = why if check is None else f"`{shown(check.argv)}` failed ({check.why})"
+            said = f"{agent} said that “{name}” is done; {what}{_sent_back(followed)}"
         case End.FAILED | End.SIGNALLED:
             said = f"{agent} failed at “{name}”{took_}: {why}"
         case End.IDLE:
@@ -86,6 +94,14 @@ def ended(agent: str, name: str, outcome: Outcome) -> str:
         case _:
             said = f"{agent} was lost at “{name}”: {why}"
     return said + _work(receipt)
+
+
+def _sent_back(followed: AfterCheck | None) -> str:
+    if followed is None:
+        return ""
+    if followed.follows is AfterAudit.MEND:
+        return f", sent back, {followed.failed} of {followed.most}"
+    return f", {followed.failed} of {followed.most}: you are asked"
 
 
 def too_late(agent: str, name: str, outcome: Outcome, why: str) -> str:

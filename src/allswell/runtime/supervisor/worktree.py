@@ -59,7 +59,7 @@ class TaskTree:
         stands = await asyncio.to_thread(tree.stands, left)
         if stands is None:
             await asyncio.to_thread(tree.remove, with_branch=True)
-            return None, None
+            return outcome.receipt, outcome.receipt_path
         branch, changed = stands
         lease = self._lease
         tried = Tried(
@@ -74,7 +74,9 @@ class TaskTree:
             began_at=Millis(began_at),
         )
         receipt = receipt_of(tried, End.DONE, outcome.reason, elapsed, changed)
-        receipt = advise(replace(receipt, exit_code=outcome.exit_code, branch=branch))
+        receipt = advise(
+            replace(receipt, exit_code=outcome.exit_code, branch=branch, verification=outcome.verification)
+        )
         path = await asyncio.to_thread(self._home.receipts.write, receipt)
         if branch.worktree is None:
             await asyncio.to_thread(tree.remove)

@@ -1,0 +1,175 @@
+"""The verification of an attempt's work: the command that must pass before "done" counts, under watch as the agent was.
+
+It runs where the agent worked, with what the agent had in its environment but for the right to speak, once the agent is
+gone: nobody changes a file under it. Its whole tree is ended at its own limit (`verify_timeout`) or at the attempt's,
+whichever is sooner, when the lease is lost, and when somebody orders a stop. If we are killed, its reaper ends it, and
+nobody has said that the work is done.
+
+While it runs the store hears that the attempt lives; a command that hangs has its limit, and need not check in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.duration import show
+from allswell.domain.names import Millis
+from allswell.domain.receipt import End, Verification
+from allswell.domain.verification import shown
+from allswell.engine.handle import Lease
+from allswell.errors import AllswellError
+from allswell.runtime.attempt.keeping import Ended
+from allswell.runtime.attempt.order import Order
+from allswell.runtime.attempt.taken import as_the_store_has_it
+from allswell.runtime.attempt.variables import about
+
+if TYPE_CHECKING:
+    from allswell.runtime.run_tool import ToolResult
+
+OUTPUT_MAX = 32_768
+"""Characters of what it printed that a receipt has: the end of it."""
+_KEPT = 262_144
+"""Bytes of each stream that are kept while it runs."""
+_SPEAKS = ("ALLSWELL_SOCKET", "ALLSWELL_SECRET", "ALLSWELL_TOKEN")
+
+
+async def verify(argv: Sequence[str], *, folder: str, env: Mapping[str, str], limit: int) -> Verification:
+    """Run the command, and say what came of it; `limit` in ms. A cancel ends its whole tree, and is passed on."""
+    from allswell.runtime.run_tool import Output, ToolTimeout, run_tool  # most tasks want no verification
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    about = {name: value for name, value in env.items() if name not in _SPEAKS}
+    done: ToolResult | None = None
+    try:
+        done = await run_tool(argv, timeout_override=max(limit, 1), cwd=folder, env=about, output=Output(cap=_KEPT))
+        why = _ended(done)
+    except ToolTimeout as late:
+        done, why = late.result, f"not done after {show(limit)}"
+    except AllswellError as error:
+        why = f"it could not be started: {error}"
+    elapsed = Millis(round((loop.time() - began) * 1_000))
+    printed = "" if done is None else _printed(done)
+    return Verification(
+        argv=tuple(argv),
+        passed=done is not None and done.ok and not why.startswith("not done"),
+        why=why,
+        elapsed_ms=elapsed,
+        output=printed[-OUTPUT_MAX:],
+        left_out=max(len(printed) - OUTPUT_MAX, 0),
+    )
+
+
+def _ended(done: ToolResult) -> str:
+    if done.exit_code is not None:
+        return f"exit code {done.exit_code}"
+    number = done.ended.signal
+    with contextlib.suppress(ValueError):
+        return f"ended by {signal.Signals(number or 0).name}"
+    return "it was ended"
+
+
+def _printed(done: ToolResult) -> str:
+    """Both streams, that of errors last."""
+    return "\n".join(part.rstrip() for part in (done.stdout, done.stderr) if part.strip()).replace("\0", "�")
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """How an attempt ended before there was a verdict."""
+
+    end: End
+    reason: str
+    limit: int | None = None
+
+
+class Verifying:
+    """Verifies the work of one attempt that says it is done, if its task wants that."""
+
+    def __init__(self, order: Order, lease: Lease) -> None:
+        self.on_begin: Callable[[Sequence[str]], None] | None = None
+        """Called with the command when it is run."""
+        self._order = order
+        self._lease = lease
+        self._stopped = asyncio.Event()
+        self._reason = ""
+
+    def stop(self, reason: str) -> None:
+        """End it, if it runs; nothing is begun any more."""
+        self._reason = self._reason or reason
+        self._stopped.set()
+
+    async def verified(self, ended: Ended, remaining: int, *, said: bool) -> Ended:
+        """How the attempt ended, once its work was verified; `remaining` is what it has left, in ms.
+
+        `said` is whether its agent has said itself that it is done: the store knows that then, and what it brought.
+        """
+        argv, lease = self._order.verify or self._lease.verify, self._lease
+        if not lease.verify or ended.end is not End.DONE or lease.over or lease.lost is not None:
+            return ended
+        if self.on_begin is not None:
+            self.on_begin(argv)
+        env = {**self._order.env, **about(lease, remaining, "", "")}
+        came = await watch_over(lease, argv, folder=self._order.cwd, env=env, stop=self._stopped, said=said)
+        if came is None:
+            return replace(ended, end=End.INTERRUPTED, reason=self._reason)
+        return await as_the_store_has_it(lease, judged(ended, came))
+
+
+def judged(ended: Ended, came: Verification | Stopped) -> Ended:
+    """How an attempt ended that said it was done, once its work was verified, or was not."""
+    if isinstance(came, Stopped):
+        return replace(ended, end=came.end, reason=came.reason, limit=came.limit)
+    if came.passed:
+        return replace(ended, verification=came)
+    reason = f"it said done, and `{shown(came.argv)}` failed ({came.why})"
+    return replace(ended, end=End.UNVERIFIED, reason=reason, verification=came)
+
+
+async def watch_over(
+    lease: Lease, argv: Sequence[str], *, folder: str, env: Mapping[str, str], stop: asyncio.Event, said: bool = False
+) -> Verification | Stopped | None:
+    """Verify under a lease: what came of it, or how the attempt ended meanwhile; None where somebody stopped it.
+
+    Unless it is `said` already, the store is told first that the attempt says it is done: whatever happens to us.
+    """
+    if not said:
+        with contextlib.suppress(AllswellError):
+            await lease.complete()
+    lost = asyncio.Event()
+    lease.on_end = lost.set
+    checking = asyncio.ensure_future(verify(argv, folder=folder, env=env, limit=lease.verify_timeout))
+    living = asyncio.ensure_future(_live(lease))
+    over = [asyncio.ensure_future(event.wait()) for event in (stop, lost)]
+    try:
+        while True:
+            left = lease.until_limit / 1_000
+            await asyncio.wait((checking, *over), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                return None
+            if lease.lost is not None or lease.over:
+                return Stopped(End.LEASE_LOST, "its lease was ended" if lease.lost is None else lease.lost.reason)
+            if checking.done():
+                return checking.result()
+            if lease.until_limit == 0 and not await lease.confirm():
+                text = f"its limit of {show(lease.limit)} was reached while `{shown(tuple(argv))}` ran"
+                return Stopped(End.TIMEOUT, text, lease.limit)
+    finally:
+        lease.on_end = None
+        for one in (checking, living, *over):
+            one.cancel()
+        await asyncio.gather(checking, living, *over, return_exceptions=True)
+
+
+async def _live(lease: Lease) -> None:
+    """Tell the store that the attempt lives, as long as its verification runs; its agent's last note stays."""
+    while True:
+        with contextlib.suppress(AllswellError):
+            await lease.checkin()
+        await asyncio.sleep(lease.tells_every / 1_000)
