@@ -69,7 +69,7 @@ def _longest(flow: Flow) -> set[str]:
 
 def _node(flow: Flow, step: Step, wave: int, row: int, longest: set[str]) -> Node:
     limit = show(flow.limit(step)) + (" (override)" if step.timeout_override is not None else "")
-    audited = step.audit is not None
+    audited = step.audit is not None or step.verify is not None
     return Node(step.id, described(step), limit, step.count(), step.needs, wave, row, step.id in longest, audited)
 
 

@@ -109,6 +109,10 @@ def _step() -> Shape:
             "description": "One member of the step for each combination of these values.",
         },
     }
+    parts["verify"] = {
+        **_COMMAND,
+        "description": "A command that must pass before the step is done; after verify_attempts failures (3) a human.",
+    }
     parts["audit"] = {
         "anyOf": [
             *_COMMAND["anyOf"],

@@ -80,6 +80,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     audit: Command | Prompt | None = None
     """What passes or fails the work, with the limits of C2."""
     matrix: Mapping[str, tuple[Scalar, ...]] = {}
+    verify: Command | None = None
+    """What must pass before it is done: an audit by a command that the store itself holds to, as for every task."""
 
     def members(self) -> Iterator[Member]:
         """What the step comes to: itself, or one member for each combination of its matrix."""

@@ -15,7 +15,7 @@ from allswell.flows.timing import FlowStep
 
 STEP_KEYS = (
     "id", "needs", "run", "agent", "prompt", "python", "inputs", "env", "outputs", "timeout_override", "retry",
-    "audit", "matrix",
+    "verify", "audit", "matrix",
 )  # fmt: skip
 AUDIT_KEYS = ("run", "agent", "prompt")
 _KINDS = ("run", "agent", "python")
@@ -40,13 +40,14 @@ class Parts:
         env = self._env(given["env"], path) if "env" in given else {}
         outputs = self._outputs(given["outputs"], path) if "outputs" in given else ()
         audit = self._audit(given["audit"], f"{path}.audit") if "audit" in given else None
+        verify = self._command(given["verify"], f"{path}.verify") if "verify" in given else None
         matrix = self._matrix(given["matrix"], path) if "matrix" in given else {}
         self._check_apart(given, outputs, matrix, path)
         if work is None:
             return None
         override = None if timed.override is None else timed.override.length
         needs = tuple(dict.fromkeys(need.step for need in timed.step.needs))
-        return Step(id_, work, needs, env, outputs, override, timed.retry, audit, matrix)
+        return Step(id_, work, needs, env, outputs, override, timed.retry, audit, matrix, verify)
 
     def text(self, entry: MappingEntry, path: str) -> str:
         """What must be text; a number is one, too."""

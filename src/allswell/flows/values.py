@@ -88,7 +88,7 @@ def references(template: Template) -> Iterator[Reference]:
 
 def texts(step: Step) -> Iterator[str]:
     """Every text of a step in which values may stand."""
-    for work in (step.work, step.audit):
+    for work in (step.work, step.verify, step.audit):
         match work:
             case Command(argv):
                 yield from argv

@@ -10,6 +10,7 @@ from allswell.domain.audit import Audited
 from allswell.domain.capture import ContextForResume, Phase
 from allswell.domain.step_receipt import Artifact, GitPlace, StepStatus, Tokens
 from allswell.doors.shapes.moment import Moment
+from allswell.doors.shapes.verification import VerificationShape
 
 if TYPE_CHECKING:
     from allswell.domain.step_receipt import StepReceipt
@@ -37,6 +38,7 @@ class StepShape(Struct, frozen=True):
     exit_code: int | None
     artifacts: tuple[Artifact, ...]
     audits: tuple[Audited, ...]
+    verification: VerificationShape | None
     recovery: str | None
     context_for_resume: ContextForResume | None
 
@@ -63,6 +65,7 @@ class StepShape(Struct, frozen=True):
             exit_code=left.exit_code,
             artifacts=left.artifacts,
             audits=left.audits,
+            verification=None if left.verification is None else VerificationShape.of(left.verification),
             recovery=left.recovery,
             context_for_resume=left.context_for_resume,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from allswell.domain.audit import AfterAudit, Audited, Decided, Judged, after_ve
 from allswell.domain.capture import FinalAction, Phase
 from allswell.domain.model_usage import plus
 from allswell.domain.question import ESCALATION_OPTIONS
+from allswell.domain.receipt import Verification
 from allswell.domain.step_receipt import Artifact, GitPlace, StepReceipt, StepStatus, Tokens
 from allswell.domain.task import OPEN
 from allswell.engine.handle import Lease
@@ -38,9 +40,12 @@ from allswell.flows.run.place import git_place
 from allswell.flows.run.site import Site
 from allswell.flows.run.timeouts import Capturing
 from allswell.flows.run.values import Results, filled, lookup
+from allswell.flows.run.verifying import say_verdict, verified
 from allswell.flows.run.work import Came, Doing, failed
 from allswell.flows.spec import Command, Function, Prompt
 from allswell.runtime.attempt import AttemptLimits, Order, order_for
+from allswell.runtime.attempt.handed import VARIABLE as HANDOVER
+from allswell.runtime.attempt.handed import handed_over
 
 _SETTLING = 10.0
 """Seconds in which the store must have noticed that an attempt's time is up."""
@@ -55,6 +60,15 @@ def engine_name() -> str:
     from importlib.metadata import version
 
     return f"allswell {version('allswell')}"
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What was found wrong with the last try, for the next one."""
+
+    variable: str
+    text: str
+    words: str = ""
+    """Before it, in a prompt."""
 
 
 class StepAttempt:
@@ -73,6 +87,7 @@ class StepAttempt:
         self._doing: Doing | None = None
         self._auditing: asyncio.Future[Audited | Came] | None = None
         self._stopped: tuple[str, bool] | None = None
+        self._stops = asyncio.Event()
         self._reached = Phase.WORK
         """How far it came: where it was cut off or failed, or to its end."""
         self._capturing = Capturing(site.base, job, lease, self.number, site.clock, site.last_good)
@@ -93,6 +108,7 @@ class StepAttempt:
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """Order the stop: what there is is kept, and the step is given back."""
         self._stopped = (reason, at_once)
+        self._stops.set()
         if self._doing is not None:
             self._doing.stop(reason, at_once=at_once)
         if self._auditing is not None:
@@ -136,7 +152,8 @@ class StepAttempt:
 
     async def _work(self) -> Came:
         """Do it; with an audit, again with what was found, until it passes or has failed too often."""
-        found = ""
+        before = handed_over(self.lease)
+        found = _Found(HANDOVER, before) if before else None
         history: list[Judged | Decided] = []
         if self.job.audit is not None and self.number > 1:
             await self.site.written()
@@ -153,12 +170,12 @@ class StepAttempt:
             self.site.tell("step_audited", self.job.id, self.number, passed=verdict.passed)
             history.append(Judged(self.job.id, verdict.passed))
             failed = failed_audits(history, self.job.id)
-            found = verdict.details
+            found = _Found("ALLSWELL_AUDIT", verdict.details, "The audit of your last try found: ")
             match after_verdict(passed=verdict.passed, failed=failed):  # a flow's step has no other builder
                 case AfterAudit.ACCEPT:
                     return came
                 case AfterAudit.ASK | AfterAudit.REASSIGN:
-                    error = f"its audit failed {failed} times; the last said: {found}"
+                    error = f"its audit failed {failed} times; the last said: {verdict.details}"
                     return msgspec.structs.replace(came, status=StepStatus.ASKED, error=error)
                 case AfterAudit.MEND:
                     self._reach(Phase.WORK)
@@ -186,7 +203,7 @@ class StepAttempt:
                 return self._auditing.result()
         return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0] if self._stopped else "it was cancelled")
 
-    async def _try(self, found: str) -> Came:
+    async def _try(self, found: _Found | None) -> Came:
         if self._stopped is not None:
             return Came(status=StepStatus.INTERRUPTED, error=self._stopped[0])
         self._doing = self._prepared(found)
@@ -194,27 +211,37 @@ class StepAttempt:
             came = await self._doing.run()
         finally:
             self._doing = None
+        done = came.status is StepStatus.DONE and not came.said
+        if done and self.job.verify is not None and came.verification is None:
+            came = await verified(came, self.site, self.job, self.lease, self._stops)
+        if came.verification is not None:
+            self.site.tell("step_verified", self.job.id, self.number, passed=came.verification.passed)
         self._tokens = plus(self._tokens, came.tokens)
         return came
 
-    def _prepared(self, found: str) -> Doing:
+    def _prepared(self, found: _Found | None) -> Doing:
         site, job, work = self.site, self.job, self.job.work
         cut = site.cut(self.lease, job)
         if isinstance(work, Function):
             return FunctionWork(job, work, self.lease, self._capturing, cut, site)
         return CommandWork(job, lambda: self._order(work, found), self.lease, self._capturing, cut, site)
 
-    def _order(self, work: Command | Prompt, found: str) -> Order:
+    def _order(self, work: Command | Prompt, found: _Found | None) -> Order:
         """What to run; what an audit has found comes along."""
         job = self.job
         if isinstance(work, Prompt):
             spec = find_agent(work.agent, self.site.agents, job.id)
-            prompt = f"{work.prompt}\n\nThe audit of your last try found: {found}" if found else work.prompt
+            prompt = work.prompt if found is None else f"{work.prompt}\n\n{found.words}{found.text}"
             file = self.site.base.llm / f"{job.id}-{self.number}.prompt"
-            return order_of_agent(spec, job, prompt, file, self.lease)
-        env = {**job.env, "ALLSWELL_AUDIT": found} if found else job.env
+            return replace(order_of_agent(spec, job, prompt, file, self.lease), verify=self._verify)
+        env = job.env if found is None else {**job.env, found.variable: found.text}
         limits = AttemptLimits(grace=self.site.grace)
-        return order_for(work.argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
+        order = order_for(work.argv, cwd=job.folder, env=env, limits=limits, folder=job.folder)
+        return replace(order, verify=self._verify)
+
+    @property
+    def _verify(self) -> tuple[str, ...]:
+        return () if self.job.verify is None else self.job.verify.argv
 
     async def _finalize(self, came: Came) -> Came:
         self.phase = Phase.FINALIZE
@@ -274,6 +301,7 @@ class StepAttempt:
             exit_code=came.exit_code,
             artifacts=self._artifacts,
             audits=tuple(self._audits),
+            verification=came.verification,
             recovery=None if came.recovery is None else site.base.shown(came.recovery),
             context_for_resume=context,
         )
@@ -294,6 +322,8 @@ class StepAttempt:
         try:
             if came.said:
                 pass
+            elif came.verification is not None and status in (StepStatus.DONE, StepStatus.FAILED):
+                status = await self._say_verdict(came, came.verification)
             elif status is StepStatus.DONE or (came.late and came.failure is None):  # late: refused, and kept (O10)
                 await self.lease.complete(self._given(came))
             elif status is StepStatus.ASKED:
@@ -324,6 +354,13 @@ class StepAttempt:
                 final_action=action,
             )
         return status
+
+    async def _say_verdict(self, came: Came, check: Verification) -> StepStatus:
+        followed = await say_verdict(self.lease, check, came, self._given(came))
+        if followed.follows is not AfterAudit.ASK:
+            return came.status
+        await self._keep_receipt(msgspec.structs.replace(came, status=StepStatus.ASKED))
+        return StepStatus.ASKED
 
     def _given(self, came: Came) -> StepResult:
         return StepResult(self.job.id, came.stdout, came.printed_more, came.exit_code, came.result, self._artifacts)

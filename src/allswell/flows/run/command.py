@@ -116,7 +116,9 @@ class CommandWork:
         stdout = dict(streams).get("stdout")
         text = "" if stdout is None else _text(stdout)
         failure = None
-        if status is StepStatus.FAILED:
+        if outcome.end is End.UNVERIFIED:
+            failure = None
+        elif status is StepStatus.FAILED:
             failure = outcome.failure or Failure(ErrorClass.TRANSIENT, outcome.reason)
         late = status is StepStatus.LOST and outcome.by_itself
         if late and outcome.exit_code != 0:
@@ -136,6 +138,8 @@ class CommandWork:
             snapshot=None if kept is None else kept.snapshot,
             recovery=outcome.receipt_path,
             said=outcome.said is not None,
+            verification=outcome.verification,
+            brought=outcome.brought,
             late=late,
         )
 

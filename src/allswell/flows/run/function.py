@@ -73,7 +73,7 @@ class FunctionWork:
     async def run(self) -> Came:
         """Call it, at most until the step's time is up; what models were asked in it is kept."""
         came = await self._called()
-        if self._noted and came.status is StepStatus.DONE and self._job.audit is None:
+        if self._noted and came.status is StepStatus.DONE and self._job.audit is self._job.verify is None:
             Noting.forget(self._job, self._lease.task, self._lease.attempt)
         lines = self._ledger.lines()
         if not lines:

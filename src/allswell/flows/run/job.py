@@ -35,6 +35,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     env: Mapping[str, str] = {}
     outputs: tuple[Output, ...] = ()
     audit: Command | Prompt | None = None
+    verify: Command | None = None
     uses: Mapping[str, TaskId | tuple[TaskId, ...]] = {}
     """The tasks whose results its values come from: one, or all members of a matrix."""
     tried: int = 0

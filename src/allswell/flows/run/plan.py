@@ -169,6 +169,7 @@ def _task(  # noqa: PLR0913, PLR0917 - a task is made of all of these, and only 
         env=step.env,
         outputs=step.outputs,
         audit=step.audit,
+        verify=step.verify,
         uses=uses,
         tried=0 if carried is None else carried.tried,
     )
@@ -197,4 +198,6 @@ def policy_of(usual: Policy, step: Step, limit: int) -> Policy:
     elif step.retry is None and isinstance(step.work, Command):
         retry = msgspec.structs.replace(retry, retries=0)
     interval = max(usual.checkpoint_interval, limit)
-    return msgspec.structs.replace(usual, timeout=limit, idle=None, checkpoint_interval=interval, retry=retry)
+    verify = () if step.verify is None else step.verify.argv
+    changed = {"timeout": limit, "idle": None, "checkpoint_interval": interval, "retry": retry, "verify": verify}
+    return msgspec.structs.replace(usual, **changed)

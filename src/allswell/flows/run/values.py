@@ -73,13 +73,16 @@ def filled(job: Job, find: Lookup) -> Job:
     audit = job.audit
     if audit is not None:
         audit = _filled_text(audit, find)
+    verify = job.verify
+    if verify is not None:
+        verify = Command(tuple(fill_text(word, find) for word in verify.argv))
     work = job.work
     if isinstance(work, Function):
         inputs = fill(work.inputs, find)
         work = msgspec.structs.replace(work, inputs=inputs if isinstance(inputs, dict) else {})
     else:
         work = _filled_text(work, find)
-    return msgspec.structs.replace(job, work=work, env=env, outputs=outputs, audit=audit)
+    return msgspec.structs.replace(job, work=work, env=env, outputs=outputs, audit=audit, verify=verify)
 
 
 def _filled_text(work: Command | Prompt, find: Lookup) -> Command | Prompt:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from allswell.domain.receipt import Verification
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.snapshot import Snapshot
 from allswell.domain.step_receipt import StepStatus, Tokens
@@ -34,6 +35,10 @@ class Came(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Path | None = None
     said: bool = False
     """The agent has said its own last word, so that the lease is over."""
+    verification: Verification | None = None
+    """What came of the verification of its work, where the step wants one."""
+    brought: bool = False
+    """The agent has said itself what it brought, and that is verified: the lease goes on."""
     late: bool = False
     """It had ended by itself, after its lease was lost."""
 
