@@ -36,6 +36,7 @@ from allswell.domain.command import (
     ServiceCommand,
     Submit,
     TakeUp,
+    Verified,
 )
 from allswell.domain.late import afterwards
 from allswell.domain.names import AgentId, CommandId, TaskId
@@ -139,7 +140,7 @@ class SimDesk:
                 return tables.runs[command.run].ended_at is not None
             case TakeUp():
                 return command.flow.id in tables.tasks
-            case Admit() | Report() | Park() | AskForHelp() | Notice() | CheckInAgain():
+            case Admit() | Report() | Park() | AskForHelp() | Notice() | CheckInAgain() | Verified():
                 return True  # a success that changes nothing leaves nothing
             case _:
                 assert_never(command)
