@@ -40,7 +40,8 @@ def test_a_task_is_done_by_a_verdict_that_passed_or_by_a_humans_word_and_by_noth
     steps: list[tuple[str, str]], most: int
 ) -> None:
     one = Life(policy=Policy(verify=("true",), verify_attempts=most))
-    now, history, rightly = START, [Decided()], False
+    now, rightly = START, False
+    history: list[Judged | Decided] = []
     task = one.case.task.id
     for number, (verb, agent) in enumerate(steps):
         if one.case.task.state != OPEN:

@@ -15,6 +15,7 @@ from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.shown import ShownTaskShape
 from allswell.doors.shapes.spent import SpentShape
 from allswell.doors.shapes.task import TaskShape
+from allswell.doors.shapes.verification import ProofShape
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -43,4 +44,5 @@ async def shown_task(views: Views, id_: TaskId, home: Path) -> ShownTaskShape:
         work=None,
         spent=SpentShape.of(together(told.values())),
         max_cost_usd=usd(limit_of(row.task)),
+        verification=ProofShape.of(row),
     )

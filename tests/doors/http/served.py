@@ -29,6 +29,7 @@ RIGHTS: Mapping[str, Mapping[str, Any]] = {
     "admin": {"rights": ["admin"]},
     "ada": {"rights": ["agent"], "roles": ["build", "test"]},
     "bob": {"rights": ["agent"], "roles": ["build"]},
+    "warden": {"rights": ["supervisor"], "roles": ["test"]},
     "short": {"rights": ["admin"], "lasts": 1},
     "gone": {"rights": ["admin"]},
 }

@@ -243,3 +243,38 @@ def test_nobody_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace(store_patience=0.2)
     with pytest.raises(Unavailable, match="cannot be reached"), allswell.open("http://127.0.0.1:9", pace=pace):
         pass
+
+
+def test_who_works_elsewhere_does_not_say_of_its_own_work_that_it_was_verified(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, and what it brought is kept; an operator's verdict counts, with what it brought."""
+
+    async def scene() -> None:
+        async with opened(served, "ada", monkeypatch) as ada, opened(served, "operator", monkeypatch) as mia:
+            task = await mia.submit("prove it", role="test", verify="make test")
+            lease = await ada.claim(agent="ada", task=task, wait="10s")
+            assert lease is not None
+            with pytest.raises(Refused, match="once `make test` has passed; what you brought is kept") as refused:
+                await lease.complete({"pages": 3}, command="done")
+            assert refused.value.code == "needs_verification"
+            with pytest.raises(Refused, match="may not verify work, or name what does"):
+                await lease.verified(passed=True, why="exit code 0")
+            followed = await mia.held(task, lease.token, "ada").verified(passed=True, why="exit code 0", by="mia")
+            assert (followed.follows.value, followed.failed, followed.most) == ("accept", 0, 3)
+            assert await mia.result(task) == {"pages": 3}
+            await lease.complete({"pages": 3}, command="done")  # said again, as the refusal has it
+            told = [entry.event async for entry in mia.events() if entry.event.task == task]
+            (verdict,) = [event for event in told if event.kind == "task_verified"]
+            assert (verdict.data["by"], verdict.data["key"]) == ("mia (key operator)", "operator")
+        async with opened(served, "warden", monkeypatch) as supervisor, opened(served, "operator", monkeypatch) as mia:
+            task = await mia.submit("prove that", role="test", verify="make test")
+            lease = await supervisor.claim(agent="warden.1", task=task, wait="10s")
+            assert lease is not None
+            await lease.verified(passed=True, why="exit code 0", result=3)
+            assert await mia.result(task) == 3
+        async with opened(served, "submitter", monkeypatch) as sam:
+            with pytest.raises(Refused, match="may not verify work, or name what does"):
+                await sam.submit("run this for me", verify="rm -rf /")
+
+    asyncio.run(scene())

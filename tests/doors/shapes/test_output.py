@@ -142,6 +142,12 @@ def an_agents_day(typed: Typist) -> None:
     assert two[0]["handover"]["agent_id"] == "ada"
     for claim, words in zip(two, (("done", '{"pages": 12}'), ("fail", "no", "--class", "auth")), strict=True):
         typed(*words, "--task", claim["task"]["task_id"], "--token", str(claim["token"]), "--agent", "bob")
+    typed("submit", "proved", "--verify", "test -e there", "--role", "prover")
+    proved = typed("claim", "--agent", "bob", "--role", "prover")
+    held = ("--task", proved["task"]["task_id"], "--token", "1", "--agent", "bob")
+    for number in (1, 2, 3):
+        assert typed("done", *held, code=3 if number == 3 else 1)["failed"] == number
+    assert typed("verify", "proved", code=1)["verification"]["why"] == "exit code 1"
     typed("cancel", "c")
     assert typed("dismiss", "c")["dismissed_by"]
     assert typed("retry", "c")["retried"][0]["new_task_id"]

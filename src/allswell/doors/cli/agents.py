@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from allswell.engine.held import Held
     from allswell.engine.watch import Watch
 
-    Said = Callable[[Held], Awaitable[None]]
+    Said = Callable[[Held, Watch], Awaitable[None]]
 
 
 def add_to(app: Commands) -> None:
@@ -202,7 +202,7 @@ def _end(frame: Frame, verb: str, task: str | None, token: int | None, agent: st
 
     async def work(watch: Watch) -> tuple[TaskRow, int]:
         held = await hold_of(frame, watch, task, token, agent)
-        await said(held)
+        await said(held, watch)
         row = await watch.task(held.task)
         assert row is not None  # noqa: S101 - tasks are never deleted
         return row, await watch.now()
@@ -234,7 +234,11 @@ def done(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """The task is done; RESULT is what it came to."""
+    """The task is done; RESULT is what it came to.
+
+    Where a command verifies the task, that runs first, in the present folder; under a supervisor, once you have ended.
+    Exit code 1 where it fails: you still hold the task, and can mend it.
+    """
     from allswell.domain.plain_data import to_json
 
     frame = Frame(store, json=json)
@@ -249,7 +253,19 @@ def done(
         supervised.end(frame, path, words.Done(task=task, token=token, result=Raw(text.encode())))
         return
 
-    _end(frame, "done", task, token, agent, lambda held: held.complete(value, command=_made_of("done", held, text)))
+    async def said(held: Held, watch: Watch) -> None:
+        from allswell.domain.verification import NEEDS_VERIFICATION
+
+        try:
+            await held.complete(value, command=_made_of("done", held, text))
+        except Refused as error:
+            if error.code != NEEDS_VERIFICATION or frame.url.startswith("http"):
+                raise  # from elsewhere nobody says of their own work that it was verified
+            from allswell.doors.cli.verifying import done_verified
+
+            await done_verified(frame, watch, held, value)
+
+    _end(frame, "done", task, token, agent, said)
 
 
 def fail(
@@ -294,7 +310,10 @@ def fail(
         supervised.end(frame, path, words.Fail(task=task, token=token, failure=failure))
         return
 
-    _end(frame, "fail", task, token, agent, lambda held: held.fail(failure, command=_made_of("fail", held, failure)))
+    async def said(held: Held, _: Watch) -> None:
+        await held.fail(failure, command=_made_of("fail", held, failure))
+
+    _end(frame, "fail", task, token, agent, said)
 
 
 def release(
@@ -318,7 +337,7 @@ def release(
         supervised.end(frame, path, words.Release(task=task, token=token, reason=reason, delay=pause))
         return
 
-    def said(held: Held) -> Awaitable[None]:
-        return held.release(reason, delay=pause, command=_made_of("release", held, reason, pause))
+    async def said(held: Held, _: Watch) -> None:
+        await held.release(reason, delay=pause, command=_made_of("release", held, reason, pause))
 
     _end(frame, "release", task, token, agent, said)

@@ -51,6 +51,7 @@ from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.submitted import SubmittedManyShape, SubmittedShape
 from allswell.doors.shapes.task import TasksShape
 from allswell.doors.shapes.tracking import TrackingShape
+from allswell.doors.shapes.verification import VerifiedShape
 from allswell.doors.shapes.version import VersionShape
 from allswell.doors.shapes.work import RecoverShape
 from allswell.doors.shapes.worker import QueuesShape, WorkerSetupShape
@@ -89,7 +90,7 @@ ANSWERS: Mapping[str, Answer] = {
     "diff": Answer((DiffShape,)),
     "dismiss": Answer((DismissedShape,)),
     "doctor": Answer((CheckupShape,)),
-    "done": Answer((LastWordShape,)),
+    "done": Answer((LastWordShape, VerifiedShape)),
     "drill": Answer((DrillShape,)),
     "events": Answer((EventShape,), lines=True),
     "fail": Answer((LastWordShape,)),
@@ -122,6 +123,7 @@ ANSWERS: Mapping[str, Answer] = {
     "tasks": Answer((TasksShape,)),
     "tracking": Answer((TrackingShape,)),
     "up": Answer((SaidShape,), lines=True),
+    "verify": Answer((VerifiedShape,)),
     "watch": Answer((BoardShape,), lines=True),
     "why": Answer((ExplanationShape,)),
     "work": Answer((SaidShape, JoinedShape), lines=True),

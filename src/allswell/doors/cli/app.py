@@ -54,6 +54,7 @@ _MODULES = {
     "retry": "retrying",
     "dismiss": "dismissing",
     "cancel": "people",
+    "verify": "verifying",
     "recover": "receipts",
     "deliveries retry": "deliveries",
     "deliveries drop": "deliveries",

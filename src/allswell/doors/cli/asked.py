@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 AGENTS_OWN = ("ANTHROPIC_*", "CLAUDE_*", "OPENAI_*", "CODEX_*", "GEMINI_*", "SSH_AUTH_SOCK")
 """With `--clean-env`: what the agents people run need to reach their providers; all others are handed on by name."""
 
+_NULL = os.makedev(1, 3)
+"""The device without content, which a command has anyway that is given nothing."""
+
 
 class Asked(msgspec.Struct, frozen=True):
     """What was asked for, as the task's payload keeps it, so that it can be resumed."""
@@ -32,6 +35,8 @@ class Asked(msgspec.Struct, frozen=True):
     """Names and patterns of variables that are handed on; never their values."""
     clean: bool = False
     """Whether only those are, and what every command needs; otherwise it inherits all that is not ours."""
+    verify: tuple[str, ...] = ()
+    """What must pass before it counts as done."""
 
     @property
     def handed_on(self) -> tuple[str, ...]:
@@ -74,10 +79,12 @@ def piped() -> int | None:
     """Our standard input, where it is something to read from: a pipe, a file, and no terminal."""
     try:
         handle = sys.stdin.fileno()
-        mode = os.fstat(handle).st_mode
+        status = os.fstat(handle)
     except (AttributeError, OSError, ValueError):  # closed, or none of a process's own
         return None
-    return None if os.isatty(handle) or not _readable(mode) else handle
+    if os.isatty(handle) or not _readable(status.st_mode) or status.st_rdev == _NULL:
+        return None
+    return handle
 
 
 def _readable(mode: int) -> bool:

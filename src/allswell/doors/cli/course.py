@@ -20,17 +20,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allswell.app import watch_on
+from allswell.domain.argv import command_of
 from allswell.domain.claim import RUN_ROLE
 from allswell.domain.duration import parse, show
 from allswell.domain.names import AgentId, Millis, TaskId, Token
 from allswell.domain.policy import Policy
-from allswell.domain.receipt import End, told
+from allswell.domain.receipt import End, Verification, told
 from allswell.domain.submit import NAME_MAX
 from allswell.domain.task import OPEN
+from allswell.domain.verification import AfterCheck
 from allswell.doors.cli.asked import Asked, Ran, Variables
 from allswell.doors.cli.frame import Exit, Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.screen import Screen
+from allswell.doors.cli.verifying import tell_verified
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.runtime.attempt import (
@@ -48,7 +51,7 @@ from allswell.runtime.attempt import (
 )
 from allswell.runtime.attempt.fed import Fed
 from allswell.runtime.attempt.flight import FlightFile
-from allswell.runtime.warden import held_back
+from allswell.runtime.warden import find_program, held_back
 from allswell.timing.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class Course:
         clean: bool,
         stdin: int | None,
         resume: str | None,
+        verify: str | None = None,
         terminal: Terminal | None = None,
     ) -> None:
         self._frame = frame
@@ -94,7 +98,7 @@ class Course:
         self._clock = SystemClock()
         self._signal: int | None = None
         self._tree: Worktree | None = None
-        given = {"timeout": timeout, "idle": idle, "retries": retries, "grace": grace}
+        given = {"timeout": timeout, "idle": idle, "retries": retries, "grace": grace, "verify": verify}
         self._flags = [name for name, value in given.items() if value is not None]
         policies = frame.settings.policies()
         self._policy = policies.get(RUN_ROLE, policies.get("", Policy()))
@@ -108,10 +112,12 @@ class Course:
             retries or 0,
             variables.names,
             clean,
+            self._policy.verify if verify is None else command_of(verify, "--verify"),
         )
         self._checked: Order | None = None
         if resume is None:
             self._checked = self._order(self._asked)
+            _check_verify(self._asked.verify, self._checked)
 
     def _idle(self, given: str | None, limit: int) -> int | None:
         if given is not None:
@@ -209,6 +215,7 @@ class Course:
         return msgspec.structs.replace(
             policy,
             timeout=asked.timeout,
+            verify=asked.verify,
             idle=None,  # evidence that the store does not see counts too, so it is ours to judge
             checkpoint_interval=max(asked.timeout, policy.checkpoint_timeout + 1),
             timeout_escalation=max(policy.timeout_escalation, asked.retries + 1),
@@ -262,6 +269,9 @@ class Course:
         if row.waits:
             text = f"{row.task.name} waits for a human; `allswell why {task}` tells for what"
             raise Refused("not_ready", text, where="--resume")
+        if "verify" in self._flags and asked.verify != row.task.spec.policy.verify:
+            text = f"{row.task.name} keeps its own as long as it is open; leave --verify out, or cancel the task first"
+            raise Refused("usage", text, where="--verify")
         if asked.timeout != row.task.timeout:
             if "timeout" in self._flags:
                 text = f"{row.task.name} keeps its limit of {show(row.task.timeout)} as long as it is open"
@@ -278,8 +288,10 @@ class Course:
 
     async def _try(self, watch: Watch, task: TaskId, order: Order, note: FlightFile | None, ran: Ran) -> None:
         retries, agent = self._asked.retries, self._agent
-        fed = None if self._stdin is None else Fed(self._stdin, again=retries > 0)
-        tries = Tries(watch, self._home, agent=agent, retries=retries, fed=fed, began=self._began)
+        fed = None if self._stdin is None else Fed(self._stdin, again=retries > 0 or bool(self._asked.verify))
+        tries = Tries(
+            watch, self._home, agent=agent, retries=retries, fed=fed, began=self._began, verified=self._verified
+        )
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupted, tries, number)
@@ -306,8 +318,19 @@ class Course:
         ran.error = None if ran.outcome is None else ran.outcome.error
 
     def _began(self, attempt: Attempt) -> None:
+        attempt.verifying.on_begin = self._verifies
         if self._terminal is not None:
             attempt.on_start = self._terminal.begin
+
+    def _verifies(self, command: Sequence[str]) -> None:
+        self._screen.clear()
+        if not self._frame.json:
+            remark(f"allswell: it says done; verifying: {plain(shlex.join(command))}")
+
+    def _verified(self, came: Verification, followed: AfterCheck) -> None:
+        self._screen.clear()
+        if not self._frame.json:
+            tell_verified(self._frame, came, followed)
 
     def _interrupted(self, tries: Tries, number: int) -> None:
         self._signal = self._signal or number
@@ -350,6 +373,15 @@ class Course:
     def retries(self) -> int:
         """How often it is tried again."""
         return self._asked.retries
+
+
+def _check_verify(command: tuple[str, ...], order: Order) -> None:
+    """Refuse what could never be run; what is named by a path may still be made."""
+    if command and "/" not in command[0]:
+        try:
+            find_program(command[0], order.cwd, order.env)
+        except Refused as error:
+            raise Refused(error.code, f"--verify: {error.message}", where="--verify") from None
 
 
 def _is_over(ran: Ran) -> bool:

@@ -41,7 +41,7 @@ def tell(frame: Frame, ran: Ran, retries: int) -> None:
         return
     receipt = None if outcome is None else outcome.receipt
     warnings = () if outcome is None else outcome.warnings
-    if receipt is not None:
+    if receipt is not None and receipt.status is not End.DONE:
         asked = ran.code == Exit.NEEDS_HUMAN
         first, *more = end_lines(receipt, attempts=ran.attempts, retries=retries, asked=asked)
         remark(f"allswell: {first}")
@@ -69,7 +69,7 @@ def end_lines(receipt: Receipt, *, attempts: int, retries: int, asked: bool) -> 
     lines = [_cause(receipt, attempts, retries)]
     if receipt.status in _BY_ITSELF and not _files(receipt) and not _untold(receipt) and not asked:
         return lines
-    said = last_line(receipt)
+    said = "" if receipt.status is End.UNVERIFIED else last_line(receipt)  # that was shown when it failed
     if said:
         lines.append(f"  it said: {said}")
     return [*lines, *(f"  {line}" for line in _next(receipt, asked=asked))]

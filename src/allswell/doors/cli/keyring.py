@@ -40,7 +40,7 @@ def create(
     name: Name,
     right: Annotated[
         list[str] | None,
-        Option("--right", metavar="RIGHT", help="viewer, submitter, agent, operator or admin; repeatable."),
+        Option("--right", metavar="RIGHT", help="viewer, submitter, agent, supervisor, operator or admin."),
     ] = None,
     role: Annotated[
         list[str] | None,

@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from allswell.domain.snapshot import Snapshot
     from allswell.doors.shapes.receipt import ReceiptShape
     from allswell.doors.shapes.shown import ShownReceiptShape
+    from allswell.doors.shapes.verification import VerificationShape
     from allswell.runtime.receipts import Receipts
     from allswell.runtime.snapshot import Recovery
 
 _PAGE = 50
 _FILES = 20
+_CHECKED = 40
+"""Lines of what a verification printed that are shown."""
 _SAID = 10
 """Lines of a command's output that are shown with its receipt."""
 
@@ -172,6 +175,8 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
     parts = [facts, sentence(plain(receipt.says))]
     if said:
         parts.append(f"{paint('the end of what it said', 'dim')}\n" + block("\n".join(said), "  "))
+    if receipt.verification is not None:
+        parts.append(_verification(receipt.verification))
     if receipt.evidence:
         lines = [f"{one.sign.value}, after {one.after_ms / 1_000:.1f} s: {plain(one.what)}" for one in receipt.evidence]
         parts.append(f"{paint('evidence', 'dim')}\n" + block("\n".join(lines), "  "))
@@ -184,6 +189,17 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
     if typed:
         parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(typed), "  "))
     return "\n\n".join(parts)
+
+
+def _verification(came: VerificationShape) -> str:
+    """What came of the verification, with the end of what it printed."""
+    from allswell.doors.cli.verifying import told
+
+    lines = came.output.strip().splitlines()
+    more = f" (the last {_CHECKED} lines)" if len(lines) > _CHECKED or came.left_out else ""
+    printed = f", and printed{more}" if lines else ", and printed nothing"
+    head = paint(f"verification: {told(came)}{printed}", "dim")
+    return head + ("\n" + block("\n".join(lines[-_CHECKED:]), "  ") if lines else "")
 
 
 # --- recovering -------------------------------------------------------------------------------------------------------

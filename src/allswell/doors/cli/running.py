@@ -35,6 +35,7 @@ def add_to(app: Commands) -> None:
         "allswell run --worktree --name nightly -- codex exec --json 'update docs'",
         "allswell run flow.yaml -i branch=main    a flow, step by step",
         "git diff | allswell run -- claude -p 'review it'",
+        "allswell run --verify 'make test' -- claude -p 'mend the parser'",
         "allswell run --resume t_…                the same command once more",
     )
 
@@ -74,6 +75,10 @@ def run(
         list[str] | None,
         Option("--env", "-e", metavar="NAME", help="NAME=VALUE; or NAME, ABC_* with --clean-env; repeatable."),
     ] = None,
+    verify: Annotated[
+        str | None,
+        Option("--verify", metavar="CMD", help="A command that must pass before it is done; no shell reads it."),
+    ] = None,
     resume: Annotated[
         str | None,
         Option("--resume", metavar="TASK", help="Run a task's command once more, as its next attempt.", of=("task",)),
@@ -91,6 +96,10 @@ def run(
     A command reads what is piped to us, and inherits our environment. Typed at a terminal it has nothing to read and
     sees no terminal, unless --interactive gives it one. Some wait for ever for the end of a pipe that nobody closes,
     codex for one: --no-stdin.
+
+    With --verify, done counts once that command has passed, where the command ran. Where it fails, the same command is
+    run again and told what was found: in ALLSWELL_HANDOVER, for {handover} in its arguments, and on its standard input
+    if that would be empty. After verify_attempts failures a human is asked, and the exit code is 3.
     """
     _start_warden()
     from allswell.doors.cli.course import Course
@@ -98,6 +107,7 @@ def run(
     frame = Frame(store, json=json)
     if flow is not None:
         of_commands = {"--timeout": timeout, "--idle": idle, "--retries": retries, "--name": name, "--resume": resume}
+        of_commands["--verify"] = verify
         flags = {**of_commands, "--worktree": worktree, "--env": hand_on, "--clean-env": clean_env}
         flags |= {"--interactive": interactive, "--no-stdin": no_stdin, "--": command}
         _run_flow(frame, flow, inputs or (), jobs, [flag for flag, given in flags.items() if given])
@@ -110,7 +120,7 @@ def run(
         raise Refused("usage", "--resume runs the task's own command; give no other one", where="--resume")
     if resume is not None:
         frame.for_humans("run --resume")
-    terminal = _terminal(json=json, retries=retries, no_stdin=no_stdin) if interactive else None
+    terminal = _terminal(json=json, retries=retries, no_stdin=no_stdin, verify=verify) if interactive else None
     course = Course(
         frame,
         command or [],
@@ -124,14 +134,15 @@ def run(
         clean=clean_env,
         stdin=None if no_stdin or interactive else piped(),
         resume=resume,
+        verify=verify,
         terminal=terminal,
     )
     _tell(frame, course, course.run())
 
 
-def _terminal(*, json: bool, retries: int | None, no_stdin: bool) -> Terminal:
+def _terminal(*, json: bool, retries: int | None, no_stdin: bool, verify: str | None) -> Terminal:
     """A terminal for the command, where we have one ourselves and nothing else was asked for that it cannot be."""
-    others = {"--json": json, "--retries": retries, "--no-stdin": no_stdin}
+    others = {"--json": json, "--retries": retries, "--no-stdin": no_stdin, "--verify": verify}
     for flag in (flag for flag, given in others.items() if given):
         raise Refused("usage", f"{flag} and --interactive exclude each other", where=flag)
     if not sys.stdin.isatty():

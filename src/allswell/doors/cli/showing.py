@@ -78,6 +78,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     from allswell.domain.expense import shown, together, usd
     from allswell.domain.names import question_id
     from allswell.domain.paying import limit_of
+    from allswell.domain.task import OPEN
     from allswell.doors.cli import branches
     from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
@@ -86,6 +87,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     from allswell.doors.shapes.shown import ShownTaskShape
     from allswell.doors.shapes.spent import SpentShape
     from allswell.doors.shapes.task import TaskShape
+    from allswell.doors.shapes.verification import ProofShape
     from allswell.engine.explaining.ended import outcome
 
     row = await views.view_task(id_)
@@ -99,7 +101,8 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     if payload and payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
     if result is not None:
-        parts.append(f"{paint('result', 'dim')}\n{block(result, '  ')}")
+        claimed = "result (said, not verified)" if row.task.state == OPEN else "result"
+        parts.append(f"{paint(claimed, 'dim')}\n{block(result, '  ')}")
     if attempts:
         columns = (
             Column("TOKEN"),
@@ -142,6 +145,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
         work=branches.shape(work),
         spent=SpentShape.of(spent),
         max_cost_usd=usd(limit_of(row.task)),
+        verification=ProofShape.of(row),
     )
     return shape, "\n\n".join(parts)
 
@@ -163,6 +167,7 @@ def _facts(row: TaskRow, now: int, spent: Spent) -> str:
     from allswell.domain.paying import limit_of as max_cost
     from allswell.doors.cli.people import about
     from allswell.doors.shapes.task import stands
+    from allswell.engine.explaining.proof import verified_by
 
     task, lease, spec = row.task, row.lease, row.task.spec
     state = stands(row)
@@ -183,6 +188,7 @@ def _facts(row: TaskRow, now: int, spent: Spent) -> str:
                 f"{length(task.timeout)} for each attempt" + (" (raised)" if task.record.timeout_override else ""),
             ),
             ("cost", cost_of(spent, max_cost(task))),
+            ("verified by", plain(verified_by(row))),
             ("retry of", spec.retry_of or ""),
             ("retried as", task.record.retried_as or ""),
             ("dismissed", f"by {plain(seen.by)}" if (seen := task.record.dismissed) and is_dismissed(task) else ""),

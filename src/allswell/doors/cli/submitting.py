@@ -37,6 +37,7 @@ def add_to(app: Commands) -> None:
         """allswell submit fetch --payload '{"url": "https://x.org"}' --key fetch-1""",
         "allswell submit report --needs fetch --role writer --priority 5",
         "allswell submit report --run night --run-timeout 8h",
+        """allswell submit "mend the parser" --verify 'make test'""",
         """printf '{"name": "a"}\\n{"name": "b", "needs": ["a"]}\\n' | allswell submit -""",
     )
 
@@ -65,6 +66,10 @@ def submit(
     retries: Annotated[int | None, Option("--retries", metavar="N", help="How often it is tried again.")] = None,
     max_cost_usd: Annotated[
         float | None, Option("--max-cost-usd", metavar="USD", min=0, help="What its attempts may cost together.")
+    ] = None,
+    verify: Annotated[
+        str | None,
+        Option("--verify", metavar="CMD", help="A command that must pass before done counts; no shell reads it."),
     ] = None,
     run_max_cost_usd: Annotated[
         float | None, Option("--run-max-cost-usd", metavar="USD", min=0, help="For a new run: what it may cost.")
@@ -102,6 +107,7 @@ def submit(
         "idle": idle,
         "retries": retries,
         "max_cost_usd": max_cost_usd,
+        "verify": verify,
         "not_before": not_before,
         "critical": critical or None,
         "key": key,

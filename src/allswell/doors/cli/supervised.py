@@ -67,6 +67,7 @@ def end(frame: Frame, path: str, word: AnyWord) -> None:
     reply = tell(path, word)
     said = reply.state or "done"
     states = {"done": "done", "fail": "failed, or tried again later", "release": "back in the pool"}
+    states["verifying"] = "verified once you have ended"
     frame.say(
         LastWordShape(os.environ.get("ALLSWELL_TASK", ""), said, None, orders_of(reply)),
         f"noted: the task is {states.get(said, said)}; end now",

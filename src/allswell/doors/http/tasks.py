@@ -42,6 +42,10 @@ class TaskGiven(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Length | UnsetType = UNSET
     idle: Length | UnsetType = UNSET
     retries: int | UnsetType = UNSET
+    verify: (
+        Annotated[str | list[str], Meta(description="A command that must pass before done counts; takes an operator.")]
+        | UnsetType
+    ) = UNSET
     key: Annotated[str, Meta(description="Under the same key it is made once.")] | UnsetType = UNSET
 
     def fields(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from allswell.domain.receipt import End
+from allswell.doors.shapes.verification import VerificationShape
 
 if TYPE_CHECKING:
     from allswell.runtime.attempt import Outcome
@@ -28,6 +29,8 @@ class RanShape(Struct, frozen=True):
     stdout: str | None
     stderr: str | None
     worktree: str | None
+    verification: VerificationShape | None
+    """What came of the verification of the last attempt's work."""
     warnings: list[str]
 
     @classmethod
@@ -36,6 +39,7 @@ class RanShape(Struct, frozen=True):
     ) -> RanShape:
         """The outcome of the last attempt, if one was begun, and how the task stands."""
         receipt = None if outcome is None else outcome.receipt
+        came = None if outcome is None else outcome.verification
         path = None if outcome is None else outcome.receipt_path
         stdout, stderr = (None, None) if outcome is None else outcome.transcript
         return cls(
@@ -52,5 +56,6 @@ class RanShape(Struct, frozen=True):
             stdout=None if stdout is None else str(stdout),
             stderr=None if stderr is None else str(stderr),
             worktree=worktree,
+            verification=None if came is None else VerificationShape.of(came),
             warnings=[] if outcome is None else list(outcome.warnings),
         )

@@ -11,6 +11,7 @@ from allswell.domain.evidence import Sign
 from allswell.domain.receipt import End, told
 from allswell.doors.shapes.moment import Moment, moment
 from allswell.doors.shapes.snapshot import SnapshotShape
+from allswell.doors.shapes.verification import VerificationShape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +132,7 @@ class ReceiptShape(Struct, frozen=True):
     stderr: TranscriptShape | None
     snapshot: SnapshotShape | None
     branch: BranchShape | None
+    verification: VerificationShape | None
     changed: list[ChangeShape]
     changed_more: int
     used: UsedShape | None
@@ -173,6 +175,7 @@ class ReceiptShape(Struct, frozen=True):
             stderr=None if kept.stderr is None else TranscriptShape.of(kept.stderr),
             snapshot=None if kept.snapshot is None else SnapshotShape.of(kept.snapshot),
             branch=None if branch is None else BranchShape.of(branch),
+            verification=None if kept.verification is None else VerificationShape.of(kept.verification),
             changed=[ChangeShape.of(change) for change in kept.changed],
             changed_more=kept.changed_more,
             used=None if used is None else UsedShape.of(used),

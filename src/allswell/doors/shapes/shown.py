@@ -12,6 +12,7 @@ from allswell.doors.shapes.receipt import ReceiptShape
 from allswell.doors.shapes.run import RunShape
 from allswell.doors.shapes.spent import SpentShape
 from allswell.doors.shapes.task import TaskShape
+from allswell.doors.shapes.verification import ProofShape
 from allswell.doors.shapes.work import WorkShape
 
 
@@ -29,6 +30,9 @@ class ShownTaskShape(Struct, frozen=True):
     spent: SpentShape
     max_cost_usd: float | None
     """What it may cost; null: anything."""
+    verification: ProofShape | None
+    """What must pass before "done" counts, and what has failed; null where its holder's word is enough. Until it has
+    passed, `result` is what the holder says."""
 
 
 class ShownRunShape(Struct, frozen=True):

@@ -28,7 +28,7 @@ def handed_over(lease: Lease) -> str:
     return in_words(lease.attempt, last, lease.notes)
 
 
-class Handed:
+class ToldOrder:
     """The order of one attempt, with what it is told; whoever made it closes it."""
 
     def __init__(self, order: Order, lease: Lease) -> None:

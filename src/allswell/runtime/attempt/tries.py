@@ -23,7 +23,7 @@ from allswell.runtime.attempt.attempt import Attempt
 from allswell.runtime.attempt.consequence import report
 from allswell.runtime.attempt.fed import Fed
 from allswell.runtime.attempt.flight import FlightFile
-from allswell.runtime.attempt.handed import Handed
+from allswell.runtime.attempt.handed import ToldOrder
 from allswell.runtime.attempt.order import Order, Outcome
 from allswell.runtime.receipts import Home
 
@@ -80,7 +80,7 @@ class Tries:
     async def run(self, task: TaskId, order: Order, note: FlightFile | None = None) -> Outcome | None:
         """The last outcome; None if the task could not be had at all. `note` is that of the first attempt in flight."""
         while (lease := await self._claim(task)) is not None:
-            own = Handed(order if self._fed is None else replace(order, stdin=self._fed.begin()), lease)
+            own = ToldOrder(order if self._fed is None else replace(order, stdin=self._fed.begin()), lease)
             self.attempt = Attempt(own.order, lease, self._home, note=note)
             note = None
             if self._stopped.done():
