@@ -9,14 +9,18 @@ import asyncio
 import random
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from allswell.app import make_watch
+from allswell.domain.condition import Condition
 from allswell.domain.expense import Expense
+from allswell.domain.names import Millis
+from allswell.domain.presence import PREFIX as SUPERVISORS
+from allswell.domain.presence import Post, Presence
 from allswell.domain.question import Act, Option
 from allswell.engine.watch import Watch
-from allswell.errors import AllswellError
 from allswell.store.sqlite import SqliteStore
 from allswell.timing.clock import SystemClock
 
@@ -41,18 +45,20 @@ class HandClock(SystemClock):
         return self.at
 
 
-async def play(store: Path, *, now: int | None = None) -> dict[str, str]:
-    """Fill a store; the ids of what is in it, by what it is."""
+async def play(store: Path, *, now: int | None = None, hostile: str = HOSTILE) -> dict[str, str]:
+    """Fill a store; the ids of what is in it, by what it is. `hostile` is what agents say beside their words."""
     now = time.time_ns() // 1_000_000 if now is None else now
     clock = HandClock(now - 30 * MINUTE)
     chance = random.Random(7)
     kept = SqliteStore(store, clock=clock)
     async with make_watch(kept, clock=clock, chance=chance, sweeping=False) as watch:
-        return await _night(watch, clock, now)
+        ids = await _night(watch, clock, now, f" {hostile}".rstrip())
+        await _fleet(watch, ids, Millis(now))
+        return ids
 
 
 async def _night(  # noqa: PLR0915 - a night has as many statements as it has events
-    watch: Watch, clock: HandClock, now: int
+    watch: Watch, clock: HandClock, now: int, hostile: str
 ) -> dict[str, str]:
     ids: dict[str, str] = {}
 
@@ -63,7 +69,7 @@ async def _night(  # noqa: PLR0915 - a night has as many statements as it has ev
 
     run = await watch.open_run("release", timeout="2h")
     build = await watch.submit("build", run=run)
-    test = await watch.submit("test", run=run, needs=[build], retries=3)
+    test = await watch.submit("test", run=run, needs=[build], retries=3, timeout="1h")
     await watch.submit("audit", run=run, needs=[test])
     await watch.submit("publish", run=run, needs=[test])
     await at(28)
@@ -86,7 +92,7 @@ async def _night(  # noqa: PLR0915 - a night has as many statements as it has ev
     await asking.spend(Expense(2_400_000, 90_000, 4_000))
     await at(12)
     ids["question"] = await asking.ask(
-        f"Two tables are called users. Which one shall I migrate? {HOSTILE}",
+        f"Two tables are called users. Which one shall I migrate?{hostile}",
         [
             Option("public", "public.users", Act.RETRY),
             Option("legacy", "legacy.users", Act.RETRY),
@@ -95,7 +101,7 @@ async def _night(  # noqa: PLR0915 - a night has as many statements as it has ev
         ],
     )
     refactor = await watch.submit("refactor the parser", timeout="50m", role="builder")
-    flaky = await watch.submit(f"fix the flaky test {HOSTILE}", timeout="40m")
+    flaky = await watch.submit(f"fix the flaky test{hostile}", timeout="40m")
     summary = await watch.submit("summarise 400 issues", retries=0)
     await watch.submit("translate the docs", services=["anthropic"])
     await watch.submit("write the changelog", services=["anthropic"])
@@ -107,18 +113,33 @@ async def _night(  # noqa: PLR0915 - a night has as many statements as it has ev
     assert third is not None
     ids |= {"refactor": refactor, "flaky": flaky, "summary": summary, "run": run, "test": test}
     await at(9)
+    await second.checkin(f"seed 7 fails, bisecting{hostile}", progress=0.4)
     await third.fail("the provider says: invalid request", error_class="validation")
     await watch.park("anthropic", 38 * MINUTE)
     await first.spend(Expense(610_000, 20_000, 900))
     await at(3)
     await first.checkin("edited lexer.py", progress=0.46)
     await again.checkin("211 of 240 passed", progress=0.88)
-    await at(2)
-    with suppress(AllswellError):
-        await second.checkin(HOSTILE, progress=0.4)
     await at(0.1)
     await first.checkin("edited lexer.py", progress=0.6)
     return {name: str(id_) for name, id_ in ids.items()}
+
+
+async def _fleet(watch: Watch, ids: dict[str, str], now: Millis) -> None:
+    """What a supervisor says of its agents; its pace is slow, so that it is alive for as long as tests run."""
+
+    def post(holder: str, condition: Condition, task: str, evidence: str, ago: int) -> Post:
+        agent, at = holder.partition(".")[0], Millis(now - ago * 1_000)
+        return Post(agent, holder, "claude", None, ids[task], "", 1, condition.value, evidence, at)
+
+    posts = (
+        post("codex.1", Condition.WORKING, "refactor", "edited lexer.py", 6),
+        post("codex.2", Condition.QUIET, "flaky", "no sign of progress for 2m", 130),
+        post("shell.1", Condition.WORKING, "test", "checked in", 180),
+        Post("claude", "claude.1", "claude", waits="anthropic is parked", account="anthropic"),
+    )
+    words = Presence("night", "m", "here", 1, "b", "n", 1, Millis(now - 40 * MINUTE), now, 3_600_000, posts=posts)
+    assert await watch.swap(SUPERVISORS + "night", None, msgspec.json.encode(words).decode())
 
 
 if __name__ == "__main__":

@@ -71,5 +71,6 @@ def logged_in(served: Served, name: str = "operator") -> Visit:
     visit = Visit(served)
     answer = visit.post("/login", {"key": served.keys[name]})
     assert answer.status == 303, answer.body
-    assert visit.get("/").status == 200
+    first = visit.get("/")
+    assert first.status == 200, first.body[-2000:]
     return visit

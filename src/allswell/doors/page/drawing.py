@@ -5,6 +5,8 @@ Pages may have no styles of their own, so bars are drawn as SVG, whose places ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from allswell.domain.lease import Lease, asked_at, idles_at
@@ -98,15 +100,18 @@ def draw_waterfall(about: Waterfall, now: int) -> DrawnWaterfall:
     open_ = any(lane.state in ("held", "ready", "waiting", "delayed", "nowhere") for lane in about.lanes)
     end = max(last, start + 1)
     if open_:
-        limits = [lane.limit for lane in about.lanes if lane.limit is not None]
-        ahead = [limit for limit in (*limits, about.limit) if limit is not None and limit > now]
-        end = max(now + (now - start) // 4, start + 1_000)
-        near = min(ahead, default=end)
-        end = min(max(end, near + (near - start) // 50), max(now + (now - start), start + 1_000))
+        end = _end(start, now, [limit for limit in (about.limit, *(lane.limit for lane in about.lanes)) if limit])
     lanes = [_lane(lane, start, end, now) for lane in about.lanes]
     limit = about.limit
     in_sight = None if limit is None or limit > end else _share(limit, start, end)
     return DrawnWaterfall(about, lanes, _share(now, start, end) if open_ else 100.0, _ticks(start, end), in_sight)
+
+
+def _end(start: int, now: int, limits: Sequence[int]) -> int:
+    """A little beyond now; as far as the next limit, where that is near."""
+    past = max(now - start, 1_000)
+    near = min((limit for limit in limits if limit > now), default=0)
+    return start + past + (past // 10 if not near or near - now > past // 3 else (near - now) + past // 20)
 
 
 def _lane(lane: TaskLane, start: int, end: int, now: int) -> DrawnLane:

@@ -117,7 +117,7 @@ TEMPLATES.filters |= {
     "block": _block,
     "clean": clean,
     "cost": _cost,
-    "length": length,
+    "lasts": length,
     "lined": _lined,
     "plain": plain,
     "rough": rough,

@@ -12,7 +12,9 @@ QUOTE_MAX = 240
 
 def clean(text: str, most: int = QUOTE_MAX) -> str:
     """Text from outside on one line: no control characters, no invisible ones, not too long."""
-    shown = "".join(char if char.isprintable() else "·" for char in " ".join(text[: most * 4].split()))
+    shown = " ".join(text[: most * 4].split())
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else "·" for char in shown)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 

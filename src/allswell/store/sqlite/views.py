@@ -19,6 +19,12 @@ from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL
 from allswell.store.views import Agenda
 
+_FEW = {
+    State.HELD.value: "task.id IN (SELECT task FROM lease)",
+    State.WAITING.value: "task.id IN (SELECT task FROM wait)",
+    State.DELAYED.value: "task.id IN (SELECT owner FROM timer)",
+}
+"""Of a million open tasks few stand like that: these are found by their own rows."""
 _STATE = SQL["view_state"]
 _STANDS = SQL["view_stands"].format(state=_STATE)
 
@@ -49,8 +55,8 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     elif which.states:
         conditions.append(_STANDS)
         values.append(rows.text(which.states))
-    if which.states == (State.HELD.value,):
-        conditions.append("task.id IN (SELECT task FROM lease)")  # few of a million open tasks are held
+    if len(which.states) == 1 and which.states[0] in _FEW:
+        conditions.append(_FEW[which.states[0]])
     if which.states == (State.READY.value,) and which.role is not None:
         conditions.append("task.id IN (SELECT ready.task FROM lane JOIN ready ON ready.lane = lane.id WHERE role = ?)")
         values.append(which.role)

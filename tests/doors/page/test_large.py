@@ -1,0 +1,52 @@
+"""A large store stays quick to look at: ten thousand tasks in every run of the tests, or as many as are asked for.
+
+ALLSWELL_PAGE_TASKS=100000 pytest tests/doors/page/test_large.py
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from allswell.app import make_watch, store_for
+from tests.doors.http.served import serving
+from tests.doors.page.visit import logged_in
+
+TASKS = int(os.environ.get("ALLSWELL_PAGE_TASKS", "10000"))
+AGENTS = 1_000
+LIMIT = 0.3
+"""Seconds on the server, for the whole page."""
+
+
+async def fill(store: str) -> None:
+    """Tasks in a run and outside, a thousand agents, and a tenth done."""
+    async with make_watch(store_for(store), sweeping=False) as watch:
+        run = await watch.open_run("bulk")
+        for first in range(0, TASKS, 5_000):
+            part = range(first, min(first + 5_000, TASKS))
+            await watch.submit_many([{"name": f"task {one}", "run": run if one % 3 else None} for one in part])
+        await asyncio.gather(*(watch.claim(agent=f"agent.{number}") for number in range(AGENTS)))
+        for _ in range(TASKS // 10 // 500):
+            leases = await watch.claim_many(500, agent="worker")
+            await watch.complete_many([(lease, None) for lease in leases])
+
+
+@pytest.mark.realtime
+@pytest.mark.alone
+def test_the_page_of_a_large_store_is_there_at_once(tmp_path: Path) -> None:
+    (tmp_path / ".allswell").mkdir(0o700)
+    asyncio.run(fill(f"sqlite:///{tmp_path}/.allswell/allswell.db"))
+    with serving(tmp_path) as served:
+        visit = logged_in(served)
+        took = []
+        for number in range(5):
+            begun = time.perf_counter()
+            shown = visit.get(f"/?agents={number * 200}")
+            took.append(time.perf_counter() - begun)
+            assert shown.status == 200
+            assert shown.body.count(b'<tr id="a-') == 50
+            assert len(shown.body) < 200_000
+        assert median(took) < LIMIT, took
