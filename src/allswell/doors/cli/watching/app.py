@@ -95,26 +95,26 @@ class WatchApp(App[None]):
         self._about: About | None = None
         self._logged: str | None = None
         self._again = asyncio.Event()
+        # Held here, and not looked for: what is read may come while the screen is being taken down.
+        self.rows = RowList()
+        """The list."""
+        self._head = Static("", id="head", markup=False)
+        self._away = Static("", id="trouble", markup=False)
+        self._told_of = Static("", id="told", markup=False)
+        self._beside = VerticalScroll(self._told_of, id="about")
+        self._log_beside = LogView(frame.home)
         self.readings = 0
         """How often the watch has been read."""
 
     def compose(self) -> ComposeResult:
         """Everything there is to see."""
-        yield Static("", id="head", markup=False)
-        yield Static("", id="trouble", markup=False)
+        yield self._head
+        yield self._away
         yield Input(placeholder="a text in a name, an id, a role or a holder; Esc shows all again", id="filter")
         with Container(id="body"):
-            yield RowList()
-            with Vertical(id="side"):
-                with VerticalScroll(id="about"):
-                    yield Static("", id="told", markup=False)
-                yield LogView(self._frame.home)
+            yield self.rows
+            yield Vertical(self._beside, self._log_beside, id="side")
         yield Footer()
-
-    @property
-    def rows(self) -> RowList:
-        """The list."""
-        return self.screen_stack[0].query_one(RowList)
 
     def on_mount(self) -> None:
         """Begin to read, and let the countdowns go."""
@@ -169,20 +169,20 @@ class WatchApp(App[None]):
             head.append(f", {many(over.dismissed.questions, 'dismissed question')}", "not bold default")
         head.append(f"  {plain(self._frame.where)}", "not bold dim")
         head.no_wrap, head.overflow = True, "ellipsis"
-        self._put("#head", head)
+        self._head.update(head)
 
     def _tick(self) -> None:
         if self._seen is not None and not self._trouble:
             self.rows.tick(self._now())
         if self._about is not None:
-            self._put("#told", in_text(self._about, self._now()))
+            self._told_of.update(in_text(self._about, self._now()))
         self._tell_trouble()
 
     def _tell_trouble(self) -> None:
         """Say so while the store is away; what is seen is how things stood then."""
         waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
         trouble = self._trouble or ("it does not answer" if waited > _SLOW else "")
-        line = self.screen_stack[0].query_one("#trouble", Static)
+        line = self._away
         line.display = bool(trouble)
         if trouble:
             old = (
@@ -191,9 +191,6 @@ class WatchApp(App[None]):
                 else f" What you see is {rough(int((time.monotonic() - self._seen_at) * 1000))} old."
             )
             line.update(Text(plain(f"The store cannot be reached: {trouble}; trying again.{old}")))
-
-    def _put(self, where: str, text: Text) -> None:
-        self.screen_stack[0].query_one(where, Static).update(text)
 
     # --- what is chosen -----------------------------------------------------------------------------------------------
 
@@ -206,31 +203,31 @@ class WatchApp(App[None]):
     async def _tell_anew(self) -> None:
         with contextlib.suppress(AllswellError):  # the reading tells of it
             await self._tell()
-        self.screen_stack[0].query_one("#about", VerticalScroll).scroll_home(animate=False)
+        self._beside.scroll_home(animate=False)
 
     async def _tell(self) -> None:
         """Read about what is chosen; in a wide window, follow its log."""
         row = self.rows.chosen
         if row is None:
             self._about = None
-            self._put("#told", Text("Nothing is here." if not self._text else "Nothing has that text.", "dim"))
+            self._told_of.update(Text("Nothing is here." if not self._text else "Nothing has that text.", "dim"))
             self._follow(None)
             return
         about = await read_about(self._watch.views, row)
         if self.rows.chosen is not None and self.rows.chosen.key == row.key:
             self._about = about
-            self._put("#told", in_text(about, self._now()))
+            self._told_of.update(in_text(about, self._now()))
             await self._follow_task(row)
 
     async def _follow_task(self, row: LiveRow) -> None:
         if row.task != self._logged:
             task = None if row.task is None else await self._watch.task(row.task)
             self._logged = row.task
-            self.screen_stack[0].query_one(LogView).follow(None if task is None else task.task)
+            self._log_beside.follow(None if task is None else task.task)
 
     def _follow(self, task: None) -> None:
         self._logged = task
-        self.screen_stack[0].query_one(LogView).follow(task)
+        self._log_beside.follow(task)
 
     def on_row_list_reached(self) -> None:
         """The end of what is loaded: load more, as far as that goes."""
