@@ -17,11 +17,13 @@ import msgspec
 
 from allswell.domain.model_usage import of_answer
 from allswell.domain.names import AgentId, Millis, RunId, TaskId, Token
+from allswell.errors import Refused
 
 USD = 1_000_000
 """Millionths."""
 MOST = 1_000_000 * USD
 """What nobody's session costs: a larger figure is a mistake."""
+TOKENS_MOST = 10**12
 _LONGEST = 1 << 20
 SpentBy = Literal["task", "run", "role", "agent", "all"]
 """What sums are told of."""
@@ -99,6 +101,17 @@ def from_usd(amount: float) -> int | None:
     return round(amount * USD) if math.isfinite(amount) and 0 <= amount * USD <= MOST else None
 
 
+def told_expense(cost_usd: float | None, tokens_in: int | None, tokens_out: int | None) -> Expense:
+    """What somebody says outright that something cost; `Refused` where a figure is none."""
+    cost = None if cost_usd is None else from_usd(cost_usd)
+    if cost_usd is not None and cost is None:
+        raise Refused("bad_cost", f"cost_usd must be an amount of dollars, not {cost_usd}", where="cost_usd")
+    for name, figure in (("tokens_in", tokens_in), ("tokens_out", tokens_out)):
+        if figure is not None and not 0 <= figure <= TOKENS_MOST:
+            raise Refused("bad_cost", f"{name} must be a number of tokens, not {figure}", where=name)
+    return Expense(cost, tokens_in, tokens_out)
+
+
 def shown(cost: int | None) -> str:
     """Money for people: cents where it is more than one, and all of it where it is less."""
     if cost is None:
@@ -117,14 +130,20 @@ class Meter:
     def __init__(self) -> None:
         self._sessions: dict[str, Expense] = {}
         self._turns = Expense()
+        self._said = Expense()
 
     @property
     def total(self) -> Expense | None:
         """All of it so far; None if nothing was said."""
-        parts = [*self._sessions.values(), self._turns]
+        parts = [*self._sessions.values(), self._turns, self._said]
         cost, given, written = (_sum(figures) for figures in zip(*map(_figures, parts), strict=True))
         found = Expense(cost, given, written)
         return None if found == Expense() else found
+
+    def add(self, more: Expense) -> None:
+        """Something was said outright, which the lines do not say."""
+        figures = [_sum(pair) for pair in zip(_figures(self._said), _figures(more), strict=True)]
+        self._said = Expense(*figures)
 
     def hear(self, line: bytes) -> bool:
         """Take note of what a line says; whether it said anything."""

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import allswell
+from allswell import Watch
 from allswell.domain.fleet import AgentSpec, Fleet
 from allswell.domain.names import AgentId
+from allswell.domain.receipt import End
 from allswell.runtime.agents.work import Work
 from allswell.runtime.attempt import Tower
 from allswell.runtime.receipts import Home
@@ -68,3 +71,44 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         await asyncio.wait([attending])
 
     play(scene)
+
+
+@pytest.mark.row("F9")
+def test_an_attempt_that_never_began_leaves_a_receipt_too(tmp_path: Path) -> None:
+    """Its lease ended while it waited for its turn; or its agent cannot be started at all."""
+
+    async def scene(watch: Watch) -> None:
+        home, said = Home(tmp_path / ".allswell"), list[str]()
+        home.make()
+
+        async def attended(function: str, turn: asyncio.Semaphore) -> Attendance:
+            await watch.submit(function)
+            lease = await watch.claim(agent="ada")
+            assert lease is not None
+            spec = AgentSpec(name="ada", function=f"{__name__}:{function}", cwd=str(tmp_path), grace=0)
+            plan = Plan(Fleet({"ada": spec}), home, tell=said.append)
+            shared = Shared(Tower(), turn, lambda _who, _usage: None, Voice(said.append))
+            return Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
+
+        turn = asyncio.Semaphore(0)
+        called_off = await attended("checks_in_once", turn)
+        attending = asyncio.ensure_future(called_off.attend())
+        await watch.cancel(called_off.lease.task, "not needed")
+        called_off.look(await watch.task(called_off.lease.task), None)
+        turn.release()
+        await attending
+        missing = await attended("no_such_function", turn)
+        await missing.attend()
+        kept = {receipt.task: receipt for receipt in (found.receipt for found in home.receipts.all())}
+        first, second = kept[called_off.lease.task], kept[missing.lease.task]
+        assert (first.status, second.status) == (End.LEASE_LOST, End.NOT_STARTED)
+        assert "no_such_function" in second.reason
+        assert not first.changed
+        assert any("had to let go of “checks_in_once”" in line for line in said), said
+        assert len([one async for one in watch.events() if one.event.kind == "receipt_written"]) == 2
+
+    async def main() -> None:
+        async with allswell.open("memory:") as watch:
+            await scene(watch)
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ What it calls (guards, `llm_call`, `tool`) finds the step's deadline around it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from allswell.domain.plain_data import to_json
 from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.step_receipt import StepStatus
 from allswell.engine.handle import Lease
-from allswell.errors import Refused
+from allswell.errors import AllswellError, Refused
 from allswell.flows.run.changes import Noting
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
@@ -27,7 +28,7 @@ from allswell.flows.run.timeouts import Capturing, Cut
 from allswell.flows.run.work import Came, failed
 from allswell.flows.spec import Function
 from allswell.runtime.contained import contained, left
-from allswell.runtime.guard.ledger import ExchangeLedger, in_ledger
+from allswell.runtime.guard.ledger import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.scoped import run, step
 from allswell.timing.scope import ScopeTimeout
 
@@ -75,6 +76,9 @@ class FunctionWork:
         came = await self._called()
         if self._noted and came.status is StepStatus.DONE and self._job.audit is self._job.verify is None:
             Noting.forget(self._job, self._lease.task, self._lease.attempt)
+        if (spent := expense_of(self._ledger.tokens)) is not None:
+            with contextlib.suppress(AllswellError):  # money that cannot be told is no reason to fail
+                await self._lease.spend(spent)
         lines = self._ledger.lines()
         if not lines:
             return came

@@ -19,6 +19,7 @@ from allswell.errors import AllswellError, Refused
 from allswell.runtime.agents.function import load_function
 from allswell.runtime.agents.work import SyncWork, TaskBrief
 from allswell.runtime.contained import contained
+from allswell.runtime.guard.ledger import ExchangeLedger, in_ledger
 from allswell.runtime.speaking import words
 from allswell.runtime.speaking.client import VARIABLE, say
 
@@ -31,8 +32,10 @@ def main() -> int:
     answer: words.AnyWord
     socket = os.environ[VARIABLE]
     told = msgspec.json.decode(Path(os.environ[TOLD]).read_bytes(), type=TaskBrief)
+    work, ledger = SyncWork(told, socket), ExchangeLedger(bodies=False)
+    in_ledger.set(ledger)
     try:
-        result = contained(load_function(sys.argv[1]))(SyncWork(told, socket))
+        result = contained(load_function(sys.argv[1]))(work)
     except AllswellError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the function raises is its failure
@@ -42,6 +45,8 @@ def main() -> int:
             answer, code = words.Done(result=msgspec.Raw(to_json(result, "what it returned").encode())), 0
         except Refused as error:
             answer, code = _failed(error), 1
+    if ledger.tokens is not None:
+        work.spend(tokens_in=ledger.tokens.prompt, tokens_out=ledger.tokens.completion)
     say(socket, answer)
     return code
 

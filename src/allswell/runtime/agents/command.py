@@ -24,6 +24,7 @@ from allswell.errors import AllswellError, Refused, Unavailable
 from allswell.runtime.agents.brief import Brief
 from allswell.runtime.agents.ears import Ears, Heard
 from allswell.runtime.agents.function import told_of
+from allswell.runtime.agents.unstarted import unstarted
 from allswell.runtime.attempt import Attempt, AttemptLimits, Outcome, Tower, order_for
 from allswell.runtime.attempt.order import Order
 from allswell.runtime.own_files import rewrite_file, write_file
@@ -110,7 +111,7 @@ class CommandRun:
                     order = dataclasses.replace(order, stdin=source)
             except (AllswellError, OSError) as error:
                 told = error if isinstance(error, AllswellError) else Unavailable(f"the brief: {error.strerror}")
-                return Outcome(End.NOT_STARTED, str(told), error=told)
+                return unstarted(self._spec, self.lease, self._home, SystemClock(), told)
             self._attempt = Attempt(order, self.lease, self._home, orders=self._orders, tower=self._tower)
             self._attempt.on_start = self._started
             outcome = await self._attempt.run()

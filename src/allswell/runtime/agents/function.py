@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from allswell.domain.classify import failure_of
 from allswell.domain.duration import show
 from allswell.domain.evidence import Evidence, Sign, Standing
+from allswell.domain.expense import Expense, Meter
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.names import Millis
 from allswell.domain.receipt import End
@@ -31,10 +33,12 @@ from allswell.runtime.agents.ears import Heard
 from allswell.runtime.agents.work import TaskBrief, Work
 from allswell.runtime.attempt import Flight, Outcome
 from allswell.runtime.attempt.keeping import Ended, Keeping
+from allswell.runtime.attempt.paying import Paying
 from allswell.runtime.attempt.taken import ended_by
 from allswell.runtime.attempt.variables import about
 from allswell.runtime.attempt.verifying import judged, watch_over
 from allswell.runtime.contained import contained
+from allswell.runtime.guard.ledger import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.receipts import Home
 from allswell.runtime.warden import allowed_environment
 from allswell.timing.clock import Clock
@@ -107,7 +111,9 @@ class FunctionRun:
         self._standing = Standing(self._clock.monotonic())
         self._stopping: asyncio.Future[tuple[End, str]] = asyncio.get_running_loop().create_future()
         self._grace = spec.grace
-        self._work = Work(told_of(brief, lease), lease, self._note)
+        self._meter, self._ledger = Meter(), ExchangeLedger(bodies=False)
+        self._paying = Paying(lease, self._meter, lambda why: self.stop(why, End.COSTLY))
+        self._work = Work(told_of(brief, lease), lease, self._note, self._spent)
         self._folder = brief.folder
 
     @property
@@ -122,6 +128,10 @@ class FunctionRun:
 
     def _note(self, what: str) -> None:
         self._standing = self._standing.heard(Evidence(Sign.CHECKIN, self._clock.monotonic(), what))
+
+    def _spent(self, more: Expense) -> None:
+        self._meter.add(more)
+        self._paying.hear()
 
     def ask(self, words: str) -> tuple[str, ...]:
         """Ask by its callback, or by what it can look at."""
@@ -141,7 +151,9 @@ class FunctionRun:
 
     async def run(self) -> Outcome:
         """From the call to the outcome."""
+        before = in_ledger.set(self._ledger)  # which the call inherits
         work = asyncio.ensure_future(contained(find_function(self._spec))(self._work))
+        in_ledger.reset(before)
         self._heard.started()
         try:
             end, reason, limit = await self._watch(work)
@@ -155,7 +167,12 @@ class FunctionRun:
             if end is End.LEASE_LOST:
                 end, reason = await ended_by(self.lease) or (end, reason)
             await self._cut(work)
-        return await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+        asked = expense_of(self._ledger.tokens)
+        if asked is not None:
+            self._meter.add(asked)
+        over = await self._paying.settle()
+        outcome = await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
+        return replace(outcome, expense=self._meter.total, over_cost=over)
 
     async def _verified(self, reason: str) -> Outcome:
         """It has returned; its work is verified before that counts."""

@@ -17,6 +17,7 @@ from typing import Any, Unpack
 import msgspec
 
 from allswell.domain.duration import Duration
+from allswell.domain.expense import Expense, told_expense
 from allswell.domain.hold import Orders
 from allswell.domain.inbox import InboxItem
 from allswell.domain.names import QuestionId, TaskId
@@ -50,7 +51,9 @@ class TaskBrief(msgspec.Struct, frozen=True):
 class Work:
     """A task in the hands of an async function."""
 
-    def __init__(self, told: TaskBrief, lease: Lease, heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, told: TaskBrief, lease: Lease, heard: Callable[[str], None], spent: Callable[[Expense], None]
+    ) -> None:
         self.told = told
         self.task = told.task
         self.name = told.name
@@ -62,6 +65,7 @@ class Work:
         """What the watch wants to hear, while it does."""
         self._lease = lease
         self._heard = heard
+        self._spent = spent
         self._on_asked: Callable[[str], None] | None = None
         self.waits_for = ""
         """The request of its own that it waits for, while it does."""
@@ -89,6 +93,12 @@ class Work:
         self.asked = ""
         self._heard(f"“{note}”" if note else "it checked in")
         return orders
+
+    def spend(
+        self, cost_usd: float | None = None, *, tokens_in: int | None = None, tokens_out: int | None = None
+    ) -> None:
+        """Say what more it has cost; tokens of guarded model calls are counted by themselves."""
+        self._spent(told_expense(cost_usd, tokens_in, tokens_out))
 
     async def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> QuestionId:
         """Ask a human; unless `hold`, this attempt is over then, and the function should return."""
@@ -138,6 +148,12 @@ class SyncWork:
     def checkin(self, note: str = "", *, progress: float | None = None) -> words.ToldAgent | None:
         """Prove progress; the answer carries the watch's orders."""
         return say(self._socket, words.CheckIn(note=note, progress=progress)).orders
+
+    def spend(
+        self, cost_usd: float | None = None, *, tokens_in: int | None = None, tokens_out: int | None = None
+    ) -> None:
+        """Say what more it has cost; tokens of guarded model calls are counted by themselves."""
+        say(self._socket, words.Spend(cost_usd=cost_usd, tokens_in=tokens_in, tokens_out=tokens_out))
 
     def ask(self, text: str, options: Sequence[Option] = (), *, hold: bool = False) -> str | None:
         """Ask a human; unless `hold`, this attempt is over then, and the function should return."""

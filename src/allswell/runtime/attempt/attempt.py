@@ -95,7 +95,10 @@ class Attempt:
         place = None if order.folder is None else WorkPlace(name, str(order.folder), home.attempts)
         self._gathering = Gathering(order, place, self._clock, self._heard, tower or Tower())
         spends = Allowance(order.quota, self._clock)
-        self._holder = Holder(lease, spends, more=orders, heard=lambda what: self._gathering.heard(Sign.CHECKIN, what))
+        seen = self._gathering
+        self._holder = Holder(
+            lease, spends, more=orders, heard=lambda what: seen.heard(Sign.CHECKIN, what), spent=seen.spent
+        )
         self._admission = Admission(outsiders=order.outsiders)
         self._desk = Desk(self._holder.hear, self._admission)
         self._streams: Streams | None = None

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable
 
 from allswell.domain.evidence import Evidence, Look, Sign, Standing, at_work
-from allswell.domain.expense import Meter
+from allswell.domain.expense import Expense, Meter
 from allswell.domain.protocol import Said
 from allswell.runtime.attempt.neighbours import WorkPlace
 from allswell.runtime.attempt.order import Order
@@ -88,6 +88,12 @@ class Gathering:
         """A line has passed that may say what it cost; in a pump's thread."""
         with contextlib.suppress(RuntimeError):  # the loop has been closed, and nobody wants to know any more
             self._loop.call_soon_threadsafe(self._hear_cost, line)
+
+    def spent(self, more: Expense) -> None:
+        """It has said outright what it cost."""
+        self.meter.add(more)
+        if self.on_cost is not None:
+            self.on_cost()
 
     def _hear_cost(self, line: bytes) -> None:
         if self.meter.hear(line) and self.on_cost is not None:

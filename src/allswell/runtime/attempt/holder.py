@@ -12,6 +12,7 @@ from typing import assert_never
 
 import msgspec
 
+from allswell.domain.expense import Expense, told_expense
 from allswell.domain.hold import Orders
 from allswell.domain.names import Millis, QuestionId, TaskId, is_request
 from allswell.domain.question import Question
@@ -34,6 +35,7 @@ from allswell.runtime.speaking.words import (
     Reply,
     Request,
     Respond,
+    Spend,
     ToldAgent,
 )
 
@@ -49,7 +51,13 @@ class Holder:
     """Speaks for the agent of one lease."""
 
     def __init__(
-        self, lease: Lease, allowance: Allowance, *, more: More | None = None, heard: Callable[[str], None]
+        self,
+        lease: Lease,
+        allowance: Allowance,
+        *,
+        more: More | None = None,
+        heard: Callable[[str], None],
+        spent: Callable[[Expense], None],
     ) -> None:
         self.last_word: str | None = None
         self.brought = False
@@ -64,6 +72,7 @@ class Holder:
         self._allowance = allowance
         self._more = more
         self._heard = heard
+        self._spent = spent
         self._asked: dict[QuestionId, Question | None] = {}
 
     async def hear(self, word: AnyWord) -> Reply:
@@ -74,18 +83,16 @@ class Holder:
             self._heard(f"“{word.note}”" if word.note else "it checked in")
             return Reply(orders=await self._orders(orders))
         if isinstance(word, Look):
-            asked = None if word.question is None else await self._lease.question(word.question)
-            if word.question is not None and (asked is None or asked.task != self._lease.task):
-                raise Refused("unknown_question", f"{word.question} is no question of this task", where="question")
-            if word.request is not None:
-                return await self._requested(word.request)
-            return Reply(orders=await self._orders(), question=asked)
+            return await self._look(word)
         if isinstance(word, Ask):
             return await self._ask(word)
         if isinstance(word, Request | AskAgent):
             return await self._request(word)
         if isinstance(word, Inbox):
             return Reply(orders=await self._orders(), inbox=tuple(await self._lease.inbox(roles=self._roles)))
+        if isinstance(word, Spend):
+            self._spent(told_expense(word.cost_usd, word.tokens_in, word.tokens_out))
+            return Reply(orders=await self._orders())
         if isinstance(word, Respond):
             self._allowance.request(len(word.answer))
             await self._lease.respond(word.request, word.answer, roles=self._roles)
@@ -119,6 +126,14 @@ class Holder:
             raise Refused("other_task", text, where="task")
         if word.token not in (None, lease.token):
             raise LeaseLost(lease.task, word.token or 0, f"this socket speaks for the token {lease.token}")
+
+    async def _look(self, word: Look) -> Reply:
+        asked = None if word.question is None else await self._lease.question(word.question)
+        if word.question is not None and (asked is None or asked.task != self._lease.task):
+            raise Refused("unknown_question", f"{word.question} is no question of this task", where="question")
+        if word.request is not None:
+            return await self._requested(word.request)
+        return Reply(orders=await self._orders(), question=asked)
 
     async def _ask(self, word: Ask) -> Reply:
         if word.hold:

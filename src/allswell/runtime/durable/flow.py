@@ -29,6 +29,7 @@ from allswell.errors import AllswellError, LeaseLost, Refused, Unavailable
 from allswell.runtime.durable.inside import in_flow
 from allswell.runtime.durable.process import is_dead, this_process
 from allswell.runtime.durable.steps import Steps
+from allswell.runtime.guard.ledger import ExchangeLedger, expense_of, in_ledger
 from allswell.runtime.scoped import F, LimitedScope
 from allswell.timing.own_loop import OwnLoop
 
@@ -48,7 +49,7 @@ _INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 class DurableFlow(LimitedScope):
     """A flow whose finished steps are kept, and are not run again when it is."""
 
-    __slots__ = ("_before", "_opening", "_steps", "_store", "_watch", "run_id")
+    __slots__ = ("_before", "_ledger", "_ledger_before", "_opening", "_steps", "_store", "_watch", "run_id")
 
     def __init__(
         self,
@@ -73,6 +74,8 @@ class DurableFlow(LimitedScope):
         self._opening: Opening | None = None
         self._steps: Steps | None = None
         self._before: Steps | None = None
+        self._ledger = ExchangeLedger(bodies=False)
+        self._ledger_before: ExchangeLedger | None = None
 
     def __call__(self, function: F) -> F:
         """Refused: one run is one flow, and a function may be called many times."""
@@ -213,6 +216,8 @@ class DurableFlow(LimitedScope):
         lease = None if self._steps is None else self._steps.hold.lease
         if lease is None or (error is not None and lease.lost is not None) or isinstance(error, LeaseLost):
             return
+        if (spent := expense_of(self._ledger.tokens)) is not None:
+            await lease.spend(spent)
         if error is None:
             await lease.complete()
         elif isinstance(error, _INTERRUPTIONS):
@@ -226,9 +231,12 @@ class DurableFlow(LimitedScope):
     def _enter_flow(self) -> None:
         self._before = in_flow.get()
         in_flow.set(self._steps)
+        self._ledger_before = in_ledger.get()
+        in_ledger.set(self._ledger)
 
     def _leave_flow(self, error: BaseException | None) -> None:
         in_flow.set(self._before)
+        in_ledger.set(self._ledger_before)
         if self._steps is not None:
             self._steps.close(finished=error is None)
 

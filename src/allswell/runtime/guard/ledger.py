@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from allswell.domain.expense import Expense
 from allswell.domain.model_usage import of_answer, of_events, plus
 from allswell.domain.step_receipt import Tokens
 
@@ -37,9 +38,10 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 class ExchangeLedger:
-    """The exchanges of one piece of work, in the order in which they ended."""
+    """The exchanges of one piece of work, in the order in which they ended; tokens alone, where no more is wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bodies: bool = True) -> None:
+        self._bodies = bodies
         self.exchanges: list[Exchange] = []
         self.tokens: Tokens | None = None
         """All together; None where no answer said anything of it."""
@@ -50,6 +52,8 @@ class ExchangeLedger:
         answer = _body(content)
         tokens = of_events(content) if isinstance(answer, str) else of_answer(answer)
         self.tokens = plus(self.tokens, tokens)
+        if not self._bodies:
+            return
         asked = b""
         with suppress(Exception):  # a body that was a stream is gone
             asked = bytes(request.content)
@@ -91,6 +95,11 @@ class Tape:
                 self._response.status_code, headers=self._response.headers, content=b"".join(self._chunks)
             )
             self._ledger.note(self._service, self._request, self._response, made.content)
+
+
+def expense_of(tokens: Tokens | None) -> Expense | None:
+    """What these tokens are as an expense: what they cost in money nobody has said."""
+    return None if tokens is None else Expense(None, tokens.prompt, tokens.completion)
 
 
 in_ledger: ContextVar[ExchangeLedger | None] = ContextVar("allswell_ledger", default=None)

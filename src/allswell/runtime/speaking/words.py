@@ -101,7 +101,15 @@ class Look(Word, frozen=True, tag="look"):
     request: TaskId | None = None
 
 
-AnyWord = CheckIn | Done | Fail | Release | Ask | Request | AskAgent | Inbox | Respond | Look
+class Spend(Word, frozen=True, tag="spend"):
+    """It has cost so much more than it has said before."""
+
+    cost_usd: float | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+
+
+AnyWord = CheckIn | Done | Fail | Release | Ask | Request | AskAgent | Inbox | Respond | Look | Spend
 
 
 class ToldAgent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

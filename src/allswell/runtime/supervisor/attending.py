@@ -37,6 +37,7 @@ from allswell.engine.handle import Lease
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import Heard, Running, brief_for, make_run
+from allswell.runtime.agents.unstarted import unstarted
 from allswell.runtime.attempt import Outcome
 from allswell.runtime.attempt.allowance import Allowance
 from allswell.runtime.attempt.consequence import finish, report
@@ -108,7 +109,9 @@ class Attendance:
                 turn.callback(self._shared.starting.release)
                 outcome = await self._bring_home(await self._run_agent(await self._brief(turn.close)))
         except (AllswellError, OSError) as error:
-            outcome = Outcome(End.NOT_STARTED, str(error), error=error if isinstance(error, AllswellError) else None)
+            spec, home, never, order = self.slot.spec, self._plan.home, error, self._stop
+            stop = None if order is None else order[:2]
+            outcome = await _in_thread(lambda: unstarted(spec, lease, home, self._clock, never, stop))
         finally:
             self.gone.set()
             self._shared.gauged(self.slot.holder, None)
@@ -156,8 +159,7 @@ class Attendance:
             spec, brief, lease, home, heard, tower=self._shared.tower, quota=self._plan.quota, clock=self._clock
         )
         if self._stop is not None:  # ordered while it was being prepared
-            reason, end, _ = self._stop
-            raise Refused("stopped", f"{end.value}: {reason}", where="supervisor")
+            raise Refused("stopped", self._stop[0], where="supervisor")
         return self._run
 
     async def _bring_home(self, outcome: Outcome) -> Outcome:
@@ -227,9 +229,6 @@ class Attendance:
         error = outcome.error
         if isinstance(error, Refused) and error.code in ("bad_command", "bad_snapshot_name"):
             await self.lease.fail(Failure(ErrorClass.VALIDATION, str(error)))
-            return
-        if self._stop is not None:  # ordered before it was started: nothing is wrong with the agent
-            await self.lease.release("supervisor_stopped")
             return
         self.slot.rests_until = asyncio.get_running_loop().time() + _RESTING
         await self.lease.release("not_started", delay=_AGAIN)
