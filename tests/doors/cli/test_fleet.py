@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,12 +49,26 @@ def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:
     said = " ".join(run("up", "--drain", cwd=cli.folder, DEEP_KEY="k").out.split())
     assert "shell takes “migrate”" in said
     assert re.search(
-        r"shell failed at “migrate” after \S+: exit code 7; its work \(1 file\): allswell diff " + task, said
+        r"shell failed at “migrate” after \S+: exit code 7; it said: no such table; its work \(1 file\): allswell diff "
+        + task,
+        said,
     )
     assert re.search(r"shell was not handed on: .*DEEP_KEY", said)
     assert "transient" not in said
     question = Question(QuestionId("q_1.1"), TaskId(task), None, "", "Which\ntable?", (REPLY,), Millis(1), "shell")
     assert asks(question) == "shell asks: “Which table?” → allswell answer q_1.1 'your answer'"
+
+
+def test_who_asks_is_told_to_wait_for_an_answer_and_who_changed_nothing_where_to_read_on(cli: Console) -> None:
+    script = 'case "$0" in asks*) allswell ask "Which table?";; *) echo no such table >&2; exit 7;; esac'
+    command = json.dumps(["sh", "-c", script, "{name}{prompt}"])
+    (cli.folder / "allswell.toml").write_text(f"[agents.shell]\ncommand = {command}\n")
+    cli.submit("asks")
+    failing = cli.submit("fails", "--retries", "0")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    said = " ".join(run("up", "--drain", cwd=cli.folder, PATH=path).out.split())
+    assert "shell waits for an answer about “asks”, and has let go of it" in said, said
+    assert re.search(r"exit code 7; it said: no such table → allswell logs " + failing, said), said
 
 
 def test_up_without_agents_says_what_to_do(cli: Console) -> None:

@@ -170,8 +170,11 @@ def test_stumbles_read_well_at_a_terminal(shell: Shell) -> None:
             7,
             "exit code 7; no retries asked for; it changed",
         ),
+        (("run", "--", "sh", "-c", "exit 3"), 3, "exit code 3; no retries asked for; it changed no file"),
+        (("statuss",), 2, "did you mean 'status'"),
     ):
         ran = at_terminal(*typed, cwd=shell.folder, columns=80, **shell.env)
         assert ran.code == code, ran
         assert said in " ".join(ran.out.split()), ran.out
         assert max(len(line) for line in ran.out.splitlines()) <= 80
+        assert "questions" not in ran.out, "nobody was asked anything"

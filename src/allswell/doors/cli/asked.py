@@ -55,6 +55,8 @@ class Ran(msgspec.Struct):
     error: AllswellError | None = None
     starved: bool = False
     """Whether it was not tried again because its standard input was too long to be kept."""
+    asked: bool = False
+    """Whether a human has to decide now how it goes on."""
     held_back: list[str] = []
     """The variables that a command which has failed was not handed on."""
     untold: AllswellError | None = None

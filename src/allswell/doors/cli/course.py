@@ -314,7 +314,8 @@ class Course:
         ran.attempts = len(tries.outcomes)
         ran.untold = tries.untold
         ran.state = "" if row is None else row.task.state
-        ran.code = self._code(ran.outcome, asked=row is not None and any(one.kind == "question" for one in row.waits))
+        ran.asked = row is not None and any(one.kind == "question" for one in row.waits)
+        ran.code = self._code(ran.outcome, asked=ran.asked)
         ran.error = None if ran.outcome is None else ran.outcome.error
 
     def _began(self, attempt: Attempt) -> None:

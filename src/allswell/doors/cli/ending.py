@@ -6,24 +6,21 @@ no more than the first of them; all the rest is in the receipt, one `allswell sh
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allswell.domain.duration import felt
-from allswell.domain.evidence import last_words
 from allswell.domain.receipt import CHANGES_UNTOLD, HOW, NOT_WRITTEN, End
 from allswell.doors.cli.advice import typed_here
-from allswell.doors.cli.frame import Exit, Frame, remark
+from allswell.doors.cli.frame import Frame, remark
 from allswell.doors.cli.render import plain
 from allswell.doors.cli.width import cut
 
 if TYPE_CHECKING:
-    from allswell.domain.receipt import Receipt, Transcript
+    from allswell.domain.receipt import Receipt
     from allswell.doors.cli.asked import Ran
 
 _BY_ITSELF = (End.FAILED, End.SIGNALLED, End.LOST, End.NOT_STARTED)
 _CAN_GO_ON = (End.TIMEOUT, End.IDLE, End.STALLED, End.INTERRUPTED, End.ORPHANED, End.RELEASED)
-_TAIL = 4_096
 _NAMED = 12
 """Variables that are named."""
 _LONGEST = 200
@@ -42,8 +39,7 @@ def tell(frame: Frame, ran: Ran, retries: int) -> None:
     receipt = None if outcome is None else outcome.receipt
     warnings = () if outcome is None else outcome.warnings
     if receipt is not None and receipt.status is not End.DONE:
-        asked = ran.code == Exit.NEEDS_HUMAN
-        first, *more = end_lines(receipt, attempts=ran.attempts, retries=retries, asked=asked)
+        first, *more = end_lines(receipt, attempts=ran.attempts, retries=retries, asked=ran.asked)
         remark(f"allswell: {first}")
         for line in more:
             what, sign, typed = line.partition(": ")
@@ -82,20 +78,9 @@ def last_line(receipt: Receipt) -> str:
 
 def last_lines(receipt: Receipt, most: int) -> list[str]:
     """The last lines that it printed on the stream on which errors are told, if it printed any there."""
-    for stream in (receipt.stderr, receipt.stdout):
-        lines = [] if stream is None else _end_of(stream)
-        if lines:
-            return lines[-most:]
-    return []
+    from allswell.runtime.attempt.last_said import last_said
 
-
-def _end_of(stream: Transcript) -> list[str]:
-    try:
-        with Path(stream.path).open("rb") as file:
-            file.seek(max(file.seek(0, 2) - _TAIL, 0))
-            return [cut(plain(line), _LONGEST) for line in last_words(file.read()).splitlines()]
-    except OSError:
-        return []
+    return [cut(plain(line), _LONGEST) for line in last_said(receipt, most)]
 
 
 def _cause(receipt: Receipt, attempts: int, retries: int) -> str:

@@ -7,10 +7,10 @@ slot is free. What it leaves is a receipt like anybody else's.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -172,7 +172,7 @@ class FunctionRun:
             self._meter.add(asked)
         over = await self._paying.settle()
         outcome = await asyncio.get_running_loop().run_in_executor(None, self._outcome, end, reason, limit)
-        return replace(outcome, expense=self._meter.total, over_cost=over)
+        return dataclasses.replace(outcome, expense=self._meter.total, over_cost=over)
 
     async def _verified(self, reason: str) -> Outcome:
         """It has returned; its work is verified before that counts."""

@@ -140,11 +140,11 @@ class Holder:
             self._allowance.question(len(word.text.encode()))
         id_ = await self._lease.ask(word.text, word.options, hold=word.hold)
         self._heard("it asked a human")
-        asked = await self._lease.question(id_)
         if word.hold:
             self._asked[id_] = None
         else:
-            self._end("ask")
+            self._end("ask")  # before anything is awaited: a lease that is over without a last word was taken away
+        asked = await self._lease.question(id_)
         return Reply(orders=await self._orders(), question=asked)
 
     @property

@@ -12,6 +12,7 @@ from allswell.domain.question import Act, Question
 from allswell.domain.receipt import End, Receipt
 from allswell.domain.verification import AfterCheck, shown
 from allswell.runtime.attempt import Outcome
+from allswell.runtime.attempt.last_said import last_said
 from allswell.runtime.warden import held_back
 
 _LONGEST = 300
@@ -73,7 +74,11 @@ def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None =
             what = why if check is None else f"`{shown(check.argv)}` failed ({check.why})"
             said = f"{agent} said that “{name}” is done; {what}{_sent_back(followed)}"
         case End.FAILED | End.SIGNALLED:
-            said = f"{agent} failed at “{name}”{took_}: {why}"
+            last = "".join([] if receipt is None else last_said(receipt, 1))
+            words = f"; it said: {_cut(last)}" if last and last not in why else ""
+            said = f"{agent} failed at “{name}”{took_}: {why}{words}"
+            if receipt is not None and not _files(receipt):
+                return f"{said} → allswell logs {receipt.task}"
         case End.IDLE:
             silent = "too long" if receipt is None or receipt.limit_ms is None else show(receipt.limit_ms)
             said = f"{agent} was silent for {silent} at “{name}” and was ended"
@@ -112,10 +117,14 @@ def too_late(agent: str, name: str, outcome: Outcome, why: str) -> str:
 
 
 def _work(receipt: Receipt | None) -> str:
-    files = 0 if receipt is None else len(receipt.changed) + receipt.changed_more
+    files = 0 if receipt is None else _files(receipt)
     if receipt is None or not files:
         return ""
     return f"; its work ({files} file{'' if files == 1 else 's'}): allswell diff {receipt.task}"
+
+
+def _files(receipt: Receipt) -> int:
+    return len(receipt.changed) + receipt.changed_more
 
 
 def _cut(text: str) -> str:
