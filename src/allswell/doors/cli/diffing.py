@@ -73,7 +73,10 @@ def diff(
     for path in found.unshown:
         remark(f"allswell: {plain(path)} differs too; its bytes were not kept")
     if not found.changed:
-        remark(f"allswell: attempt {found.attempt} has changed nothing from {found.since} to {found.until}")
+        earlier = (
+            f"; --attempt {found.attempt - 1} shows the one before" if attempt is None and found.attempt > 1 else ""
+        )
+        remark(f"allswell: attempt {found.attempt} has changed nothing from {found.since} to {found.until}{earlier}")
     _print(found.diff.encode() if text is None else text)
 
 

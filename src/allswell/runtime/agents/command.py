@@ -127,7 +127,8 @@ class CommandRun:
             self.failure = outcome.failure
         elif outcome.end in (End.FAILED, End.SIGNALLED, End.LOST) or (outcome.by_itself and outcome.exit_code != 0):
             tail = self._tail.decode("utf-8", "replace").strip()
-            self.failure = Failure(ErrorClass.TRANSIENT, f"{outcome.reason}\n{tail}".strip())
+            said = f"{outcome.reason}:\n{tail}" if tail else outcome.reason
+            self.failure = Failure(ErrorClass.TRANSIENT, said)
         return outcome
 
     def stop(self, reason: str, end: End = End.INTERRUPTED, *, grace: int | None = None) -> None:

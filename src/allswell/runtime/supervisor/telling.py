@@ -120,7 +120,7 @@ def _work(receipt: Receipt | None) -> str:
     files = 0 if receipt is None else _files(receipt)
     if receipt is None or not files:
         return ""
-    return f"; its work ({files} file{'' if files == 1 else 's'}): allswell diff {receipt.task}"
+    return f"; its work ({files} file{'' if files == 1 else 's'}): allswell diff {receipt.id}"
 
 
 def _files(receipt: Receipt) -> int:
