@@ -8,6 +8,7 @@ one cause for as long as it does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ def sentence(words: str, cause: str, *, urgent: bool = False) -> Alert:
 def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Alert:
     """A question, with the commands that answer it."""
     question = str(data["question"])
-    ways = [f"  allswell answer {question} {option.key}    ({option.label})" for option in options]
+    ways = [f"  allswell answer {quote(question)} {quote(option.key)}    ({option.label})" for option in options]
     text = f"{cut(str(data['text']))}\n\n" + "\n".join(
         ["Answer with one of:", *ways] if ways else ["allswell questions"]
     )
@@ -71,7 +72,7 @@ def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Ale
 
 def _failed(data: Mapping[str, Any], name: str) -> Alert:
     text = f"{data['reason']}: {cut(str(data['message']))}".removesuffix(": ")
-    return Alert("warning", f"failed {name} {data['reason']}", f"Failed: {name}", f"{text}\nallswell why {name!r}")
+    return Alert("warning", f"failed {name} {data['reason']}", f"Failed: {name}", f"{text}\nallswell why {quote(name)}")
 
 
 def _open(data: Mapping[str, Any], _: str) -> Alert:
@@ -82,7 +83,7 @@ def _open(data: Mapping[str, Any], _: str) -> Alert:
 
 def _service(data: Mapping[str, Any], _: str) -> Alert:
     reason = f"\n{cut(str(data['reason']))}" if data.get("reason") else ""
-    text = f"It needs a human.{reason}\nallswell answer {data['question']}"
+    text = f"It needs a human.{reason}\nallswell why {quote(str(data['question']))}"
     return Alert("critical", f"service {data['service']}", f"{data['service']} needs you", text, str(data["question"]))
 
 
@@ -101,7 +102,7 @@ def _sink(data: Mapping[str, Any], _: str) -> Alert:
 def _blocked_long(data: Mapping[str, Any], name: str) -> Alert:
     """A blocked task that somebody shall look at; each reminder is a cause of its own."""
     lasted = show(int(data["blocked_ms"]))
-    text = f"It waits for {data['to']} to answer {data['request']}.\nallswell why {name!r}"
+    text = f"It waits for {data['to']} to answer {data['request']}.\nallswell why {quote(name)}"
     cause = f"blocked {data['request']} {data['count']}"
     return Alert("critical" if data["critical"] else "warning", cause, f"Blocked for {lasted}: {name}", text)
 

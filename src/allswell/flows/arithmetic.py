@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from allswell.domain.arithmetic.figure import Place
 from allswell.domain.arithmetic.finding import Finding, Severity, worth_telling
@@ -40,7 +41,7 @@ def load_flow(content: bytes | str, file: str, settings: Settings) -> tuple[Flow
     refused = [one for one in found if one.rule in _REFUSED and one.severity is Severity.ERROR]
     if refused or flow is None:
         first = refused[0]
-        more = f" ({len(refused) - 1} more: `allswell check {file}`)" if len(refused) > 1 else ""
+        more = f" ({len(refused) - 1} more: `allswell check {quote(file)}`)" if len(refused) > 1 else ""
         where = str(first.place or file)
         raise Refused("bad_flow", f"{where}: {first.says} {first.fix}{more}", where=where)
     return flow, found

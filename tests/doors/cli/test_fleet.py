@@ -49,8 +49,8 @@ def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:
     said = " ".join(run("up", "--drain", cwd=cli.folder, DEEP_KEY="k").out.split())
     assert "shell takes “migrate”" in said
     assert re.search(
-        r"shell failed at “migrate” after \S+: exit code 7; it said: no such table; its work \(1 file\): allswell diff rc_"
-        + task.removeprefix("t_"),
+        r"shell failed at “migrate” after \S+: exit code 7; it said: no such table; its work \(1 file\): "
+        r"allswell diff rc_" + task.removeprefix("t_"),
         said,
     )
     assert re.search(r"shell was not handed on: .*DEEP_KEY", said)

@@ -11,6 +11,7 @@ from allswell.doors.cli.given import text_of
 from allswell.doors.cli.held import hold_of
 from allswell.doors.cli.options import Agent, Argument, Json, Option, Store, Task, Token
 from allswell.doors.cli.render import block
+from allswell.engine.explaining.words import typed
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def ask(
     over = "" if hold else " This attempt is over: the task waits for the answer."
     if wait is not None:
         frame.leave(Exit.NEEDS_HUMAN, f"nobody has answered yet; `allswell questions` lists what waits.{over}")
-    frame.hint(f"Asked; `allswell why {question.id}` shows each way to answer.{over}")
+    frame.hint(f"Asked; `{typed('why', question.id)}` shows each way to answer.{over}")
 
 
 def _asked_through(path: str, word: Ask, patience: float | None) -> Question:

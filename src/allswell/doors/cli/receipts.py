@@ -236,7 +236,7 @@ def recover(
             frame.say(RecoverShape(branches.shape(snapshot), None, None), branches.words(snapshot))
             return
         text = f"nothing was cut off, so nothing is to be recovered: the work of {what!r} is where it was left"
-        hint = f"`allswell recover {what}` tells where"
+        hint = f"`{shlex.join(['allswell', 'recover', what])}` tells where"
         raise Refused("no_snapshot", text, where="TASK", hint=hint)
     if into is None and not apply:
         frame.say(RecoverShape(None, SnapshotShape.of(snapshot), None), _offered(snapshot, what))

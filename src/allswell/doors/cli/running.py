@@ -159,7 +159,9 @@ def _run_flow(frame: Frame, flow: str, inputs: Sequence[str], jobs: int, flags: 
 
     is_file = os.path.isfile(flow)  # noqa: PTH113 - Path.is_file raises where a name is too long
     if flow != "-" and not flow.endswith((".yaml", ".yml")) and not is_file:
-        raise Refused("no_command", f"put -- before the command: allswell run -- {flow} …", where="COMMAND")
+        from shlex import quote
+
+        raise Refused("no_command", f"put -- before the command: allswell run -- {quote(flow)} …", where="COMMAND")
     if flags:
         text = f"{flags[0]} is for a command; a flow's file says it for each step, and `allswell resume` goes on"
         raise Refused("usage", text, where=flags[0])
