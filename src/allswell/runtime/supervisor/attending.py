@@ -159,7 +159,7 @@ class Attendance:
             spec, brief, lease, home, heard, tower=self._shared.tower, quota=self._plan.quota, clock=self._clock
         )
         if self._stop is not None:  # ordered while it was being prepared
-            raise Refused("stopped", self._stop[0], where="supervisor")
+            raise Refused("stopped", f"it was stopped before it began: {self._stop[0]}", where="supervisor")
         return self._run
 
     async def _bring_home(self, outcome: Outcome) -> Outcome:
