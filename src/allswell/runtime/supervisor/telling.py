@@ -74,11 +74,7 @@ def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None =
             what = why if check is None else f"`{shown(check.argv)}` failed ({check.why})"
             said = f"{agent} said that “{name}” is done; {what}{_sent_back(followed)}"
         case End.FAILED | End.SIGNALLED:
-            last = "".join([] if receipt is None else last_said(receipt, 1))
-            words = f"; it said: {_cut(last)}" if last and last not in why else ""
-            said = f"{agent} failed at “{name}”{took_}: {why}{words}"
-            if receipt is not None and not _files(receipt):
-                return f"{said} → allswell logs {receipt.task}"
+            return f"{agent} failed at “{name}”{took_}: {why}{_said(receipt, why)}"
         case End.IDLE:
             silent = "too long" if receipt is None or receipt.limit_ms is None else show(receipt.limit_ms)
             said = f"{agent} was silent for {silent} at “{name}” and was ended"
@@ -116,15 +112,20 @@ def too_late(agent: str, name: str, outcome: Outcome, why: str) -> str:
     return f"{agent} came too late with “{name}” ({_cut(outcome.reason)}): {why}; what it brought is kept"
 
 
+def _said(receipt: Receipt | None, why: str) -> str:
+    """What it said last, and where its work is; where there is none, where to read on."""
+    if receipt is None:
+        return ""
+    last = "".join(last_said(receipt, 1))
+    said = f"; it said: {_cut(last)}" if last and last not in why else ""
+    return said + (_work(receipt) or f" → allswell logs {receipt.task}")
+
+
 def _work(receipt: Receipt | None) -> str:
-    files = 0 if receipt is None else _files(receipt)
+    files = 0 if receipt is None else len(receipt.changed) + receipt.changed_more
     if receipt is None or not files:
         return ""
     return f"; its work ({files} file{'' if files == 1 else 's'}): allswell diff {receipt.id}"
-
-
-def _files(receipt: Receipt) -> int:
-    return len(receipt.changed) + receipt.changed_more
 
 
 def _cut(text: str) -> str:
