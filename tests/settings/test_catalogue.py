@@ -13,7 +13,7 @@ from allswell.engine.tolerance import Tolerance
 from allswell.errors import Refused
 from allswell.settings import SETTINGS, load
 from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, ROLES
-from allswell.settings.load import FLEET, SECRETS, SINKS
+from allswell.settings.load import FLEET, HOOKS, SECRETS, SINKS
 from allswell.settings.schema import schema
 from allswell.settings.values import Unfit, read, show
 
@@ -117,7 +117,7 @@ def test_the_schema_knows_every_setting_and_no_other() -> None:
     made = schema()
     names = set()
     for key, shape in made["properties"].items():
-        if key not in ("roles", SINKS, SECRETS, *FLEET):
+        if key not in ("roles", HOOKS, SINKS, SECRETS, *FLEET):
             names |= {f"{key}.{inner}" for inner in shape["properties"]} if shape.get("type") == "object" else {key}
     assert names == set(SETTINGS)
     assert made["additionalProperties"] is False

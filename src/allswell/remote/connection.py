@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from allswell.errors import Refused, Unavailable
+from allswell.timing.tracing import trace_headers
 
 SCHEMES = ("https", "http", "http+unix")
 _THREADS = 64
@@ -115,7 +116,7 @@ class Connections:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
         use = _Use()
-        said = _Call(path, body, {**self._headers, **(headers or {})}, wait + _SLACK)
+        said = _Call(path, body, {**self._headers, **trace_headers(), **(headers or {})}, wait + _SLACK)
         asked = asyncio.get_running_loop().run_in_executor(self._threads, self._call, said, use)
         try:
             return await asked

@@ -23,6 +23,7 @@ from typing import IO, Self
 import msgspec
 
 from allswell.domain.duration import Duration
+from allswell.domain.span_names import EXECUTE_TOOL, EXIT_CODE, OPERATION, TOOL_NAME
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.scoped import LimitedScope, tool
 from allswell.runtime.travel import deadline_environment
@@ -40,6 +41,7 @@ from allswell.runtime.warden import (
 )
 from allswell.timing.scope import Scope, ScopeTimeout
 from allswell.timing.scope.expiry import end_of, expire
+from allswell.timing.tracing import Traced, trace_environment, traced
 
 TEXT = 1_048_576
 """Most bytes of a stream that come back as text; all that was kept is in the files."""
@@ -123,7 +125,10 @@ async def run_tool(
         scope = tool(call.name, timeout, timeout_override=timeout_override)
         try:
             async with scope:
-                return await call.run(scope)
+                with call.traced() as seen:
+                    done = await call.run(scope)
+                    seen.note({EXIT_CODE: done.ended.exit_code})
+                    return done
         except ScopeTimeout as error:
             raise ToolTimeout(error, call.cut) if error.scope is scope else error from error.__cause__
 
@@ -142,7 +147,9 @@ def run_tool_sync(
     with _Call(argv, cwd, env, input, output or Output()) as call:
         scope = tool(call.name, timeout, timeout_override=timeout_override).enter(None)
         try:
-            result = call.run_sync(scope)
+            with call.traced() as seen:
+                result = call.run_sync(scope)
+                seen.note({EXIT_CODE: result.ended.exit_code})
         except BaseException as error:
             scope.__exit__(type(error), error, None)
             raise
@@ -207,7 +214,7 @@ class _Call:
             argv=self.argv,
             path=self._path,
             cwd=self._cwd,
-            env={**self._env, **deadline_environment(scope)},
+            env={**self._env, **trace_environment(), **deadline_environment(scope)},
             stdout=self._stdout.fileno(),
             stderr=self._stderr.fileno(),
             stdin=None if self._stdin is None else self._stdin.fileno(),
@@ -215,6 +222,10 @@ class _Call:
             cap=self._output.cap,
             grace_ms=scope.grace_ms,
         )
+
+    def traced(self) -> contextlib.AbstractContextManager[Traced]:
+        """Its span."""
+        return traced(EXECUTE_TOOL, {OPERATION: EXECUTE_TOOL, TOOL_NAME: self.name}, title=self.name)
 
     # --- async --------------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def test_what_is_told_is_what_the_store_says(served: Served, tmp_path: Path) -> 
         assert {name: later[name] for name in names} == {name: after[name] for name in names}
     assert after["allswell_unaccounted_tasks",] == 0
     assert ("allswell_tasks", "ready") in after
-    assert not [name for name in after if any("t_" in part for part in name[1:])]
+    assert not [name for name in after if any(part.startswith("t_") for part in name[1:])]
 
 
 def test_metrics_need_a_key_that_may_look(served: Served) -> None:

@@ -24,10 +24,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from allswell.domain.key import Key
+from allswell.domain.span_names import METHOD, STATUS
 from allswell.doors.http.limits import Limits
 from allswell.doors.http.problem import answer_to
 from allswell.engine.gate import Gate
 from allswell.errors import AllswellError, Refused
+from allswell.timing.tracing import NOTHING, Traced, Value, traced
 
 OPEN = ("/healthz", "/readyz")
 KEY = "allswell.key"
@@ -115,7 +117,8 @@ class Doorkeeper:
             return
         try:
             scope[KEY] = key
-            await self._inner(scope, receive, send)
+            with traced(*_called(scope), carried=headers, serves=True) as seen:
+                await self._inner(scope, receive, _noting(send, seen))
         finally:
             self._limits.leave(key.name)
 
@@ -149,6 +152,24 @@ class Doorkeeper:
             await send(message)
 
         return sends
+
+
+def _called(scope: Scope) -> tuple[str, dict[str, Value | None]]:
+    """What a span of a call is called: no ids, so that calls of one kind are found together."""
+    place = "/".join(scope["path"].split("/")[:4])
+    return f"{scope['method']} {place}", {METHOD: scope["method"]}
+
+
+def _noting(send: Send, seen: Traced) -> Send:
+    if seen is NOTHING:
+        return send
+
+    async def sends(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            seen.note({STATUS: message["status"]})
+        await send(message)
+
+    return sends
 
 
 def _shown(headers: Headers) -> str:

@@ -20,6 +20,7 @@ import msgspec
 
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import RunId, TaskId
+from allswell.domain.span_names import INVOKE_WORKFLOW, OPERATION, OUTCOME, RUN, WORKFLOW_NAME
 from allswell.domain.step_receipt import StepReceipt, StepStatus
 from allswell.domain.task import ENDS, State
 from allswell.engine.handle import Lease
@@ -29,6 +30,7 @@ from allswell.errors import Bug, Refused, Unavailable
 from allswell.flows.run.attempt import StepAttempt
 from allswell.flows.run.job import Job
 from allswell.flows.run.site import Site
+from allswell.timing.tracing import traced
 
 JOBS = 16
 """How many steps run at once in one process, unless it is told otherwise."""
@@ -110,6 +112,14 @@ class Runner:
 
     async def run(self) -> Summary:
         """Run until everything has ended, a human is needed, the time is up, or somebody stops it."""
+        name = self.site.base.record.flow
+        about = {OPERATION: INVOKE_WORKFLOW, WORKFLOW_NAME: name, RUN: self.run_id}
+        with traced(INVOKE_WORKFLOW, about, title=name) as seen:
+            summary = await self._run()
+            seen.note({OUTCOME: str(summary.verdict)})
+            return summary
+
+    async def _run(self) -> Summary:
         try:
             while self._interrupted is None and self._trouble is None:
                 news = self.site.watch.on_ready()

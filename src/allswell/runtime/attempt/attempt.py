@@ -47,6 +47,7 @@ from allswell.runtime.attempt.streams import Streams
 from allswell.runtime.attempt.taken import as_the_store_has_it, overtaken
 from allswell.runtime.attempt.teller import Teller
 from allswell.runtime.attempt.tower import Tower
+from allswell.runtime.attempt.traced import traced_life
 from allswell.runtime.attempt.variables import about
 from allswell.runtime.attempt.verifying import Verifying
 from allswell.runtime.receipts import Home
@@ -151,7 +152,7 @@ class Attempt:
 
     async def run(self) -> Outcome:
         """From the order to the outcome; a cancel is passed on once it is over."""
-        life = asyncio.ensure_future(self._life())
+        life = asyncio.ensure_future(traced_life(self.lease, self._life()))
         cancel: asyncio.CancelledError | None = None
         while not life.done():
             try:
