@@ -113,10 +113,10 @@ chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
 # npm is configured from outside, as pip is.
-clients: $(STAMP) ## the real Claude Code and Codex, from npm, against the fake provider: done, hang, limit, cost
+clients: $(STAMP) ## the real Claude Code and Codex, from npm, against the fake provider: done, hang, limit, cost, MCP
 	npm install --no-audit --no-fund --prefix $(CLIENTS) @anthropic-ai/claude-code @openai/codex
 	node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
-	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients/test_real.py)
+	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients)
 
 soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; then a supervisor killed 50 times
 	ALLSWELL_SOAK_AGENTS=200 ALLSWELL_SOAK_SECONDS=300 ALLSWELL_SOAK_KILLS=50 $(PYTEST) tests/runtime/supervisor/test_soak.py $(ARGS)

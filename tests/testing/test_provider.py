@@ -13,6 +13,7 @@ from allswell.testing.provider import (
     ACT_HEADER,
     AnyAct,
     BreakOff,
+    CallTool,
     Drip,
     Fail,
     FailInStream,
@@ -175,6 +176,25 @@ def test_a_request_can_bring_its_own_act(clients: Clients) -> None:
     wrong = clients.plain.post("/v1/messages", json={}, headers={ACT_HEADER: '{"type": "Dance"}'})
     assert wrong.status_code == 400
     assert ACT_HEADER in wrong.text
+
+
+def test_it_has_tools_called_in_every_dialect(clients: Clients) -> None:
+    """Each call has an id of its own; what is asked for elsewhere takes no act away."""
+    clients.provider.script(*(CallTool("add", {"a": number}) for number in range(5)))
+    assert clients.plain.get("/").status_code == 404
+    used = [clients.anthropic.messages.create(model="m", max_tokens=9, messages=HELLO)]
+    with clients.anthropic.messages.stream(model="m", max_tokens=9, messages=HELLO) as stream:
+        used.append(stream.get_final_message())
+    said = clients.openai.chat.completions.create(model="m", messages=HELLO).model_dump()
+    called = [clients.openai.responses.create(model="m", input="Hello?").model_dump()["output"][0]]
+    with clients.openai.responses.stream(model="m", input="Hello?") as events:
+        called.append(events.get_final_response().model_dump()["output"][0])
+    first, second = (one.model_dump()["content"][0] for one in used)
+    (third,) = said["choices"][0]["message"]["tool_calls"]
+    assert [first["input"], second["input"]] == [{"a": 0}, {"a": 1}]
+    texts = [third["function"]["arguments"], *(one["arguments"] for one in called)]
+    assert [msgspec.json.decode(text) for text in texts] == [{"a": number} for number in (2, 3, 4)]
+    assert len({first["id"], second["id"], third["id"], *(one["call_id"] for one in called)}) == 5
 
 
 def test_it_recovers_when_it_is_told(clients: Clients) -> None:

@@ -4,7 +4,8 @@ By the time a call comes here, the doorkeeper has looked at its Host, its Origin
 do passes the rules of access like any other command. It is stateless: each call stands for itself, and there is no
 stream that a client could hold open.
 
-The SDK is imported with the first call, in a thread: it takes most of a second, in which others are answered.
+The SDK is imported in a thread, since it takes most of a second, in which others are answered: with the first call, or
+when the server has run for a moment, so that a client's first call is not slow: clients go on without slow servers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 PATH = "/mcp"
+_MOMENT = 1.0
+"""Seconds after which what the first call would need is made without one."""
 
 
 class McpRoute:
@@ -35,6 +38,16 @@ class McpRoute:
         self._house = house
         self._making: asyncio.Task[ASGIApp] | None = None
         self._living: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """The server has begun to serve."""
+        self._warming = asyncio.ensure_future(self._warm())
+
+    async def _warm(self) -> None:
+        await asyncio.sleep(_MOMENT)
+        with contextlib.suppress(AllswellError):  # told to whoever calls
+            await self._inner()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One call."""
@@ -83,10 +96,11 @@ class McpRoute:
 
     async def end(self) -> None:
         """The server has stopped."""
-        if self._living is not None:
-            self._living.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._living
+        for task in (self._warming, self._making, self._living):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, AllswellError):
+                    await task
 
 
 async def _live(manager: StreamableHTTPSessionManager, ready: asyncio.Event) -> None:

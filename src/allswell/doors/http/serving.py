@@ -69,6 +69,7 @@ async def serve_on(served: Served, made: socket.socket, where: Address, stop: Aw
         with noted(served.home, where.url):
             await _say(gate, where, served.tell)
             reading = asyncio.gather(house.journal.read(), house.counting.count())
+            mcp.start()
             try:
                 await serve(app_of(house, where, mcp, hooks), made, where, stop, house.closing.set)
             finally:

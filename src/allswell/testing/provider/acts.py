@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,15 @@ class Reply(Act, frozen=True, tag=True):
     """Answer well, as a stream if one was asked for."""
 
     text: str = "All's well."
+
+
+class CallTool(Act, frozen=True, tag=True):
+    """Answer well, by having the client call a tool of its own."""
+
+    name: str
+    arguments: Mapping[str, Any] = {}
+    namespace: str = ""
+    """Where OpenAI's responses find the tool, if it stands in a group of them."""
 
 
 class Fail(Act, frozen=True, tag=True):
@@ -65,7 +74,7 @@ class FailInStream(Act, frozen=True, tag=True):
     text: str = "All's well."
 
 
-AnyAct = Reply | Fail | Hang | Drip | Reset | BreakOff | Garble | FailInStream
+AnyAct = Reply | CallTool | Fail | Hang | Drip | Reset | BreakOff | Garble | FailInStream
 
 
 def rate_limited(retry_after: str | None = None, *, ms: int | None = None) -> Fail:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
+
+from allswell.testing.provider.acts import CallTool
 
 Json = Mapping[str, Any]
 
@@ -47,6 +50,14 @@ class Dialect(Protocol):
         """The same answer as a stream of events."""
         ...
 
+    def call(self, tool: CallTool, asked: Json) -> Json:
+        """A whole answer that has a tool called."""
+        ...
+
+    def stream_call(self, tool: CallTool, asked: Json) -> Iterator[bytes]:
+        """The same as a stream of events."""
+        ...
+
     def error(self, status: int, code: str, message: str) -> Json:
         """An error body."""
         ...
@@ -54,6 +65,14 @@ class Dialect(Protocol):
     def error_event(self, code: str, message: str) -> bytes:
         """An error inside a stream."""
         ...
+
+
+_calls = count(1)
+
+
+def _call_id() -> str:
+    """An id for a call, which no other one has: clients take what has the same id for the same."""
+    return f"call_{next(_calls)}"
 
 
 class Completions:
@@ -87,6 +106,24 @@ class Completions:
                     "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
                 }
             )
+        yield event("[DONE]")
+
+    def _called(self, tool: CallTool) -> Json:
+        said = {"name": tool.name, "arguments": msgspec.json.encode(tool.arguments).decode()}
+        return {"index": 0, "id": _call_id(), "type": "function", "function": said}
+
+    def call(self, tool: CallTool, asked: Json) -> Json:
+        """A whole answer that has a tool called."""
+        message = {"role": "assistant", "content": None, "tool_calls": [self._called(tool)]}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls", "logprobs": None}
+        return {**self.reply("", asked), "choices": [choice]}
+
+    def stream_call(self, tool: CallTool, asked: Json) -> Iterator[bytes]:
+        """The same as a stream of events."""
+        called = {"role": "assistant", "content": None, "tool_calls": [self._called(tool)]}
+        for delta, finish in ((called, None), ({}, "tool_calls")):
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            yield event({**self.reply("", asked), "object": "chat.completion.chunk", "choices": [choice]})
         yield event("[DONE]")
 
     def error(self, status: int, code: str, message: str) -> Json:
@@ -139,6 +176,25 @@ class Responses(Completions):
         done = {"type": "response.completed", "sequence_number": 1_000, "response": whole}
         yield event(done, "response.completed")
 
+    def call(self, tool: CallTool, asked: Json) -> Json:
+        """A whole answer that has a tool called."""
+        said = msgspec.json.encode(tool.arguments).decode()
+        id_ = _call_id()
+        item = {"type": "function_call", "id": f"fc_{id_}", "call_id": id_, "name": tool.name, "arguments": said}
+        item |= {"status": "completed"} | ({"namespace": tool.namespace} if tool.namespace else {})
+        return {**self.reply("", asked), "id": f"resp_{id_}", "output": [item]}
+
+    def stream_call(self, tool: CallTool, asked: Json) -> Iterator[bytes]:
+        """The same as a stream of events."""
+        whole = self.call(tool, asked)
+        (item,) = whole["output"]
+        begun = {**whole, "status": "in_progress", "output": []}
+        yield event({"type": "response.created", "sequence_number": 0, "response": begun}, "response.created")
+        yield event(_item("added", {**item, "status": "in_progress"}), "response.output_item.added")
+        yield event(_item("done", item), "response.output_item.done")
+        done = {"type": "response.completed", "sequence_number": 1_000, "response": whole}
+        yield event(done, "response.completed")
+
 
 def _item(what: str, message: Json) -> Json:
     """An item of an answer begins or is over."""
@@ -185,6 +241,30 @@ class Messages:
                 "delta": {"stop_reason": "end_turn", "stop_sequence": None},
                 "usage": {"output_tokens": 1},
             },
+            {"type": "message_stop"},
+        ]
+        for one in events:
+            yield event(one, str(one["type"]))
+
+    def call(self, tool: CallTool, asked: Json) -> Json:
+        """A whole answer that has a tool called."""
+        id_ = _call_id()
+        used = {"type": "tool_use", "id": id_, "name": tool.name, "input": dict(tool.arguments)}
+        return self._message(asked, id=f"msg_{id_}", content=[used], stop_reason="tool_use")
+
+    def stream_call(self, tool: CallTool, asked: Json) -> Iterator[bytes]:
+        """The same as a stream of events."""
+        said = msgspec.json.encode(tool.arguments).decode()
+        id_ = _call_id()
+        used = {"type": "tool_use", "id": id_, "name": tool.name, "input": {}}
+        part = {"type": "input_json_delta", "partial_json": said}
+        stop = {"stop_reason": "tool_use", "stop_sequence": None}
+        events: list[dict[str, object]] = [
+            {"type": "message_start", "message": self._message(asked, id=f"msg_{id_}")},
+            {"type": "content_block_start", "index": 0, "content_block": used},
+            {"type": "content_block_delta", "index": 0, "delta": part},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 1}},
             {"type": "message_stop"},
         ]
         for one in events:

@@ -22,6 +22,7 @@ from allswell.testing.local_server import LocalServer, Read, reset
 from allswell.testing.provider.acts import (
     AnyAct,
     BreakOff,
+    CallTool,
     Drip,
     Fail,
     FailInStream,
@@ -69,7 +70,9 @@ class Provider(LocalServer[Request, AnyAct]):
         return Request(read.method, read.path, read.headers, body, time.monotonic())
 
     def own_act(self, request: Request) -> AnyAct | None:
-        """What the request's own header says."""
+        """What the request's own header says; what is asked for elsewhere is not there, and takes no act away."""
+        if request.path not in DIALECTS:
+            return Fail(404, message=f"nothing is served at {request.path}")
         told = request.headers.get(ACT_HEADER)
         if told is None:
             return None
@@ -95,10 +98,10 @@ class _Answer:
     async def give(self, act: AnyAct) -> None:
         """Do what the act says."""
         match act:
-            case _ if self._request.path not in DIALECTS:
-                await self._fail(Fail(404, message=f"nothing is served at {self._request.path}"))
             case Reply(text):
                 await self._send(self._whole(text))
+            case CallTool():
+                await self._send(self._call(act))
             case Fail():
                 await self._fail(act)
             case Hang():
@@ -122,6 +125,13 @@ class _Answer:
         if self._streams:
             return [_head(200, "text/event-stream", None), *self._dialect.stream(text, self._request.body)]
         body = msgspec.json.encode(self._dialect.reply(text, self._request.body))
+        return [_head(200, "application/json", len(body)), body]
+
+    def _call(self, act: CallTool) -> list[bytes]:
+        """A good answer that has the client call a tool."""
+        if self._streams:
+            return [_head(200, "text/event-stream", None), *self._dialect.stream_call(act, self._request.body)]
+        body = msgspec.json.encode(self._dialect.call(act, self._request.body))
         return [_head(200, "application/json", len(body)), body]
 
     def _half(self, text: str) -> list[bytes]:
