@@ -50,23 +50,24 @@ def mcp(
 
         run(server, key_from(os.environ))
         return
+    if role and agent is None:
+        raise Refused("usage", "--role goes with --agent: who claims for it?", where="--role")
+    frame.check_there()
     try:
         from allswell.doors.mcp.stdio import caller, serve_store
     except ImportError as error:
         raise _not_installed() from error
-    if role and agent is None:
-        raise Refused("usage", "--role goes with --agent: who claims for it?", where="--role")
-    frame.check_there()
     serve_store(frame.url, frame.settings, frame.home, caller(agent, role or ()), remark)
 
 
 def _within_attempt() -> None:
+    from allswell.doors.mcp.attempt_desk import OwnLease
+
+    own = OwnLease.of(os.environ)
     try:
-        from allswell.doors.mcp.attempt_desk import OwnLease
         from allswell.doors.mcp.stdio import serve_attempt
     except ImportError as error:
         raise _not_installed() from error
-    own = OwnLease.of(os.environ)
     if own is not None:
         serve_attempt(own)
 
