@@ -28,6 +28,10 @@ NAMED = ["ALLSWELL_STORE", "ALLSWELL_KEY", "ALLSWELL_SOCKET", "ALLSWELL_SECRET",
 """What Codex hands on to a server on standard input and output, since it hands on nothing by itself."""
 
 
+PLUGIN = Path(__file__).parents[2] / "examples" / "claude-code-plugin"
+PLUGGED = "plugin_allswell_allswell"
+
+
 class McpClient:
     """A real client, told by the provider which tools to call."""
 
@@ -61,6 +65,11 @@ class McpClient:
         settings["mcp_servers.allswell"] = _toml({**server, "default_tools_approval_mode": "approve", "required": True})
         told = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(CLIENTS / "codex"), "exec", "--json", "--skip-git-repo-check", *told, "Work."]
+
+    def with_plugin(self) -> list[str]:
+        """Claude Code with the plugin, which brings the server and the hooks along."""
+        tools = ["--allowedTools", f"mcp__{PLUGGED}", "Bash"]
+        return [str(CLIENTS / "claude"), *CLAUDE[1:], "--plugin-dir", str(PLUGIN), *tools]
 
     def over_http(self, served: Served) -> list[str]:
         url = f"{served.url}/mcp"
@@ -99,6 +108,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
+def ran(client: McpClient, server: Served, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """The client, run to its end with an agent's key."""
+    shell = Shell(client.folder, os.urandom(8).hex())
+    done = subprocess.run(
+        command,
+        cwd=client.folder,
+        env={**shell.env, **client.env, "ALLSWELL_KEY": server.keys["ada"], "ALLSWELL_STORE": server.url},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    return done
+
+
 def answered(served: Served, question: str) -> threading.Thread:
     """A human, who answers as soon as there is a question."""
 
@@ -132,21 +158,8 @@ def test_a_real_client_works_through_a_whole_task(client: McpClient, server: Ser
         Reply("All done."),
     )
     human = answered(server, question)
-    shell = Shell(client.folder, os.urandom(8).hex())
-    env = {**shell.env, **client.env, "ALLSWELL_KEY": server.keys["ada"], "ALLSWELL_STORE": server.url}
-    command = client.over_http(server) if way == "http" else client.over_stdio()
-    done = subprocess.run(
-        command,
-        cwd=client.folder,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    done = ran(client, server, client.over_http(server) if way == "http" else client.over_stdio())
     human.join(SECONDS)
-    assert done.returncode == 0, done
     shown = server.ok("GET", f"/tasks/{id_}")
     assert (shown["task"]["state"], shown["result"]) == ("done", {"by": name}), done.stdout
     (asked,) = shown["questions"]
@@ -171,3 +184,47 @@ def test_under_a_supervisor_a_real_client_speaks_for_its_own_attempt(client: Mcp
     assert (shown["task"]["state"], shown["result"]) == ("done", "by itself")
     assert "and no other" in client.heard()
     until(lambda: shell.living() == [])
+
+
+@pytest.mark.parametrize("client", ["claude"], indirect=True)
+def test_with_the_plugin_a_session_goes_on_until_it_has_let_go(client: McpClient, server: Served) -> None:
+    """Every tool that it uses is a check-in, and one that would stop is told that it still holds a task."""
+    validated = [str(CLIENTS / "claude"), "plugin", "validate", "--strict", str(PLUGIN)]
+    assert subprocess.run(validated, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+    (id_,) = server.ok("POST", "/tasks", {"tasks": [{"name": "plugged", "role": "test"}]})["task_ids"]
+    client.provider.script(
+        *client.begins(),
+        CallTool(f"mcp__{PLUGGED}__claim", {"role": "test", "task": id_}),
+        CallTool("Bash", {"command": "echo working", "description": "work"}),
+        Reply("I stop here."),
+        CallTool(f"mcp__{PLUGGED}__done", {"task": id_, "token": 1, "result": "plugged"}),
+        Reply("All done."),
+    )
+    done = ran(client, server, client.with_plugin())
+    shown = server.ok("GET", f"/tasks/{id_}")
+    assert (shown["task"]["state"], shown["result"]) == ("done", "plugged"), done.stdout
+    assert f"You still hold {id_}" in client.heard()
+
+
+@pytest.mark.parametrize("client", ["claude"], indirect=True)
+def test_with_the_plugin_a_session_that_lost_its_lease_is_stopped(client: McpClient, server: Served) -> None:
+    (id_,) = server.ok("POST", "/tasks", {"tasks": [{"name": "called off", "role": "test"}]})["task_ids"]
+    client.provider.script(
+        *client.begins(),
+        CallTool(f"mcp__{PLUGGED}__claim", {"role": "test", "task": id_}),
+        CallTool("Bash", {"command": "until [ -e gone ]; do sleep 0.1; done", "description": "work"}),
+        Reply("I have gone on."),
+    )
+
+    def call_off() -> None:
+        until(lambda: server.ok("GET", f"/tasks/{id_}")["task"]["state"] == "held")
+        server.ok("POST", f"/tasks/{id_}/cancel", {})
+        (client.folder / "gone").touch()
+
+    human = threading.Thread(target=call_off)
+    human.start()
+    done = ran(client, server, client.with_plugin())
+    human.join(SECONDS)
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["terminal_reason"] == "hook_stopped", last
+    assert "I have gone on" not in done.stdout
