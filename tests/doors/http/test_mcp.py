@@ -75,7 +75,7 @@ def test_agents_work_with_their_keys(served: Served) -> None:
             path = f"/questions/{asked['question_id']}/answer"
             await asyncio.to_thread(served.ok, "POST", path, {"option": "reply", "text": "yes"})
             (answered,) = (await waiting)["questions"]
-            assert (answered["answer"], answered["answered_by"]) == ("yes", "(key admin)")
+            assert (answered["answer"], answered["answered_by"]) == ("yes", "key admin")
             assert (await ada.do("checkin", **lease, note="nearly"))["answers"][0]["answer"] == "yes"
             await ada.do("done", **lease, result={"pages": 3})
             assert (await ada.refused("checkin", **lease))[0] == "lease_lost"
