@@ -118,7 +118,8 @@ clients: $(STAMP) ## the real Claude Code and Codex, from npm, against the fake 
 	node $(CLIENTS)/node_modules/@anthropic-ai/claude-code/install.cjs
 	ALLSWELL_CLIENTS=$(CLIENTS)/node_modules/.bin $(PYTEST) -m slow $(or $(ARGS),tests/clients)
 
-soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; then a supervisor killed 50 times
+soak: $(STAMP) ## 200 agents for five minutes, one in five misbehaving; a supervisor killed 50 times; a page of 100,000 tasks
+	ALLSWELL_PAGE_TASKS=100000 $(PYTEST) tests/doors/page/test_large.py
 	ALLSWELL_SOAK_AGENTS=200 ALLSWELL_SOAK_SECONDS=300 ALLSWELL_SOAK_KILLS=50 $(PYTEST) tests/runtime/supervisor/test_soak.py $(ARGS)
 
 clean: ## remove .venv and all that tools leave behind

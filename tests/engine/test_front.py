@@ -108,6 +108,22 @@ def test_lanes_are_what_why_tells_and_a_run_knows_its_limit() -> None:
     play(scene)
 
 
+def test_in_the_morning_the_runs_of_the_night_are_still_there() -> None:
+    async def scene(stage: Stage) -> None:
+        run = await stage.watch.open_run("nightly")
+        task = await stage.watch.submit("build", run=run)
+        lease = await stage.watch.claim(agent="ada", task=task)
+        assert lease is not None
+        await lease.complete()
+        await asyncio.sleep(8 * 60 * MINUTE)
+        (fall,) = (await seen(stage)).runs
+        assert (fall.name, [lane.state for lane in fall.lanes]) == ("nightly", ["done"])
+        await asyncio.sleep(17 * 60 * MINUTE)
+        assert (await seen(stage)).runs == ()
+
+    play(scene)
+
+
 def test_what_comes_next_is_in_order_and_leaves_out_what_a_live_holder_prevents() -> None:
     async def scene(stage: Stage) -> None:
         for number in range(3):

@@ -103,6 +103,39 @@ def test_a_page_is_live_however_slowly_its_scripts_come(browser: TestBrowser, ni
     browser.play(scene, cookies=visit.jar())
 
 
+def test_a_tab_in_the_background_still_tells_how_many_things_need_somebody(browser: TestBrowser, night: Served) -> None:
+    visit = logged_in(night)
+
+    async def scene(page: Page) -> None:
+        await page.clock.install()
+        await page.goto(night.url)
+        await expect(page.locator("#state")).to_have_text("live")
+        before = await page.title()
+        await page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true, configurable: true})")
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        task, _ = await asyncio.to_thread(ask, night, "asked behind one's back", "Is anybody there?")
+        await page.clock.fast_forward(61_000)
+        await expect(page).not_to_have_title(before)
+        assert "need you" in await page.title()
+        await asyncio.to_thread(night.ok, "POST", f"/tasks/{task}/cancel", {}, key="operator")
+
+    browser.play(scene, cookies=visit.jar())
+
+
+def test_whose_key_is_revoked_stands_before_the_door(browser: TestBrowser, night: Served) -> None:
+    night.keys["brief"] = str(night.ok("POST", "/keys", {"name": "brief", "rights": ["viewer"]})["secret"])
+    visit = logged_in(night, "brief")
+
+    async def scene(page: Page) -> None:
+        await page.goto(night.url)
+        await expect(page.locator("#state")).to_have_text("live")
+        await asyncio.to_thread(night.ok, "POST", "/keys/brief/revoke")
+        await expect(page.locator("h1")).to_have_text("Who is there?")
+        await expect(page.locator(".wrong")).to_contain_text("not logged in any more")
+
+    browser.play(scene, cookies=visit.jar(), may_say=("401", "htmx:sse:error"))
+
+
 def test_focus_typed_text_and_what_is_open_survive_a_refresh(browser: TestBrowser, night: Served) -> None:
     visit = logged_in(night)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from allswell.app import make_watch, store_for
+from allswell.doors.http.listening import Address
 from allswell.doors.page.app import LIVE
 from allswell.doors.page.deeds import DEEDS
 from allswell.doors.page.screens import SCREENS
@@ -102,6 +103,18 @@ def test_the_first_start_prints_a_link_and_the_next_one_does_not(tmp_path: Path)
         [*command[:5], "brwoser", "--store", store], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert (wrong.returncode, "did you mean browser?" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "address, page",
+    [
+        (Address(), "http://127.0.0.1:8420"),
+        (Address("0.0.0.0", certificate="c", private_key="k", names=("watch.org",)), "https://watch.org:8420"),  # noqa: S104
+        (Address("10.0.0.1", behind_proxy=True, names=("watch.org", "other")), "https://watch.org"),
+    ],
+)
+def test_the_link_leads_to_the_name_that_a_browser_knows(address: Address, page: str) -> None:
+    assert address.page == page
 
 
 def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(night: Served) -> None:

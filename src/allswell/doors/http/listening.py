@@ -73,6 +73,14 @@ class Address(msgspec.Struct, frozen=True):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate is not None else 'http'}://{host}:{self.port}"
 
+    @property
+    def page(self) -> str:
+        """Where a browser finds it: under the first name it was given, if it was given one."""
+        if not self.names:
+            return self.url
+        port = "" if self.behind_proxy else f":{self.port}"  # which one the proxy has is not known here
+        return f"{'https' if self.secure else 'http'}://{self.names[0]}{port}"
+
 
 def check_address(address: Address) -> None:
     """Refuse to send keys over a network in the open, and what cannot be meant."""

@@ -106,4 +106,4 @@ async def _say(gate: Gate, where: Address, tell: Tell) -> None:
     with contextlib.suppress(Refused):  # another server has just made it
         await gate.keyring.create(FIRST, [Right.OPERATOR], by="allswell serve")
     link = await make_link(gate.watch, FIRST, by="allswell serve")
-    tell(f"open {where.url}/enter?link={link} (it works once, for ten minutes; then `allswell key link {FIRST}`)")
+    tell(f"open {where.page}/enter?link={link} (it works once, for ten minutes; then `allswell key link {FIRST}`)")

@@ -156,9 +156,15 @@ async def _hands(views: Views, members: Sequence[Member], facts: Facts) -> tuple
 
 
 async def _waterfalls(views: Views, rows: Sequence[TaskRow], runs: Sequence[Run], now: Millis) -> tuple[Waterfall, ...]:
-    drawn = [await waterfall(views, run, now) for run in runs[:RUNS]]
+    drawn = [await waterfall(views, run, now) for run in (*runs, *await _lately(views, runs, now))[:RUNS]]
     alone = await loose(views, [row for row in rows if row.task.run is None], now)
     return (*drawn, alone) if alone.lanes else tuple(drawn)
+
+
+async def _lately(views: Views, runs: Sequence[Run], now: Millis) -> list[Run]:
+    """The newest runs beside these that were opened since yesterday: in the morning one wants to see the night."""
+    seen = {run.id for run in runs}
+    return [run for run in await views.view_runs(RUNS) if run.id not in seen and run.created_at > now - _DAY]
 
 
 def _ahead(rows: Sequence[TaskRow], facts: Facts) -> tuple[Coming, ...]:

@@ -79,6 +79,17 @@
   }
   document.addEventListener("htmx:after:swap", tick);
 
+  // A tab in the background has no connection (browsers allow few), but its title must not say that all is well when
+  // it is not: so that alone is asked for, once a minute.
+  setInterval(async () => {
+    if (!document.hidden) return;
+    try {
+      const answer = await fetch(location.href);
+      const title = new DOMParser().parseFromString(await answer.text(), "text/html").title;
+      if (answer.ok && !answer.redirected && document.hidden) document.title = title;
+    } catch { document.title = "Connection lost · Allswell"; }
+  }, 60000);
+
   // --- what grows at its end: it follows, unless the reader has gone back in it -------------------------------------
   const left = new WeakSet();
   document.addEventListener("scroll", (event) => {
