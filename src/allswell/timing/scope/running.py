@@ -112,8 +112,8 @@ def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     _abandoned[task] = scope
     task.cancel()  # told once more, now that it is fenced: a body that waits for a thread lets go of its slot
     # `asyncio.run` ends when every task that asyncio knows of has ended, and would wait for this one for ever.
+    # This is how the library's own reference ("Extending", task lifetime) takes a task out of that list.
     asyncio._unregister_task(task)  # noqa: SLF001 - documented, for those who extend asyncio
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - we have said so already
     task.add_done_callback(_ended)
     log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(task))
 
