@@ -15,6 +15,8 @@ from allswell.doors.sinks.making import make_sink
 from allswell.doors.sinks.running import run_sinks
 from allswell.engine.pace import Pace
 from allswell.store.memory import MemoryStore
+from allswell.store.port import Store
+from allswell.store.postgres import PostgresStore
 from allswell.testing.stand_in import AlertReceiver, NotionServer
 
 
@@ -25,8 +27,14 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.row("M2", "M3", "M4", "M5", "M6")
-def test_a_request_is_sent_expires_blocks_is_told_and_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+def test_a_request_is_sent_expires_blocks_is_told_and_is_resolved(
+    kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setattr(notion_sink, "_APART", 0.005)
+    store: Store = MemoryStore(strict=False)
+    if kind == "postgres":
+        store = PostgresStore(request.getfixturevalue("pg_url"))
 
     async def main(notion: NotionServer, channel: AlertReceiver) -> None:
         specs = [
@@ -48,7 +56,7 @@ def test_a_request_is_sent_expires_blocks_is_told_and_is_resolved(monkeypatch: p
             ),
         ]
         figures = MeshFigures(escalation=Escalation(after=50, remind=None))
-        async with make_watch(MemoryStore(strict=False), pace=Pace(follow_poll=0.02), mesh=figures) as watch:
+        async with make_watch(store, pace=Pace(follow_poll=0.02), mesh=figures) as watch:
             sinks = [make_sink(spec, {"TOKEN": notion.token}) for spec in specs]
             telling = asyncio.ensure_future(run_sinks(watch, sinks))
             await watch.submit("Deploy webhook monitoring", priority=1, critical=True)

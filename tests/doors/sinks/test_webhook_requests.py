@@ -13,6 +13,8 @@ from allswell.domain.request import MeshFigures
 from allswell.doors.sinks.webhook_requests import Posting, deliver_requests
 from allswell.errors import Refused
 from allswell.store.memory import MemoryStore
+from allswell.store.port import Store
+from allswell.store.postgres import PostgresStore
 from allswell.testing.stand_in import Status, WebhookReceiver, Well
 from allswell.timing.clock import SystemClock
 
@@ -47,13 +49,17 @@ async def asking(watch: Watch) -> Lease:
 
 
 @pytest.mark.row("M1", "M9")
-def test_the_protocol_s_second_example_the_second_retry_succeeds() -> None:
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+def test_the_protocol_s_second_example_the_second_retry_succeeds(kind: str, request: pytest.FixtureRequest) -> None:
     """[webhook to Oracle fails] [retry 1 — fails] [retry 2 — succeeds] ✅ Delivered on retry 2."""
+    store: Store = MemoryStore(strict=False)
+    if kind == "postgres":
+        store = PostgresStore(request.getfixturevalue("pg_url"))
     with WebhookReceiver(OLD) as oracle:
         oracle.script(Status(500), Status(503), Well())
 
         async def main() -> None:
-            async with make_watch(MemoryStore(strict=False)) as watch:
+            async with make_watch(store) as watch:
                 lease = await asking(watch)
                 asked = lease.request(f"{oracle.url}/hook", "webhook", "deploy it", payload={"n": 1}, timeout="300ms")
                 ended = await beside(watch, asked)
