@@ -86,6 +86,7 @@ class Builder(Robot):
         self.holds = ""
         self.wants = ""
         self.never: set[str] = set()
+        self.claims = 0
 
     def hear(self, heard: Heard) -> None:
         if heard.who != COORDINATOR:
@@ -116,10 +117,14 @@ class Builder(Robot):
                     pass
 
     async def _claim(self, component: str) -> None:
+        self.claims += 1
+        mine = self.claims
         await asyncio.sleep(self.luck.chance.uniform(0, 3))
+        if mine != self.claims:
+            return  # it was offered anew meanwhile, and is claimed by that
         await self.say(f"CLAIM {component}")
         await asyncio.sleep(120)
-        if self.wants == component:
+        if self.wants == component and mine == self.claims:
             self.wants = ""  # nobody answered
 
     async def _build(self, component: str) -> None:
