@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from allswell import Lease, Refused
+from allswell import Lease, LeaseLost, Refused
 from allswell.domain.event import Event
 from allswell.domain.request import KINDS
 from allswell.engine.mesh import Requested, Wishes
@@ -259,6 +259,43 @@ def test_a_request_to_a_role_is_answered_by_whoever_has_it_or_takes_it_as_a_task
         assert taken is not None
         await taken.complete(2)
         assert (await second).answer == 2
+
+    play(scene)
+
+
+@pytest.mark.row("M2")
+def test_who_answers_what_another_has_taken_is_heard_and_the_other_has_lost_it() -> None:
+    async def scene(stage: Stage) -> None:
+        lease = await holding(stage)
+        asking = asyncio.create_task(lease.request("role:ops", "collaboration", "restart it"))
+        taken = await stage.watch.claim(agent="bob", roles=["ops"], wait="10s")
+        assert taken is not None
+        await stage.watch.respond(taken.task, "quicker", agent="eve", roles=["ops"])
+        assert (await asking).answer == "quicker"
+        with pytest.raises(LeaseLost):
+            await taken.complete("slower")
+        attempts = await stage.watch.attempts(taken.task)
+        assert [(one.agent, one.outcome) for one in attempts] == [("bob", "answered_by_another"), ("eve", "done")]
+
+    play(scene)
+
+
+@pytest.mark.row("M2")
+def test_nobody_is_given_as_the_next_task_what_it_asked_of_its_own_role() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.watch.submit("mine", role="ops")
+        lease = await stage.watch.claim(agent="ann", roles=["ops"])
+        assert lease is not None
+        ended = await lease.request("role:ops", "status_check", "help me")
+        assert (ended.blocked, ended.next) == (True, None)
+        assert await stage.watch.claim(agent="ann", roles=["ops"]) is None
+        assert await stage.watch.claim(agent="ann", task=ended.request_id) is None
+        taken = await stage.watch.claim(agent="bob", roles=["ops"])
+        assert taken is not None
+        await taken.complete("here")
+        again = await stage.watch.claim(agent="ann", roles=["ops"], wait="5s")
+        assert again is not None
+        assert again.task == lease.task
 
     play(scene)
 

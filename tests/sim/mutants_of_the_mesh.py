@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from allswell.domain import claim, redelivery, request, responding, spreading, word
+from allswell.domain import charging, claim, redelivery, request, responding, spreading, standing, word
 from allswell.domain.case import Outcome, end_task
 from allswell.domain.names import Millis
 from allswell.domain.task import RequestRecord
@@ -162,4 +162,145 @@ def moving_on_twice_claims_twice() -> Iterator[None]:
         return right(task, replace(stand, moved_on=False))
 
     with patch.object(responding, "with_stand", forgets):
+        yield
+
+
+# --- M3 ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("each delivery that nobody answers is told")
+def an_expiry_is_not_told() -> Iterator[None]:
+    right = redelivery._tell
+
+    def silent(out: Any, kind: str, **more: Any) -> None:
+        if kind != "request_expired" or more["attempt"] == 1:
+            right(out, kind, **more)
+
+    with patch.object(redelivery, "_tell", silent):
+        yield
+
+
+# --- M6 ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a long block is told")
+def a_long_block_is_never_told() -> Iterator[None]:
+    right = redelivery._tell_if_long
+
+    def silent(out: Any, asking: Any, now: Any) -> None:
+        told = len(out.events)
+        right(out, asking, now)
+        del out.events[told:]
+
+    with patch.object(redelivery, "_tell_if_long", silent):
+        yield
+
+
+@mutant("a long block is told once, and again when it is time")
+def a_long_block_is_told_at_every_look() -> Iterator[None]:
+    right = redelivery._tell_if_long
+
+    def again_soon(out: Any, asking: Any, now: Any) -> None:
+        right(out, asking, now)
+        _, stand, _ = redelivery._parts(out.case)
+        if stand.alerts and stand.alert_at is not None:
+            redelivery._stand(out, replace(stand, alert_at=Millis(now + 60_000)))
+
+    with patch.object(redelivery, "_tell_if_long", again_soon):
+        yield
+
+
+@mutant("a long block is told once, and again when it is time")
+def a_block_is_told_before_it_is_long() -> Iterator[None]:
+    right = redelivery._block
+
+    def early(out: Any, asking: Any, lease: Any, now: Any) -> Any:
+        blocked = right(out, asking, lease, now)
+        _, stand, _ = redelivery._parts(out.case)
+        redelivery._stand(out, replace(stand, alert_at=Millis(now + 60_000)))
+        return blocked
+
+    with patch.object(redelivery, "_block", early):
+        yield
+
+
+@mutant("a long block is told")
+def a_reminder_takes_the_place_of_the_first_word() -> Iterator[None]:
+    right = redelivery._block
+
+    def later(out: Any, asking: Any, lease: Any, now: Any) -> Any:
+        blocked = right(out, asking, lease, now)
+        spec, stand, _ = redelivery._parts(out.case)
+        redelivery._stand(out, replace(stand, alert_at=Millis(now + (spec.remind or 0))))
+        return blocked
+
+    with patch.object(redelivery, "_block", later):
+        yield
+
+
+# --- M7 ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a degraded agent is passed over while another can serve")
+def a_degraded_agent_is_asked_like_any_other() -> Iterator[None]:
+    with patch.object(word, "passed_over", lambda *_: ()):
+        yield
+
+
+@mutant("somebody is left to serve")
+def where_all_are_degraded_all_are_passed_over() -> Iterator[None]:
+    def every(can_serve: Any, now: Any) -> Any:
+        return tuple(agent for agent, row in can_serve.items() if standing.is_degraded(row, now))
+
+    with patch.object(word, "passed_over", every):
+        yield
+
+
+@mutant("nobody is passed over who is not degraded")
+def one_expiry_is_enough_to_be_passed_over() -> Iterator[None]:
+    def strict(can_serve: Any, now: Any) -> Any:
+        return tuple(agent for agent, row in can_serve.items() if standing.held_against(row, now))
+
+    with patch.object(word, "passed_over", strict):
+        yield
+
+
+@mutant("nobody is given what it asked itself")
+def who_asks_may_be_given_it() -> Iterator[None]:
+    right = word._routed
+
+    def open_to_all(situation: Any, command: Any) -> Any:
+        routed = right(situation, command)
+        barred = tuple(agent for agent in routed.request.barred if agent != command.agent)
+        return replace(routed, request=replace(routed.request, barred=barred))
+
+    with patch.object(word, "_routed", open_to_all):
+        yield
+
+
+@mutant("an agent is degraded by more than three expiries in a day")
+def impatience_counts() -> Iterator[None]:
+    with everywhere("counts", lambda _had, _default: True, charging, standing):
+        yield
+
+
+@mutant("an agent is degraded by more than three expiries in a day")
+def the_third_expiry_degrades() -> Iterator[None]:
+    with patch.object(standing, "TOO_MANY", 2):
+        yield
+
+
+@mutant("an agent is degraded by more than three expiries in a day")
+def expiries_age_out_within_minutes() -> Iterator[None]:
+    with patch.object(standing, "DAY", 300_000):
+        yield
+
+
+# --- M8 ---------------------------------------------------------------------------------------------------------------
+
+
+@mutant("an expiry is of whoever was asked")
+def an_expiry_costs_the_one_who_asked() -> Iterator[None]:
+    uncharged = patch.object(charging, "_who", lambda _: "")
+    with uncharged, patch.object(redelivery, "_against", lambda case: case.task.spec.origin.agent):
         yield

@@ -1,4 +1,4 @@
-"""A hundred agents that ask each other: every promise held, and every planted bug found (M2, M5, M6)."""
+"""A hundred agents that ask each other: every promise held, and every planted bug found (M2, M3, M5 to M8)."""
 
 import os
 
@@ -10,14 +10,19 @@ from tests.sim.mutants_of_the_mesh import MESH_MUTANTS
 REQUESTS = int(os.environ.get("ALLSWELL_MESH_REQUESTS", "2000"))
 
 
-@pytest.mark.row("M2", "M5")
+@pytest.mark.row("M2", "M3", "M5", "M6", "M7", "M8")
 @pytest.mark.timeout(3_600)
-def test_no_request_is_open_past_its_schedule_and_late_answers_count_once() -> None:
-    report = simulate_mesh(1, requests=REQUESTS)
+@pytest.mark.parametrize("crashes", [False, True])
+def test_no_request_is_open_past_its_schedule_and_late_answers_count_once(crashes: bool) -> None:
+    """With crashes, processes die where they stand, and answers of the store are lost."""
+    requests = REQUESTS // 4 if crashes else REQUESTS
+    report = simulate_mesh(1, requests=requests, agents=25 if crashes else 100, crashes=crashes)
     assert report.broken == []
-    assert report.sent >= REQUESTS
-    assert report.blocked == report.resolved + report.still_blocked
-    assert min(report.answered, report.blocked, report.resolved, report.refused_circles, report.refused_strangers) > 0
+    assert report.sent >= requests
+    assert report.blocked == report.resolved + report.given_up + report.still_blocked
+    seen = (report.answered, report.blocked, report.resolved, report.refused_circles, report.refused_strangers)
+    assert min(*seen, report.to_roles, report.told_long, report.passed_over, report.degraded) > 0
+    assert (report.crashes > 0) == crashes
 
 
 def test_the_same_seed_has_the_same_history() -> None:

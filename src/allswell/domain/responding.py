@@ -71,12 +71,10 @@ def _answered(case: Case, stand: RequestRecord, command: Respond, now: Millis) -
     """The request is taken and done in one, by whoever answers; somebody else who is at work on it has lost it."""
     steps: list[Outcome] = []
     if case.lease is None or case.lease.agent != command.agent:
+        free = Outcome(case)
         if case.lease is not None:
-            lost = Outcome(case)
-            end_attempt(lost, "answered_by_another", now, detail=command.agent)
-            steps.append(lost)
-            case = lost.case
-        free = Outcome(come_to_rest(case, now))
+            end_attempt(free, "answered_by_another", now, detail=command.agent)
+        free.case = come_to_rest(free.case, now)
         taken = claiming.grant(free.case, Claim(command.id, command.agent), now)
         taken.events.clear()
         steps += (free, taken)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from allswell.domain.address import agent_of
+from allswell.domain.address import agent_of, role_of
 from allswell.domain.case import Case
 from allswell.domain.charging import charged, own_row
 from allswell.domain.circle import refuse_circle
@@ -86,12 +86,15 @@ def send_request(situation: Situation, command: SendRequest) -> Decision:
 
 
 def _routed(situation: Situation, command: SendRequest) -> SendRequest:
-    """A request to a role, with those barred from it that others are preferred to (standing.py)."""
-    can_serve = {agent: standing_of(situation.agents.get(own_row(agent))) for agent in command.candidates}
-    others = passed_over(can_serve, situation.now)
-    if not others:
+    """A request to a role, with those barred from it that others are preferred to (standing.py), and who asks.
+
+    Whoever asks may have the role itself: moving on to the next task, it would be given its own request.
+    """
+    if role_of(command.spec.to) is None:
         return command
-    return replace(command, request=replace(command.request, barred=(*command.request.barred, *others)))
+    can_serve = {agent: standing_of(situation.agents.get(own_row(agent))) for agent in command.candidates}
+    barred = (*command.request.barred, command.agent, *passed_over(can_serve, situation.now))
+    return replace(command, request=replace(command.request, barred=barred))
 
 
 def _delegated_before(known: Case, command: Delegate | SendRequest) -> TaskId:

@@ -1,238 +1,155 @@
 """A hundred agents that ask each other, a third of them silent or late, on virtual time: what must hold, held.
 
-The real core and engine on the memory store, several processes, and one seeded generator. Every commit is looked at: an
-event that breaks a promise is told with the promise. `simulate_mesh(seed, requests=2_000)`.
+The real core and engine on the memory store, several processes, and one seeded generator. They ask agents and roles;
+with `crashes`, processes die where they stand and come back, and answers of the store are lost. Every commit is looked
+at (mesh_auditor.py): an event that breaks a promise is told with the promise. `simulate_mesh(seed, requests=2_000)`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
-
-import msgspec
+from collections import Counter
 
 from allswell.app import make_watch
-from allswell.domain.address import agent_of
-from allswell.domain.event import Event
-from allswell.domain.names import TaskId, is_request
+from allswell.domain.names import is_request
+from allswell.domain.request import KINDS, Escalation, MeshFigures, RequestKind
 from allswell.engine.handle import Lease
 from allswell.engine.pace import Pace
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
-from allswell.store.memory import MemoryStore
-from allswell.store.port import Changes
+from allswell.store.memory import AnswerLost, MemoryStore
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run, running_loop
+from allswell.testing.sim.mesh_auditor import AGAIN, LONG, USUAL, MeshAuditor, MeshReport
+from allswell.timing.nursery import Nursery
 
 PACE = Pace(follow_poll=4.0, sweep_most=1.0, claim_poll=5.0)
-LATE_BY = 10_000
-"""Milliseconds by which a schedule may end late: the sweeper's look, and the time that a caller has to come."""
+FIGURES = MeshFigures({**KINDS, "handoff": RequestKind(USUAL, 2)}, Escalation(LONG, AGAIN))
 _PROCESSES = 3
 _LOOK = 7.0
 _BUSY = 300.0
 """Seconds that an agent works before it asks, at most."""
 _LIMITS = ("20m", "6m")
 """Of its tasks: into some of them not every schedule fits."""
+_LEASE = "30s"
+"""Where processes crash: after so long their work is anybody's."""
+_KEPT = "2h"
+_ROLES = ("ops", "dev", "qa", "night")
+"""Nobody who has the last one answers in time."""
+_TO_ROLES = 0.3
+_STRANGERS = 0.0001
+"""How often somebody answers, at one look, what was asked of another; once the mesh was asked, anybody may."""
+_LOST = 0.001
+"""How often a store's answer to a commit is lost, where processes crash."""
+_CALM = 60.0
 
 
-class MeshReport(msgspec.Struct):
-    """What happened, and the promises that were broken."""
+class _Line:
+    """The connection of one process to the store."""
 
-    sent: int = 0
-    answered: int = 0
-    blocked: int = 0
-    resolved: int = 0
-    still_blocked: int = 0
-    refused_circles: int = 0
-    refused_strangers: int = 0
-    broken: list[str] = msgspec.field(default_factory=list)
+    def __init__(self, chance: random.Random, lost: float) -> None:
+        self._chance = chance
+        self._lost = lost
 
+    async def before(self, statement: str) -> None:
+        """Every statement arrives."""
 
-class _Seen(msgspec.Struct):
-    """One request as the journal has told of it so far."""
+    async def before_commit(self) -> None:
+        """Of what is lost, half has taken place."""
+        if self._chance.random() < self._lost / 2:
+            raise AnswerLost
 
-    asker: str
-    to: str
-    sent_at: int
-    longest: int
-    shortest: int
-    expired: int = 0
-    mesh: int = 0
-    blocked: int = 0
-    ends: int = 0
-
-
-class Auditor:
-    """Looks at every commit."""
-
-    def __init__(self, store: MemoryStore, report: MeshReport) -> None:
-        self._store = store
-        self._report = report
-        self._seen: dict[str, _Seen] = {}
-        self._tasks = store.database.tables.tasks
-        self.late: dict[str, int] = {}
-        """How often each late answer was acknowledged to whoever gave it."""
-
-    def __call__(self, written: list[Changes]) -> None:
-        """One commit."""
-        for changes in written:
-            for event in changes.events:
-                self._hear(event, changes.at)
-        for task in self._store.unaccounted():
-            self._breaks("nothing hangs silently", str(task))
-
-    def _breaks(self, promise: str, what: str) -> None:
-        if len(self._report.broken) < 20:
-            self._report.broken.append(f"{promise}: {what}")
-
-    def _hear(self, event: Event, at: int) -> None:
-        if event.kind == "agent_timeout":
-            self._breaks("a request blocks before the asking lease's limit", str(event.task))
-        if event.kind == "task_claimed" and event.task is not None and is_request(event.task):
-            to = agent_of(self._tasks[event.task].role)
-            if to is not None and to != event.agent:
-                self._breaks("what is addressed to an agent is offered to nobody else", f"{event.task} {event.agent}")
-        if "request" not in event.data:
-            return
-        id_ = str(event.data["request"])
-        if event.kind == "request_sent":
-            self._sent(event, id_, at)
-            return
-        seen = self._seen[id_]
-        hear: Callable[[_Seen, Event, int], None] | None = {
-            "request_expired": self._expired,
-            "mesh_asked": self._mesh_asked,
-            "request_blocked": self._blocked,
-            "request_closed": self._ended,
-            "request_resolved": self._resolved,
-        }.get(event.kind)
-        if hear is not None:
-            hear(seen, event, at)
-
-    def _sent(self, event: Event, id_: str, at: int) -> None:
-        self._report.sent += 1
-        task = self._tasks.get(TaskId(id_))
-        spec = None if task is None else task.spec.request
-        longest = 0 if spec is None else spec.timeout * (spec.retries + 1) + spec.wait
-        seen = _Seen(str(event.agent), str(event.data["to"]), at, longest, int(event.data["timeout_ms"]))
-        self._seen[id_] = seen
-        self._check_circle(seen)
-
-    def _check_circle(self, new: _Seen) -> None:
-        waits: dict[str, list[str]] = {}
-        for seen in self._seen.values():
-            if not seen.ends and not seen.blocked:
-                waits.setdefault(seen.asker, []).append(seen.to)
-        met, pending = {new.to}, [new.to]
-        for agent in pending:
-            if agent == new.asker:
-                self._breaks("agents never wait for each other in a circle", f"{new.asker} asks {new.to}")
-                return
-            for other in waits.get(agent, ()):
-                if other not in met:
-                    met.add(other)
-                    pending.append(other)
-
-    def _expired(self, seen: _Seen, event: Event, at: int) -> None:
-        seen.expired += 1
-        if not seen.blocked and at - seen.sent_at < seen.shortest:
-            self._breaks("a delivery never expires early", str(event.data["request"]))
-
-    def _mesh_asked(self, seen: _Seen, event: Event, _: int) -> None:
-        seen.mesh += 1
-        if seen.mesh > 1:
-            self._breaks("the mesh is asked once", str(event.data["request"]))
-
-    def _blocked(self, seen: _Seen, event: Event, at: int) -> None:
-        self._report.blocked += 1
-        seen.blocked += 1
-        self._check_time(seen, event, at)
-        if seen.blocked > 1:
-            self._breaks("a request blocks its task once", str(event.data["request"]))
-        if seen.ends or seen.mesh != 1:
-            self._breaks("it blocks after the mesh was asked, and nobody answered", str(event.data["request"]))
-
-    def _ended(self, seen: _Seen, event: Event, at: int) -> None:
-        seen.ends += 1
-        self._report.answered += event.data["outcome"] == "done"
-        if not seen.blocked:
-            self._check_time(seen, event, at)
-        self._check_once(seen, event)
-
-    def _resolved(self, seen: _Seen, event: Event, _: int) -> None:
-        seen.ends += 1
-        self._report.resolved += 1
-        self._check_once(seen, event)
-        if not seen.blocked:
-            self._breaks("only a block is resolved", str(event.data["request"]))
-        if event.data["by"] != seen.to and not seen.mesh:
-            self._breaks("only who was asked answers", f"{event.data['request']} by {event.data['by']}")
-
-    def _check_once(self, seen: _Seen, event: Event) -> None:
-        if seen.ends > 1:
-            self._breaks("an answer counts once", str(event.data["request"]))
-
-    def _check_time(self, seen: _Seen, event: Event, at: int) -> None:
-        if at - seen.sent_at > seen.longest + LATE_BY:
-            self._breaks("no request is open past its schedule", f"{event.data['request']} {at - seen.sent_at} ms")
-
-    def check_end(self, now: int) -> None:
-        """When all is over."""
-        for id_, seen in self._seen.items():
-            if not seen.ends and not seen.blocked and now - seen.sent_at > seen.longest + LATE_BY:
-                self._breaks("no request is open past its schedule", id_)
-            task = self._tasks.get(TaskId(id_))
-            stand = None if task is None else task.record.request
-            if stand is not None and stand.by and stand.by != seen.to and not seen.mesh:
-                self._breaks("only who was asked answers", f"{id_} by {stand.by}")
-        self._report.still_blocked = sum(1 for seen in self._seen.values() if seen.blocked and not seen.ends)
-        acknowledged = sum(self.late.values())
-        if acknowledged != self._report.resolved:
-            self._breaks("a late answer counts once", f"{acknowledged} were taken, {self._report.resolved} counted")
+    async def after_commit(self) -> None:
+        """And half has not."""
+        if self._chance.random() < self._lost / 2:
+            raise AnswerLost
 
 
 class _Mesh:
     """The agents of all processes."""
 
-    def __init__(self, seed: int, agents: int, requests: int) -> None:
+    def __init__(self, seed: int, agents: int, requests: int, *, crashes: bool) -> None:
         self.chance = random.Random(seed)
         self.left = requests
+        self.crashes = crashes
+        self.asking = 0
+        """How many are at it."""
+        self.over = asyncio.Event()
+        """Nobody is, and all was asked."""
         self.report = MeshReport()
         self.names = [f"a{number}" for number in range(agents)]
         manners = ("prompt", "prompt", "prompt", "prompt", "silent", "late")
         self.manner = {name: manners[number % len(manners)] for number, name in enumerate(self.names)}
+        self.role = {
+            name: _ROLES[-1] if number % 12 in (4, 5) else _ROLES[number % 3] for number, name in enumerate(self.names)
+        }
 
-    async def ask_on(self, watch: Watch, name: str) -> None:
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def ask_on(self, watch: Watch, name: str, late: Counter[str]) -> None:
         """One agent that works, and asks others again and again."""
+        self.asking += 1
+        try:
+            await self._ask_on(watch, name, late)
+        except (Bug, AllswellError) as error:
+            self.report.breaks("no agent meets a bug of ours", repr(error))
+        finally:
+            self.asking -= 1
+            if self.left <= 0 and not self.asking:
+                self.over.set()
+
+    async def _ask_on(self, watch: Watch, name: str, late: Counter[str]) -> None:
         lease: Lease | None = None
         while self.left > 0:
             if lease is None:
-                await watch.submit(f"work of {name}", timeout=self.chance.choice(_LIMITS))
-                lease = await watch.claim(agent=name, wait="1m")
+                await watch.submit(f"work of {name}", role=self.role[name], timeout=self.chance.choice(_LIMITS))
+                length = _LEASE if self.crashes else None
+                roles = None if self.chance.random() < 0.3 else [self.role[name]]
+                lease = await watch.claim(agent=name, roles=roles, wait="1m", lease=length)
             if lease is None:
                 continue
-            await asyncio.sleep(self.chance.uniform(0, _BUSY))
-            to = self.chance.choice([other for other in self.names if other != name])
-            length, retries = self.chance.choice(((20_000, 1), (40_000, 2), (30_000, 0)))
-            following: Lease | None = None
             try:
-                self.left -= 1
-                ended = await lease.request(to, "handoff", f"{name} to {to}", timeout=length, retries=retries)
-                if ended.blocked:
-                    following = ended.next
-                    await self._ask_again(watch, lease, ended.request_id, following)
-                else:
-                    await lease.complete()
-            except Refused as refused:
-                self.report.refused_circles += refused.code == "circle"
-                self.left += 1
-                await lease.complete()
+                lease = await (
+                    self._serve(watch, lease, late) if is_request(lease.task) else self._work(watch, lease, name)
+                )
             except LeaseLost:
-                pass
-            lease = following
+                lease = None
         if lease is not None:
             await lease.release()
+
+    async def _serve(self, watch: Watch, lease: Lease, late: Counter[str]) -> None:
+        """It was given a request to its role, as a task."""
+        manner = self.manner[lease.agent]
+        await asyncio.sleep(self.chance.uniform(1, 20) if manner == "prompt" else 2 * _BUSY)
+        if manner == "silent":
+            await lease.release()
+            return
+        await lease.complete()
+        await self._count_late(watch, lease.task, late)
+
+    async def _work(self, watch: Watch, lease: Lease, name: str) -> Lease | None:
+        """Work, and ask somebody; what it was given to do instead, if that has blocked it."""
+        await asyncio.sleep(self.chance.uniform(0, _BUSY))
+        to = self.chance.choice([other for other in self.names if other != name])
+        if self.chance.random() < _TO_ROLES:
+            to = f"role:{self.chance.choice((self.role[name], *_ROLES))}"
+        length, retries = self.chance.choice(((20_000, 1), (40_000, 2), (USUAL, 0)))
+        self.left -= 1
+        try:
+            about = f"{name} to {to}"
+            ended = await lease.request(to, "handoff", about, timeout=length, retries=retries, kept=_KEPT)
+        except Refused as refused:
+            self.report.refused_circles += refused.code == "circle"
+            self.left += 1
+            await lease.complete()
+            return None
+        if not ended.blocked:
+            await lease.complete()
+            return None
+        following: Lease | None = ended.next
+        await self._ask_again(watch, lease, ended.request_id, following)
+        return following
 
     async def _ask_again(self, watch: Watch, lease: Lease, request: str, following: Lease | None) -> None:
         """A caller whose answer was lost asks again, and is given the same."""
@@ -240,69 +157,106 @@ class _Mesh:
             again = await watch.held(lease.task, lease.token, lease.agent).wait_for(request)
             given = None if again.next is None else (again.next.task, again.next.token)
             if given != (None if following is None else (following.task, following.token)):
-                self.report.broken.append(f"one next for each request: {request} {given}")
+                self.report.breaks("one next for each request", f"{request} {given}")
 
-    async def answer_on(self, watch: Watch, names: list[str], late: dict[str, int]) -> None:
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    async def answer_on(self, watch: Watch, names: list[str], late: Counter[str]) -> None:
         """What the agents of a process answer: promptly, late, never, and now and then what nobody asked of them."""
-        while True:
-            await asyncio.sleep(_LOOK)
-            for name, items in (await watch.inboxes(dict.fromkeys(names, ()))).items():
-                for item in items:
-                    blocked = item.expires_at is None
-                    wanted = item.to == name or self.chance.random() < 0.001
-                    if wanted and (self.manner[name] == "prompt" or (self.manner[name] == "late" and blocked)):
-                        await self._answer(watch, name, item.request_id, late if blocked else {})
-                    if item.to == name and self.chance.random() < 0.02:
-                        await self._answer(watch, self.chance.choice(names), item.request_id, late)
-
-    async def _answer(self, watch: Watch, name: str, request: str, late: dict[str, int]) -> None:
+        roles = {name: (self.role[name],) for name in names}
         try:
-            await watch.respond(request, name, agent=name)
+            while True:
+                await asyncio.sleep(_LOOK)
+                for name, items in (await watch.inboxes(roles)).items():
+                    for item in items:
+                        await self._look_at(
+                            watch, name, item.request_id, item.to, late, open_=item.expires_at is not None
+                        )
+        except (Bug, AllswellError) as error:
+            self.report.breaks("no agent meets a bug of ours", repr(error))
+
+    async def _look_at(
+        self, watch: Watch, name: str, request: str, to: str, late: Counter[str], *, open_: bool
+    ) -> None:
+        wanted = to in (name, f"role:{self.role[name]}") or self.chance.random() < _STRANGERS
+        if wanted and (self.manner[name] == "prompt" or (self.manner[name] == "late" and not open_)):
+            await self._answer(watch, name, request, late)
+        if to == name and self.chance.random() < 0.02:
+            await self._answer(watch, self.chance.choice(self.names), request, late)
+
+    async def _answer(self, watch: Watch, name: str, request: str, late: Counter[str]) -> None:
+        try:
+            await watch.respond(request, name, agent=name, roles=[self.role[name]])
         except Refused as refused:
             self.report.refused_strangers += refused.code in ("not_addressed", "own_request")
         else:
-            row = await watch.task(request)
-            stand = None if row is None else row.task.record.request
-            if stand is not None and stand.blocked_at is not None:
-                late[request] = late.get(request, 0) + 1
+            await self._count_late(watch, request, late)
+
+    @staticmethod
+    async def _count_late(watch: Watch, request: str, late: Counter[str]) -> None:
+        """An answer was taken; count it if it was a late one."""
+        row = await watch.task(request)
+        stand = None if row is None else row.task.record.request
+        if stand is not None and stand.blocked_at is not None:
+            late[request] += 1
 
 
-def simulate_mesh(seed: int, *, agents: int = 100, requests: int = 2_000) -> MeshReport:
+class _Process:
+    """Some of the agents; where processes crash, it dies where it stands, and comes back."""
+
+    def __init__(self, mesh: _Mesh, number: int, store: MemoryStore, clock: VirtualClock, auditor: MeshAuditor) -> None:
+        self._mesh = mesh
+        self._names = mesh.names[number::_PROCESSES]
+        self._store = store
+        self._clock = clock
+        self._auditor = auditor
+        self._chance = random.Random(f"{mesh.chance.random()} {number}")
+
+    async def live(self) -> None:
+        """Live, and live again, until cancelled."""
+        lost = _LOST if self._mesh.crashes else 0.0
+        while True:
+            store = self._store.another(faults=_Line(self._chance, lost))
+            watch = make_watch(store, clock=self._clock, chance=self._chance, pace=PACE, mesh=FIGURES)
+            async with watch, Nursery() as inside:
+                inside.start(self._mesh.answer_on(watch, self._names, self._auditor.late))
+                for name in self._names:
+                    inside.start(self._mesh.ask_on(watch, name, self._auditor.late))
+                await self._until_it_dies()
+                inside.cancel()
+            self._mesh.report.crashes += 1
+            await asyncio.sleep(self._chance.uniform(1, 90))
+
+    async def _until_it_dies(self) -> None:
+        while True:
+            await asyncio.sleep(self._chance.uniform(1, 600))
+            if self._mesh.crashes and self._mesh.left > 0:
+                return
+
+
+def simulate_mesh(seed: int, *, agents: int = 100, requests: int = 2_000, crashes: bool = False) -> MeshReport:
     """One history; the same seed has the same one."""
 
     async def main() -> MeshReport:
-        mesh = _Mesh(seed, agents, requests)
+        mesh = _Mesh(seed, agents, requests, crashes=crashes)
         clock = VirtualClock()
         store = MemoryStore(clock=clock, turn=running_loop().turn)
-        auditor = Auditor(store, mesh.report)
+        auditor = MeshAuditor(store, mesh.report)
         store.on_commit = auditor
-        stores = [store, *(store.another() for _ in range(_PROCESSES - 1))]
-        watches = [
-            make_watch(one, clock=clock, chance=random.Random(f"{seed} {number}"), pace=PACE)
-            for number, one in enumerate(stores)
-        ]
-        for watch in watches:
-            await watch.__aenter__()
-        tasks = [{"name": f"n{number}", "timeout": _LIMITS[number % 2]} for number in range(agents // 2)]
-        await watches[0].submit_many(tasks)
-        owns = [mesh.names[number::_PROCESSES] for number in range(_PROCESSES)]
-        answering = [
-            asyncio.ensure_future(mesh.answer_on(watch, own, auditor.late))
-            for watch, own in zip(watches, owns, strict=True)
-        ]
-        asking = [mesh.ask_on(watch, name) for watch, own in zip(watches, owns, strict=True) for name in own]
-        for ended in await asyncio.gather(*asking, return_exceptions=True):
-            if isinstance(ended, Bug | AllswellError):
-                mesh.report.broken.append(f"no agent meets a bug of ours: {ended}")
-        await asyncio.sleep(60)
-        for work in answering:
-            work.cancel()
-        for ended in await asyncio.gather(*answering, return_exceptions=True):
-            if isinstance(ended, Exception):
-                mesh.report.broken.append(f"no agent meets a bug of ours: {ended}")
-        auditor.check_end(await watches[0].now())
-        for watch in watches:
-            await watch.__aexit__(None, None, None)
+        processes = [_Process(mesh, number, store, clock, auditor) for number in range(_PROCESSES)]
+        async with make_watch(store.another(), clock=clock, chance=random.Random(seed), pace=PACE) as watch:
+            tasks = [
+                {"name": f"n{number}", "role": _ROLES[number % 4], "timeout": _LIMITS[number % 2]}
+                for number in range(agents // 2)
+            ]
+            await watch.submit_many(tasks)
+            async with Nursery() as living:
+                for process in processes:
+                    living.start(process.live())
+                await mesh.over.wait()
+                await asyncio.sleep(_CALM + LONG / 1_000)
+                living.cancel()
+            auditor.check_end(await watch.now(), crashed=crashes)
         return mesh.report
 
-    return run(main(), seed=seed, max_steps=500_000_000)
+    return run(main(), seed=seed, max_steps=5_000_000_000)
