@@ -264,6 +264,25 @@ def test_a_request_to_a_role_is_answered_by_whoever_has_it_or_takes_it_as_a_task
 
 
 @pytest.mark.row("M2")
+@pytest.mark.parametrize("free", [0, 1, 2])
+def test_two_that_are_blocked_at_once_are_each_told_of_once_with_what_they_do_next(free: int) -> None:
+    async def scene(stage: Stage) -> None:
+        leases = [await holding(stage, f"task of {agent}", agent=agent) for agent in ("ann", "bob")]
+        await stage.watch.submit("not for them", priority=9, barred=["ann", "bob"])
+        for number in range(free):
+            await stage.watch.submit(f"doc {number}")
+        ends = await asyncio.gather(*(lease.request("oracle", "status_check", "there?") for lease in leases))
+        given = {
+            lease.agent: "" if end.next is None else end.next.name for lease, end in zip(leases, ends, strict=True)
+        }
+        assert sorted(filter(None, given.values())) == [f"doc {number}" for number in range(free)]
+        told = await stage.told("request_blocked")
+        assert sorted((str(event.agent), event.data["next"]) for event in told) == sorted(given.items())
+
+    play(scene)
+
+
+@pytest.mark.row("M2")
 def test_who_answers_what_another_has_taken_is_heard_and_the_other_has_lost_it() -> None:
     async def scene(stage: Stage) -> None:
         lease = await holding(stage)

@@ -56,6 +56,8 @@ class HandOut(Command, frozen=True, gc=False):
     offered: Sequence[TaskId]
     lanes: Sequence[int]
     """Those that are open to it."""
+    further: bool = False
+    """Whether more is looked for if it gets nothing of these: then it is not over yet."""
 
 
 class Handed(msgspec.Struct, frozen=True, gc=False):
@@ -185,7 +187,7 @@ def hand_out(situation: Situation, command: HandOut) -> Decision:
         if out.answer is not None:
             outcomes.append(out)
     granted = [_granted(situation, out.case) for out in outcomes]
-    return Decision(Handed(granted, left), outcomes=outcomes, events=_given_up_for(claim, granted))
+    return Decision(Handed(granted, left), outcomes=outcomes, events=_given_up_for(command, granted))
 
 
 def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
@@ -196,11 +198,12 @@ def _is_kept_for_another(task: Task, claim: Claim, now: Millis) -> bool:
     return family(claim.agent) != family(last.agent)
 
 
-def _given_up_for(claim: Claim, granted: Sequence[Granted]) -> Sequence[Event]:
-    """What is told of that for which this is claimed: it names what is taken instead."""
-    if claim.after is None:
+def _given_up_for(command: HandOut, granted: Sequence[Granted]) -> Sequence[Event]:
+    """What is told of that for which this is claimed: once, with the name of what is taken instead."""
+    after = command.claim.after
+    if after is None or (command.further and not granted):
         return ()
-    return (replace(claim.after, data={**claim.after.data, "next": granted[0].task.name if granted else ""}),)
+    return (replace(after, data={**after.data, "next": granted[0].task.name if granted else ""}),)
 
 
 def _may_be_had(situation: Situation, task: TaskId, lanes: Sequence[int], outside: Sequence[RunId]) -> bool:

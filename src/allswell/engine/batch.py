@@ -143,16 +143,20 @@ async def _serve_from(
     if among:
         left = await tx.pick(among, sum(claim.count for _, claim in claims), alone, outside)
     await _load(tx, book, left, bars=alone is None)
+    shared = alone is None
     for place, claim in claims:
-        left = _hand_out(book, HandOut(claim, left, among, key=claim.key), given[place])
+        left = _hand_out(book, HandOut(claim, left, among, further=shared, key=claim.key), given[place])
     for place, claim in claims:
         missing = claim.count - len(given[place])
-        if missing > 0 and left and alone is None:
+        if missing <= 0 or not shared or not (left or claim.after):
+            continue
+        more: Sequence[TaskId] = ()
+        if left:
             # What is left is barred for this agent; look further down its lanes for it alone.
             await book.write(tx)
             more = [id_ for id_ in await tx.pick(among, missing, claim.agent, outside) if id_ not in book.cases]
             await _load(tx, book, more, bars=False)
-            _hand_out(book, HandOut(replace(claim, count=missing), more, among, key=claim.key), given[place])
+        _hand_out(book, HandOut(replace(claim, count=missing), more, among, key=claim.key), given[place])
     await book.write(tx)  # or the next pick would find what this one has handed out
 
 
