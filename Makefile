@@ -110,6 +110,9 @@ chaos: $(STAMP) ## kill -9 loops, zombies, 50 callers, restarts, process trees, 
 	ALLSWELL_FLOW_CUTS=all $(PYTEST) tests/flows/run/test_kill.py $(ARGS)
 	ALLSWELL_RUN_KILLS=100 ALLSWELL_OUTPUT_MB=1000 $(PYTEST) -k 'kill or lot' tests/doors/cli/test_run.py $(ARGS)
 	ALLSWELL_TREES=100000 $(PYTEST) tests/properties/test_scope_trees.py $(ARGS)
+	ALLSWELL_HTTP_WORKERS=200 ALLSWELL_HTTP_TASKS=5000 ALLSWELL_HTTP_KILLS=5 ALLSWELL_FOLLOWERS=1000 ALLSWELL_FOLLOWERS_SECONDS=30 \
+	    ALLSWELL_RANDOM_REQUESTS=10000 ALLSWELL_DESCRIBED_CALLS=100 $(PYTEST) --timeout 1800 $(ARGS) \
+	    tests/doors/http/test_fleet.py tests/doors/http/test_followers.py tests/doors/http/test_described.py tests/doors/http/test_security.py
 	$(BIN)/python -m tests.crash.storm $(STORM)
 
 # npm is configured from outside, as pip is.

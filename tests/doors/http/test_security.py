@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import os
 import random
 import socket
 import stat
@@ -24,6 +25,7 @@ from tests.doors.http.served import Served, make_keys, started
 from tests.patience import SECONDS
 
 WRONG = f"awk_admin_{secret_of(bytes(32))}"
+RANDOM = int(os.environ.get("ALLSWELL_RANDOM_REQUESTS", "1200"))
 AGENTS = {"claim_tasks", "check_in", "finish", "fail", "release", "ask", "request", "list_inbox", "show_request"}
 OWN = {"list_tasks", "show_task", "explain", "list_questions", "show_question", "say_commands", "look_at"}
 OWN |= {"list_services"}  # a breaker is shared by whoever calls its service
@@ -204,7 +206,7 @@ def test_random_requests_are_refused_and_cost_nothing(served: Served) -> None:
     valid = head + b"Content-Length: %d\r\n\r\n%s"
     body = b'{"tasks":[{"name":"x","role":"none","needs":[],"payload":{"a":[1,2,{"b":null}]}}]}'
     whole = valid % (served.keys["viewer"].encode(), len(body), body)
-    for number in range(600):
+    for number in range(RANDOM // 2):
         sent = bytearray(whole if number % 3 else chance.randbytes(chance.randint(1, 400)))
         for _ in range(chance.randint(1, 12) if number % 3 else 0):
             sent[chance.randrange(len(sent))] = chance.randrange(256)
@@ -227,7 +229,7 @@ def test_random_requests_are_refused_and_cost_nothing(served: Served) -> None:
         "agent": "%7f",
     }
     with contextlib.closing(served.connect()) as connection:
-        for _ in range(600):
+        for _ in range(RANDOM // 2):
             path = chance.choice(paths).format(**odd, token=chance.choice(["1", "x", "9" * 30]))
             given = bytes(chance.choices(b'{}[]":,0123456789.eE-truefalsn \x00\xff', k=chance.randint(0, 60)))
             answered = served.say(connection, chance.choice(["GET", "POST"]), path, raw=given, key="ada")
