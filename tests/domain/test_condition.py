@@ -22,7 +22,7 @@ def seen(sign: Sign, after: int, what: str = "x") -> Standing:
             Known(),
             59_999,
             Condition.WORKING,
-            "protocol 59.999s ago: claude: Bash",
+            "protocol 59s ago: claude: Bash",
         ),
         (seen(Sign.PROTOCOL, 0), Known(), 60_000, Condition.QUIET, "protocol 1m ago: x"),
         (seen(Sign.OUTPUT, 40_000), Known(), 41_000, Condition.QUIET, "only output 1s ago"),

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allswell.domain.duration import show
+from allswell.domain.duration import felt
 from allswell.domain.evidence import Standing
 
 SPAWNING = 30_000
@@ -68,7 +68,7 @@ def judge(standing: Standing | None, known: Known, now: int) -> Verdict:
     progress = standing.progress
     if progress is None:
         if now - standing.began < SPAWNING:
-            return Verdict(Condition.SPAWNING, f"started {show(now - standing.began)} ago")
+            return Verdict(Condition.SPAWNING, f"started {felt(now - standing.began)} ago")
         return Verdict(Condition.QUIET, _last(standing, now))
     if now - progress.at < QUIET:
         return Verdict(Condition.WORKING, _last(standing, now))
@@ -81,7 +81,7 @@ def _last(standing: Standing | None, now: int) -> str:
         return "nothing can be seen of it from here"
     seen = standing.progress
     if seen is not None:
-        return f"{seen.sign.value} {show(max(now - seen.at, 0))} ago: {seen.what}"
-    bare = f"no proof of progress in {show(now - standing.began)}"
+        return f"{seen.sign.value} {felt(max(now - seen.at, 0))} ago: {seen.what}"
+    bare = f"no proof of progress in {felt(now - standing.began)}"
     other = next(iter(standing.last.values()), None)
-    return bare if other is None else f"{bare}, only {other.sign.value} {show(max(now - other.at, 0))} ago"
+    return bare if other is None else f"{bare}, only {other.sign.value} {felt(max(now - other.at, 0))} ago"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LOOKED_AT = 2_000
 """How many names are compared when something is not found."""
 _LISTED = 5
+_RETRIED = 100
+"""How many tasks of one name are looked through for the one that was not handed over again."""
 
 
 async def find(views: Views, text: str) -> TaskId | RunId | QuestionId:
@@ -35,16 +37,17 @@ async def find(views: Views, text: str) -> TaskId | RunId | QuestionId:
 
 
 async def find_task(views: Views, text: str, where: str = "task") -> TaskId:
-    """The task with this id, or the only one with this name."""
+    """The task with this id, or the only one with this name: of those that were retried, the newest."""
     if can_name(text):
         if await views.view_task(TaskId(text)) is not None:
             return TaskId(text)
-        named = await views.view_tasks(TaskFilter(name=text, limit=_LISTED))
-        if len(named) == 1:
-            return named[0].task.id
+        named = await views.view_tasks(TaskFilter(name=text, limit=_RETRIED))
+        newest = [row.task.id for row in named if row.task.record.retried_as is None]
+        if len(newest) == 1:  # what was handed over again is known by what it was handed over as
+            return newest[0]
         if named:
-            listed = ", ".join(f"{row.task.id} ({row.task.state})" for row in named)
-            more = " and more" if len(named) == _LISTED else ""
+            listed = ", ".join(f"{row.task.id} ({row.task.state})" for row in named[:_LISTED])
+            more = " and more" if len(named) > _LISTED else ""
             raise Refused(
                 "ambiguous", f"several tasks are called {text!r}: {listed}{more}; name one by its id", where=where
             )

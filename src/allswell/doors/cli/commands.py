@@ -107,7 +107,7 @@ class Commands:
             return Refused("usage", f"{typed!r} are several words: leave out the quotes", where="command")
         known = self.below(words[:size])
         meant_by_others = meant_by(typed, known) if not size else []
-        alike_ones = alike(typed, known if size else [*known, *OTHER_NAMES], most=3)
+        alike_ones = alike(typed, () if size else OTHER_NAMES, most=1, ratio=0.8) + alike(typed, known, most=3)
         near = " or ".join(map(repr, dict.fromkeys([*meant_by_others, *alike_ones])))
         meant = f"; did you mean {near}?" if near else ""
         text = f"no such command: {cut(typed, LONGEST)!r}{meant}"

@@ -329,7 +329,7 @@ def _listed(what: str, paths: Sequence[str]) -> list[str]:
 def _given_back(done: Recovery) -> str:
     written = len(done.written) + len(done.replaced)
     said = [
-        f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} were there already."
+        f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} {'was' if done.same == 1 else 'were'} there already."
     ]
     untouched = sum(one.why.value == "not_copied" for one in done.missing)
     if untouched:
