@@ -26,6 +26,7 @@ SHOWN_ELSEWHERE = {
         ("worker", "worker setup", "worker status"), "tests/doors/cli/test_worker.py has the server for it"
     ),
     "serve": "tests/doors/http/ calls it",
+    "mcp": "tests/doors/mcp/ speaks to it",
     "coordinate": "tests/doors/cli/test_coordinate.py talks to it",
     **dict.fromkeys(("build-agent", "audit-agent"), "tests/doors/cli/test_members.py has a chat for them"),
 }
@@ -121,6 +122,7 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     allswell("fail", "x", "--class", "netwrok", code=2, env=held)
     allswell("claim", "--agent", "bob")
     allswell("done", '"a result"', "--task", second, "--token", "1")
+    allswell("verify", second, code=2)
     allswell("cancel", LONG, "not needed any more, " * 12)
     allswell("cancel", LONG, code=2)
     assert "is handed over again, as t_" in allswell("retry", LONG, "--with-dependents").out.replace("\n", " ")
@@ -225,7 +227,7 @@ def _id(said: Ran) -> str:
 
 SCENES: dict[Callable[[Terminal], None], str] = {
     _tasks_and_questions: "submit claim checkin tasks watch why show events runs ask done questions answer release "
-    "fail cancel retry dismiss config check doctor completion drill",
+    "fail cancel retry dismiss verify config check doctor completion drill",
     _run_and_recover: "receipts recover diff logs run show graph resume",
     _watch_over_a_fleet: "up,init,submit,agents,claim,request,inbox,respond,tracking,work,comms,"
     "sinks,sinks check,sinks run,sinks setup,sinks forget,"
