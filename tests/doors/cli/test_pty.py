@@ -122,9 +122,9 @@ def _tasks_and_questions(allswell: Terminal) -> None:
     allswell("fail", "x", "--class", "netwrok", code=2, env=held)
     allswell("claim", "--agent", "bob")
     allswell("done", '"a result"', "--task", second, "--token", "1")
-    allswell("verify", second, code=2)
     allswell("cancel", LONG, "not needed any more, " * 12)
-    allswell("cancel", LONG, code=2)
+    for command in (("verify", second), ("cancel", LONG)):
+        allswell(*command, code=2)
     assert "is handed over again, as t_" in allswell("retry", LONG, "--with-dependents").out.replace("\n", " ")
     allswell("retry", first, code=2)
     assert "the run the long night" in allswell("cancel", run[1]).out

@@ -11,6 +11,7 @@ from allswell.doors.cli.commands import DECIDING, LOOKING, Commands
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, block, paint, pairs, plain, sentence, table, when
+from allswell.engine.explaining.words import many
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -328,9 +329,8 @@ def _listed(what: str, paths: Sequence[str]) -> list[str]:
 
 def _given_back(done: Recovery) -> str:
     written = len(done.written) + len(done.replaced)
-    said = [
-        f"{written} file{'' if written == 1 else 's'} written to {plain(done.folder)}, {done.same} {'was' if done.same == 1 else 'were'} there already."
-    ]
+    same = many(done.same, "was there already", "were there already")
+    said = [f"{many(written, 'file')} written to {plain(done.folder)}, {same}."]
     untouched = sum(one.why.value == "not_copied" for one in done.missing)
     if untouched:
         was = "was" if untouched == 1 else "were"
