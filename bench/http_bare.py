@@ -37,7 +37,9 @@ async def main(url: str) -> None:
             made.bind(("127.0.0.1", 0))
             made.listen(64)
             print(f"serving http://127.0.0.1:{made.getsockname()[1]};", file=sys.stderr, flush=True)
-            config = uvicorn.Config(app, http="h11", log_config=None, access_log=False, lifespan="off")
+            config = uvicorn.Config(
+                app, http="h11", log_config=None, access_log=False, lifespan="off", timeout_keep_alive=75
+            )
             await uvicorn.Server(config).serve(sockets=[made])
 
 

@@ -89,15 +89,21 @@ class Caller:
 
 
 @contextmanager
-def serving(command: list[str]) -> Iterator[str]:
-    """A server in a process of its own; its address is the first thing it says."""
+def serving(command: list[str]) -> Iterator[tuple[str, int]]:
+    """A server in a process of its own; its address, which is the first thing it says, and its process."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("ALLSWELL_")}
     with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stderr is not None
-            yield process.stderr.readline().removeprefix("serving ").partition(";")[0].strip()
+            yield process.stderr.readline().removeprefix("serving ").partition(";")[0].strip(), process.pid
         finally:
             process.terminate()
+
+
+def used(process: int) -> float:
+    """Seconds of processor that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -111,7 +117,7 @@ def main() -> None:
         urls = {way: f"sqlite:///{folder}/{way}/.allswell/allswell.db" for way in ("store", "ours", "bare")}
         keys = {way: asyncio.run(prepare(url, tasks)) for way, url in urls.items()}
         ours = ["-m", "allswell", "serve", "--listen", "127.0.0.1:0", "--store", urls["ours"]]
-        with serving(ours) as here, serving([str(BARE), urls["bare"]]) as there:
+        with serving(ours) as (here, one), serving([str(BARE), urls["bare"]]) as (there, two):
             caller, other = Caller(here, keys["ours"]), Caller(there, keys["bare"])
             ways: dict[str, Callable[[int], float]] = {
                 "store": lambda calls: asyncio.run(on_the_store(urls["store"], calls)),
@@ -120,12 +126,16 @@ def main() -> None:
             }
             for way in ways.values():
                 way(given.calls)  # warm
+            before = used(one), used(two)
             rounds = [{name: way(given.calls) for name, way in ways.items()} for _ in range(given.rounds)]
+            pairs = given.rounds * given.calls
+            busy = [(after - then) / pairs * 1e6 for after, then in zip((used(one), used(two)), before, strict=True)]
     for name in urls:
         print(f"{name:6} {statistics.median(one[name] for one in rounds):8.0f} claims and completions a second")
     of_store = statistics.median(one["ours"] / one["store"] for one in rounds)
     of_bare = statistics.median(one["ours"] / one["bare"] for one in rounds)
     print(f"of the store: {of_store:.2f} (at least 0.40), of a bare handler: {of_bare:.2f} (at least 0.80)")
+    print(f"processor of the server for each pair: ours {busy[0]:.0f} µs, the bare handler's {busy[1]:.0f} µs")
     if of_store < 0.4 and of_bare < 0.8:
         sys.exit(1)
 

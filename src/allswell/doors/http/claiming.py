@@ -22,6 +22,8 @@ async def claimed(call: Call, claim: Claim, wait: int) -> Claimed:
     if earlier is not None:
         earlier.cancel()
         await asyncio.wait([earlier])
+    if not wait:
+        return await _claim(call, claim, wait)  # nothing is waited for, so nobody need be asked whether it still is
     work = asyncio.ensure_future(_claim(call, claim, wait))
     if claim.id != NO_COMMAND:
         waiting[name] = work
