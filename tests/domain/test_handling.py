@@ -15,6 +15,7 @@ from allswell.domain.handling import (
     after_failure,
     after_giving_back,
     after_retry_by_operator,
+    after_turning_away,
     before_handling,
     on_trial,
 )
@@ -68,8 +69,10 @@ def test_poison_is_three_readings_without_an_end() -> None:
 def test_the_last_reading_before_that_is_a_trial() -> None:
     assert [on_trial(reading, MessageHistory()) for reading in (1, 2, 3, 4)] == [False, False, True, False]
     assert on_trial(8, MessageHistory(recorded=2, late=3))
-    given_back = after_giving_back(MessageHistory(2, 1, 3), Millis(9)).history
-    assert on_trial(9, given_back), "who was turned away is on trial again"
+    lines = [after_turning_away(MessageHistory(2, 1, 3), place, 30) for place in (1, 2, 31)]
+    assert [one.delay for one in lines] == [1_000, 2_000, 30_000]
+    assert {one.history for one in lines} == {MessageHistory(3, 1, 3)}
+    assert on_trial(9, lines[0].history), "who was turned away is on trial again"
     assert not on_trial(1, MessageHistory(), MessagePolicy(poison_after=1)), "or all messages would be"
 
 

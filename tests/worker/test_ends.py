@@ -137,14 +137,14 @@ def test_one_message_is_on_trial_at_a_time_and_the_others_go_back_without_blame(
     for _ in range(2):
         assert len(stage.execute("SELECT * FROM pgmq.read(%s, 0, 2)", stage.queue)) == 2, "a process dies with two"
     with worker:
-        until(lambda: worker.counts()["given_back"] == 1, "one of the two must wait")
+        until(lambda: worker.counts()["given_back"] >= 1, "one of the two must wait")
         until(lambda: len(worker.running()) == 2, "the other is at work, beside one that is in no doubt")
         (second,) = doubted - set(worker.running())
         assert fresh in worker.running()
-        assert 0 < stage.shows_in(second) <= 30
+        assert stage.shows_in(second) <= 1
         assert stage.trouble(second) == ("retrying", "", 0)
         stage.show_now(second)
-        until(lambda: worker.counts()["given_back"] == 2, "it must wait again")
+        until(lambda: worker.counts()["given_back"] >= 2, "it must wait again")
         held.set()
         until(lambda: worker.counts()["handled"] == 2, "both have ended")
         stage.show_now(second)

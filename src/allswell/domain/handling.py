@@ -18,6 +18,7 @@ somebody else's (its process was stopped, its server restarted), has come back: 
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from allswell.domain.duration import LONGEST
 from allswell.domain.names import Millis
@@ -47,7 +48,6 @@ def checked_messages(policy: MessagePolicy) -> MessagePolicy:
 
 
 MESSAGES = MessagePolicy()
-NO_DELAY = Millis(0)
 
 
 class MessageHistory(msgspec.Struct, frozen=True):
@@ -143,9 +143,17 @@ def after_failure(failure: MessageFailure, history: MessageHistory, policy: Mess
             return Quarantined(failure.code, f"{failure.message}{tried}")
 
 
-def after_giving_back(history: MessageHistory, delay: Millis = NO_DELAY) -> Retried:
-    """A worker gives back what it cannot handle now (it stops; another one is on trial): an end, and no failure."""
-    return Retried(delay, MessageHistory(history.recorded + 1, history.retries, history.late))
+def after_giving_back(history: MessageHistory) -> Retried:
+    """A worker that stops gives back what it had begun: an end, and no failure."""
+    return Retried(Millis(0), MessageHistory(history.recorded + 1, history.retries, history.late))
+
+
+def after_turning_away(history: MessageHistory, place: int, most: int) -> Retried:
+    """Another one is on trial: an end as well, and it shows again by its place in the line, a second for each.
+
+    At most after so many seconds. All at once would be turned away together each time, and go through one by one only.
+    """
+    return replace(after_giving_back(history), delay=Millis(min(place, most) * 1_000))
 
 
 def after_retry_by_operator(read_count: int) -> MessageHistory:

@@ -17,12 +17,11 @@ import time
 import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from allswell.domain.handling import FailedForGood, Retried, after_giving_back
-from allswell.domain.names import Millis
+from allswell.domain.handling import FailedForGood, Retried, after_turning_away
 from allswell.worker.connection import HandlerConnection
 from allswell.worker.failures import sentence
 from allswell.worker.limit import Limit
-from allswell.worker.queue import Taken, Token
+from allswell.worker.queue import Token
 from allswell.worker.shift import LATE, Pending, Shift, write_end
 
 log = logging.getLogger("allswell.worker")
@@ -109,7 +108,10 @@ class Reader:
             )
             late = [token for token, _, _ in quiet if token.id not in handled and token.id not in busy]
             shift.queue.came_back(first, late)
-            back = [(one.token, _later(shift, one), one) for one in shift.turn_away(taken)]
+            back = [
+                (one.token, after_turning_away(one.history, place, layers.visibility_timeout), one)
+                for place, one in enumerate(shift.turn_away(taken), start=1)
+            ]
             ended = _write_ends(shift, first, [*pending, *back])
             first.limit = None
             first.commit()
@@ -134,11 +136,6 @@ class Reader:
         if connections:
             shift.give_back(connections)
         return bool(taken) and not connections
-
-
-def _later(shift: Shift, taken: Taken) -> Retried:
-    """It goes back without blame, for as long as it would have been hidden."""
-    return after_giving_back(taken.history, Millis(shift.plan.layers.visibility_timeout * 1_000))
 
 
 def _write_ends(
