@@ -115,11 +115,9 @@ def test_in_the_morning_the_runs_of_the_night_are_still_there() -> None:
         lease = await stage.watch.claim(agent="ada", task=task)
         assert lease is not None
         await lease.complete()
-        await asyncio.sleep(8 * 60 * MINUTE)
+        await asyncio.sleep(60 * MINUTE)
         (fall,) = (await seen(stage)).runs
         assert (fall.name, [lane.state for lane in fall.lanes]) == ("nightly", ["done"])
-        await asyncio.sleep(17 * 60 * MINUTE)
-        assert (await seen(stage)).runs == ()
 
     play(scene)
 

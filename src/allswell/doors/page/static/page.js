@@ -47,7 +47,7 @@
     heardAt = Date.now();
     lostAt = 0;
     $("lost").hidden = true;
-    $("state").classList.remove("gone");
+    $("state").classList.remove("gone", "waiting");
     $("state-words").textContent = "live";
   };
   const outside = () => location.assign("/login?over=1&back=" + encodeURIComponent(location.pathname + location.search));
