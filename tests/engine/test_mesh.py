@@ -4,10 +4,15 @@ import asyncio
 
 import pytest
 
-from allswell import Lease, LeaseLost, Refused
+from allswell import Lease, LeaseLost, Refused, make_watch
+from allswell.domain.command import MoveOn, Respond
 from allswell.domain.event import Event
+from allswell.domain.names import AgentId, CommandId
 from allswell.domain.request import KINDS
 from allswell.engine.mesh import Requested, Wishes
+from allswell.store.memory import MemoryStore
+from allswell.testing.clock import VirtualClock
+from allswell.testing.loop import run, running_loop
 from tests.engine.stage import MINUTE, Stage, play
 
 
@@ -280,6 +285,28 @@ def test_two_that_are_blocked_at_once_are_each_told_of_once_with_what_they_do_ne
         assert sorted((str(event.agent), event.data["next"]) for event in told) == sorted(given.items())
 
     play(scene)
+
+
+@pytest.mark.row("M2", "M3")
+def test_an_answer_that_comes_with_the_block_is_heard_before_it() -> None:
+    """In one unit of work the block was told after the answer that resolved it, and the log ended with Blocked."""
+
+    async def main() -> list[str]:
+        clock = VirtualClock()
+        store = MemoryStore(clock=clock, turn=running_loop().turn)
+        async with make_watch(store, clock=clock, sweeping=False) as watch:
+            await watch.submit("deploy", timeout="1h")
+            lease = await watch.claim(agent="sandman")
+            assert lease is not None
+            request = await lease.send_request("oracle", "status_check", "there?", retries=0)
+            await asyncio.sleep(2 * MINUTE)
+            waits = MoveOn(CommandId("c1"), lease.task, lease.token, AgentId("sandman"), request)
+            answers = Respond(CommandId("c2"), request, AgentId("oracle"), (), '"here"')
+            await asyncio.gather(*map(watch._engine.do, (waits, answers)))
+            told = [entry.event.kind async for entry in watch.events()]
+        return [kind for kind in told if kind in ("request_blocked", "request_resolved", "request_closed")]
+
+    assert run(main(), seed=1) == ["request_closed"]
 
 
 @pytest.mark.row("M2")

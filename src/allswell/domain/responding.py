@@ -186,5 +186,5 @@ def _names_of_answer(command: Respond) -> Names:
 
 RULES = (
     Rule(Respond, respond, _names_of_answer),
-    Rule(MoveOn, move_on, _names, _names_given),
+    Rule(MoveOn, move_on, _names, _names_given, last=True),
 )

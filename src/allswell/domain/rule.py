@@ -99,3 +99,5 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
     reads: Callable[[C, Situation], Reads | None] | None = None
     chance: bool = False
     """Whether it is decided with a number that was drawn for it."""
+    last: bool = False
+    """Whether it is decided after all others of its batch: what it tells comes with the claim that follows it."""

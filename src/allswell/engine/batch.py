@@ -55,13 +55,16 @@ async def perform(
     book = Book(now, rows, lanes, plan.found, plan.runs_found, shares_runs=plan.shares_runs)
     if (more := plan.reads(book.situation)) is not None:
         book.add(await tx.read(more))
-    answers: list[object] = []
+    answers: list[object] = [None] * len(plan.commands)
     claims: list[Placed] = []
-    for command, rule in zip(plan.commands, plan.rules, strict=True):
-        decision = _decided(book, command, draw() if rule.chance else 0.0)
+    order: Sequence[int] = range(len(answers))
+    if any(rule.last for rule in plan.rules):
+        order = sorted(order, key=lambda place: plan.rules[place].last)
+    for place in order:
+        decision = _decided(book, plan.commands[place], draw() if plan.rules[place].chance else 0.0)
         if decision.claim is not None:
-            claims.append((len(answers), decision.claim))
-        answers.append(decision.answer if decision.error is None else decision.error)
+            claims.append((place, decision.claim))
+        answers[place] = decision.answer if decision.error is None else decision.error
     if len(claims) < len(plan.commands):  # claims have decided nothing yet
         await book.write(tx)
     if claims:
