@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
@@ -16,6 +17,7 @@ from allswell import Policy, Watch, make_watch
 from allswell.app import watch_on
 from allswell.domain.listing import TaskFilter
 from allswell.domain.names import Millis, TaskId
+from allswell.domain.presence import PREFIX, Post, Presence
 from allswell.doors.cli.frame import Frame
 from allswell.doors.cli.watching.app import WatchApp
 from allswell.doors.cli.watching.decision_screen import DecisionScreen
@@ -178,13 +180,43 @@ def test_each_counts_down_to_what_comes_next(empty: str) -> None:
         await look(app, pilot)
         held, later = row(app, Part.TASK, "silent"), row(app, Part.TASK, "called")
         assert "it is idle" in held.ahead
-        lines = shown(app)
-        assert [line for line in lines if ("silent" in line and " 1m " in line) or "2m" in line]
-        assert [line for line in lines if "called" in line and ("1h" in line or "59m" in line)]
-        assert later.due is not None
-        before = next(line for line in lines if "silent" in line)
-        app.rows.tick(app._now() + 60_000)
-        assert next(line for line in shown(app) if "silent" in line) != before
+        assert "goes back to the pool" in later.ahead
+
+        def counted(name: str, left: int) -> str:
+            """What stands in the line of a task so long before what comes next for it."""
+            due = row(app, Part.TASK, name).due
+            assert due is not None
+            app.rows.tick(due - left)
+            return next(line for line in shown(app) if line.strip().startswith(name))
+
+        assert " 1m 30s " in counted("silent", 90_500)
+        assert " 29s " in counted("silent", 29_500)
+        assert " 4s late " in counted("silent", -4_500)
+        assert " 59m " in counted("called", 3_599_000)
+
+    driven(empty, drive)
+
+
+def test_what_only_a_supervisor_knows_counts_too(empty: str) -> None:
+    async def drive(app: WatchApp, pilot: Pilot[None], watch: Watch) -> None:
+        task = await watch.submit("quiet")
+        await watch.claim(agent="ada")
+        now = await watch.now()
+        post = Post(
+            "ada", "ada", "command", task=task, token=1, condition="quiet", proof_at=now, idle_at=Millis(now + 60_000)
+        )
+        there = Presence("main", "m", "here", 1, "b", "n", 1, now, now, posts=(post, Post("bea", "bea", "command")))
+        assert await watch.swap(f"{PREFIX}main", None, msgspec.json.encode(there).decode())
+        await look(app, pilot)
+        for part, name in ((Part.AGENT, "ada"), (Part.TASK, "quiet")):
+            found = row(app, part, name)
+            assert (found.due, found.ahead) == (
+                now + 60_000,
+                "is ended as idle (1m without progress), unless it shows progress",
+            )
+        assert row(app, Part.AGENT, "bea").state == "idle"
+        await choose(app, pilot, Part.TASK, "quiet")
+        await until(pilot, lambda: "ended as idle" in about(app))
 
     driven(empty, drive)
 

@@ -40,7 +40,7 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
         watch, task = stage.watch, await stage.watch.submit("quiet", timeout="10m")
         lease = await watch.claim(agent="ada")
         assert lease is not None
-        spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0)
+        spec = AgentSpec(name="ada", function=f"{__name__}:checks_in_once", cwd=str(tmp_path), grace=0, idle=400_000)
         plan = Plan(Fleet({"ada": spec}), Home(tmp_path / ".allswell"), clock=stage.clock)
         shared = Shared(Tower(), asyncio.Semaphore(1), lambda _who, _usage: None, Voice(lambda _said: None))
         attended = Attendance(watch, plan, Slot(spec, AgentId("ada")), lease, shared)
@@ -53,6 +53,8 @@ def test_who_is_quiet_is_nudged_once_for_each_silence(tmp_path: Path) -> None:
 
         await look_until(29)
         assert NUDGED == [], "it is being started"
+        now = await watch.now()
+        assert attended.post(now).idle_at == now + 371_000, "whoever looks sees when it would be ended"
         await look_until(99)
         (nudge,) = NUDGED
         assert "no progress" in nudge
