@@ -23,6 +23,7 @@ HEAVY = (
     "inspect",
     "rich",
     "pydantic",
+    "mcp",
     "importlib.resources",
     "hashlib",
     "allswell.engine.engine",

@@ -17,7 +17,7 @@ from tests.doors.mcp.scene import Agent
 from tests.patience import SECONDS
 
 AGENT = r"""
-import json, subprocess, sys
+import json, os, subprocess, sys
 
 served = subprocess.Popen([sys.executable, "-m", "allswell", "mcp"], stdin=-1, stdout=-1, text=True)
 number = 0
@@ -50,6 +50,9 @@ told["answers"] = call("answers", ids=[told["ask"]["question_id"]])
 told["status"] = call("status")
 told["inbox"] = call("inbox")
 told["wrong"] = call("checkin", progress=7)
+past = {name: value for name, value in os.environ.items() if name != "ALLSWELL_SOCKET"}
+alone = subprocess.run([sys.executable, "-m", "allswell", "mcp"], env=past, stdin=-3, stderr=-1, text=True)
+told["past"] = alone.stderr
 told["done"] = call("done", result={"pages": 3})
 json.dump(told, open("told.json", "w"))
 served.stdin.close()
@@ -72,6 +75,7 @@ def test_inside_an_attempt_it_speaks_for_that_attempt_alone(tmp_path: Path) -> N
     assert told["status"]["stop"] is None
     assert told["inbox"] == {"requests": []}
     assert "progress" in told["wrong"]
+    assert "in Codex: env_vars" in told["past"], "nobody speaks past the supervisor"
     assert told["done"]["said"] == "done"
     shown = shell.json("show", "night")
     assert (shown["task"]["state"], shown["result"]) == ("done", {"pages": 3})
@@ -100,7 +104,8 @@ def test_on_a_store_it_serves_by_itself(tmp_path: Path) -> None:
 
     asyncio.run(day())
     assert shell.json("show", id_)["result"] == "ok"
-    assert shell.json("events", "--limit", "1000", "--kind", "task_claimed") is not None
+    (claimed,) = shell("events", "--json", "--kind", "task_claimed").stdout.splitlines()
+    assert json.loads(claimed)["data"]["key"] == "(stdio)"
 
 
 def test_what_is_wrong_is_told_on_standard_error(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def mcp(
     if store is None and os.environ.get("ALLSWELL_SOCKET"):
         _within_attempt()
         return
-    frame.for_humans("mcp")
+    _outside_attempts(frame)
     server = _server_of(frame)
     if server is not None:
         from allswell.doors.mcp.proxy import run
@@ -58,6 +58,16 @@ def mcp(
     except ImportError as error:
         raise _not_installed() from error
     serve_store(frame.url, frame.settings, frame.home, caller(agent, role or ()), remark)
+
+
+def _outside_attempts(frame: Frame) -> None:
+    """Refuse to speak past the supervisor of an attempt that this runs in; a client may have dropped the variables."""
+    try:
+        frame.for_humans("mcp")
+    except Refused as error:
+        text = "inside an attempt this speaks through its socket alone, and ALLSWELL_SOCKET is not set, or --store is"
+        hint = "hand ALLSWELL_SOCKET, _SECRET, _TASK and _TOKEN on to it (in Codex: env_vars)"
+        raise Refused(error.code, text, where="mcp", hint=hint) from None
 
 
 def _within_attempt() -> None:

@@ -18,6 +18,9 @@ from allswell.doors.mcp.desk import WatchDesk
 from allswell.doors.mcp.server import own_server, server_of
 from allswell.settings import Settings
 
+STDIO = "(stdio)"
+"""What is done without a key is signed with this: no key is called so."""
+
 
 def caller(agent: str | None, roles: Sequence[str]) -> Key:
     """What somebody at this machine may do who shows no key: under a name, what an agent may, and to look.
@@ -25,9 +28,9 @@ def caller(agent: str | None, roles: Sequence[str]) -> Key:
     Without a name any name will do, as on the command line. It is kept nowhere, and no secret fits it.
     """
     if agent is None:
-        return Key("mcp", "", (Right.ADMIN,), Millis(0))
+        return Key(STDIO, "", (Right.ADMIN,), Millis(0))
     rights = (Right.AGENT, Right.SUBMITTER, Right.VIEWER)
-    return Key("mcp", "", rights, Millis(0), roles=tuple(roles) or (ANY_ROLE,), agents=(agent,))
+    return Key(STDIO, "", rights, Millis(0), roles=tuple(roles) or (ANY_ROLE,), agents=(agent,))
 
 
 def serve_store(url: str, settings: Settings, home: Path, key: Key, tell: Callable[[str], None]) -> None:
