@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from allswell import Policy
 from allswell.app import make_watch, store_for
 from allswell.engine.keyring import Keyring
 from tests.doors.http.served import Served, started
@@ -35,7 +36,8 @@ async def prepared(store: str) -> dict[str, str]:
         names = [f"w{number}" for number in range(WORKERS)]
         made = {name: (await keys.create(name, ["agent"], roles=["build"]))[1] for name in names}
         made["admin"] = (await keys.create("admin", ["admin"]))[1]
-        fields: dict[str, Any] = {"role": "build", "retries": 1_000, "timeout": "1h"}
+        # Whoever loses its holder three times is a human's business elsewhere; here holders are killed all the time.
+        fields: dict[str, Any] = {"role": "build", "policy": Policy(timeout_escalation=1_000)}
         await watch.submit_many([{"name": f"n{number}", **fields} for number in range(TASKS)])
     return made
 
