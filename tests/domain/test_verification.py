@@ -70,9 +70,9 @@ def test_a_failure_goes_back_with_the_output_and_the_third_asks_a_human() -> Non
     assert judge(one, at(3), passed=False, said="1 failed").answer == AfterCheck(AfterAudit.ASK, 3, 3)
     assert stands(one) == "waiting"
     assert one.question.kind == "not_verified"
-    assert (
-        "`make test` failed 3 times, the last time with: exit code 2. It printed last:\n1 failed" in one.question.text
-    )
+    text = one.question.text
+    assert "`make test` failed 3 times, the last time with: exit code 2. What it brought is kept;" in text
+    assert text.endswith("How should we proceed? It printed last:\n1 failed")
     assert [option.key for option in one.question.options] == ["accept", "retry", "clarify", "skip"]
 
 
@@ -204,3 +204,12 @@ def test_a_policy_that_cannot_verify_is_refused() -> None:
         Policy(verify_timeout=0),
     ):
         assert broken_rules(wrong), wrong
+
+
+def test_what_is_sent_back_is_kept_for_its_agent_only_until_its_next_attempt_has_ended() -> None:
+    one = life()
+    one.claim("ann", at(0))
+    judge(one, at(1), passed=False)
+    one.claim("ann", at(1))
+    one.release(at(1.1))
+    one.claim("bob", at(1.1))

@@ -33,6 +33,7 @@ async def a_holder_is_refused_and_what_it_brought_becomes_the_result(watch: Watc
     assert row is not None
     assert row.lease is not None
     assert (await watch.views.view_payload(task))[1] == '{"pages":3}'
+    assert await watch.result(task) is None, "who waits for a result is not given what nobody has verified"
     done = await watch.held(task, lease.token, lease.agent).verified(passed=True, why="exit code 0", by="grace")
     assert done.follows is AfterAudit.ACCEPT
     assert await watch.result(task) == {"pages": 3}

@@ -154,7 +154,7 @@ def end_attempt(
     ended = Attempt(lease.task, lease.token, lease.agent, lease.granted_at, now, outcome, command, detail)
     out.attempts = (*out.attempts, ended)
     handover = Handover(outcome, lease.agent, detail, lease.note, lease.progress)
-    changed = replace(case.task.record, token=lease.token, handover=handover, **record)
+    changed = replace(case.task.record, token=lease.token, handover=handover, back_until=None, **record)
     out.case = replace(case, task=replace(case.task, record=changed), lease=None, due=None)
 
 

@@ -245,11 +245,12 @@ def ask_human(out: Outcome, why: str, said: str, now: Millis, *, ran: bool = Tru
     task = out.case.task
     label = task.id if task.name == task.id else f"{task.id} ({task.name})"
     check, failed = shown(verify_of(task)), failed_so_far(task)
-    printed = f" It printed last:\n{said.strip()}\n" if said.strip() else " "
+    printed = f" It printed last:\n{said.strip()}" if said.strip() else ""
     if ran:
         times = "once" if failed == 1 else f"{failed} times"
-        text = f"Task {label} was said to be done, and `{check}` failed {times}, the last time with: {why}.{printed}"
+        text = f"Task {label} was said to be done, and `{check}` failed {times}, the last time with: {why}."
     else:
-        text = f"Task {label} is said to be done, but `{check}` has not been run to its end: {why}.{printed}"
-    text += f"What it brought is kept. `allswell verify {task.id}` runs it once more. How should we proceed?"
+        text = f"Task {label} is said to be done, but `{check}` has not been run to its end: {why}."
+    text += f" What it brought is kept; `allswell verify {task.id}` runs the command once more."
+    text += f" How should we proceed?{printed}"
     ask(out, Asked(NOT_VERIFIED, text, VERIFICATION_OPTIONS), now)

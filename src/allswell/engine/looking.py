@@ -17,7 +17,7 @@ from allswell.domain.names import Millis, QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt
+from allswell.domain.task import Attempt, State
 from allswell.engine.backend import Backend
 from allswell.engine.follow import events, follow
 from allswell.engine.signal import Bell
@@ -55,9 +55,10 @@ class Looking:
         return None if payload is None else msgspec.json.decode(payload)
 
     async def result(self, task: str) -> Any:  # noqa: ANN401 - whatever the holder gave
-        """A finished task's result."""
+        """The result of a task that is done; what its holder says before that was verified is none yet."""
         _, result = await self._engine.store.view_payload(TaskId(task))
-        return None if result is None else msgspec.json.decode(result)
+        row = None if result is None else await self._engine.store.view_task(TaskId(task))
+        return None if result is None or row is None or row.task.state != State.DONE else msgspec.json.decode(result)
 
     async def tasks(self, which: TaskFilter | None = None) -> list[TaskRow]:
         """Tasks by id, a page at a time."""

@@ -282,3 +282,23 @@ def test_a_step_that_is_never_verified_asks_and_can_be_accepted(shell: Shell) ->
     shell("resume", run)
     assert (shell.folder / "shipped").exists()
     assert (shell.folder / "tries").read_text().strip() == "3"
+
+
+def test_a_supervised_agent_cannot_verify_its_own_work_past_its_supervisor(shell: Shell) -> None:
+    """Not where it likes, and not by hand: whoever runs inside an attempt has somebody to verify it."""
+    elsewhere = shell.folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "good").touch()
+    trick = (
+        f'store="--store sqlite:///{shell.folder}/.allswell/allswell.db"; cd {elsewhere}; unset ALLSWELL_SOCKET\n'
+        'allswell done $store --task "$ALLSWELL_TASK" --token "$ALLSWELL_TOKEN" 2> done.txt; echo $? >> done.txt\n'
+        'allswell verify "$ALLSWELL_TASK" $store 2> verify.txt; echo $? >> verify.txt\n'
+    )
+    programs(shell, f"#!/bin/sh\n{trick}exit 0\n", "#!/bin/sh\ntest -e good\n")
+    (shell.folder / "allswell.toml").write_text("verify_attempts = 1\n")
+    shell("run", "--name", "mend", "--verify", str(shell.folder / "check"), "--", "./agent", code=3)
+    said = (elsewhere / "done.txt").read_text()
+    assert "has passed; what you brought is kept" in said
+    assert said.split()[-1] == "2"
+    assert (elsewhere / "verify.txt").read_text().split()[-1] == "2"
+    assert shell.json("show", "mend")["task"]["state"] == "waiting"

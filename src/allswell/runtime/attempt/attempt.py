@@ -107,7 +107,7 @@ class Attempt:
         self._file = note
         """Where the attempt is noted while it is in flight; a caller may have begun it before it had the lease."""
         self._stopped = False
-        self.verifying = Verifying(order, lease)
+        self.verifying = Verifying(order, lease, lambda what: self._gathering.heard(Sign.PROTOCOL, what))
         """Verifies its work, where its task wants that."""
         self._news = Signal()
         """Something happened that the judge should know of."""

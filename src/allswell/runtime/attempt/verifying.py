@@ -92,11 +92,12 @@ class Stopped(msgspec.Struct, frozen=True):
 class Verifying:
     """Verifies the work of one attempt that says it is done, if its task wants that."""
 
-    def __init__(self, order: Order, lease: Lease) -> None:
+    def __init__(self, order: Order, lease: Lease, heard: Callable[[str], None]) -> None:
         self.on_begin: Callable[[Sequence[str]], None] | None = None
         """Called with the command when it is run."""
         self._order = order
         self._lease = lease
+        self._heard = heard
         self._stopped = asyncio.Event()
         self._reason = ""
 
@@ -113,6 +114,7 @@ class Verifying:
         argv, lease = self._order.verify or self._lease.verify, self._lease
         if not lease.verify or ended.end is not End.DONE or lease.over or lease.lost is not None:
             return ended
+        self._heard(f"verifying: {shown(tuple(argv))}")
         if self.on_begin is not None:
             self.on_begin(argv)
         env = {**self._order.env, **about(lease, remaining, "", "")}
