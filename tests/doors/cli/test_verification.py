@@ -218,6 +218,7 @@ def test_under_up_the_same_agent_gets_it_back_and_its_own_result_counts(shell: S
 
 
 FUNCTIONS = """\
+from pathlib import Path
 import allswell
 
 async def mend(work: allswell.Work) -> dict:

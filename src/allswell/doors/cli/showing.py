@@ -78,7 +78,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     from allswell.domain.expense import shown, together, usd
     from allswell.domain.names import question_id
     from allswell.domain.paying import limit_of
-    from allswell.domain.task import OPEN
+    from allswell.domain.task import State
     from allswell.doors.cli import branches
     from allswell.doors.cli.branches import brought_home
     from allswell.doors.cli.receipts import left_by
@@ -101,7 +101,7 @@ async def _task(views: Views, id_: TaskId, now: int, frame: Frame) -> Shown:
     if payload and payload != "null":
         parts.append(f"{paint('payload', 'dim')}\n{block(payload, '  ')}")
     if result is not None:
-        claimed = "result (said, not verified)" if row.task.state == OPEN else "result"
+        claimed = "result" if row.task.state == State.DONE else "result (said, not verified)"
         parts.append(f"{paint(claimed, 'dim')}\n{block(result, '  ')}")
     if attempts:
         columns = (
