@@ -17,10 +17,15 @@ class TaskFilter(msgspec.Struct, frozen=True):
     name: str | None = None
     role: str | None = None
     states: tuple[str, ...] = ()  # derived ones, as `State` names them
-    after: str = ""  # only ids greater than this one: where the last page ended
+    after: str = ""  # where the last page ended: only ids greater than this one, of the newest only smaller ones
     limit: int = 1_000
     ids: tuple[TaskId, ...] | None = None  # only these; those that do not exist are missing
     text: str = ""  # only those with this in their name, id, role or holder; `folded`
+    newest: bool = False  # the greatest ids first
+
+
+LAST = "\U0010ffff"
+"""Behind every id: where the newest tasks begin."""
 
 
 def folded(text: str) -> str:

@@ -5,7 +5,9 @@
     deeds.py      what can be done from the page: a form, and the route of the API that it is handed to
     entering.py   logging in by a link or a key, and logging out
     live.py       screens as they change, over Server-Sent Events
-    drawing.py    where on a bar a moment lies
+    drawing.py    where on a bar a moment lies; life.py and graph.py draw a task's life, and what needs what
+    asking.py     questions as cards; output.py: the end of what attempts have printed
+    query.py      what stands behind the question mark of an address
     rendering.py  templates, and the words that they may use
     app.py        the routes, who is let in, and the headers of each answer
 

@@ -38,6 +38,6 @@ def choice_of(call: Call, name: str, among: Collection[str]) -> str:
 
 
 def address(path: str, **query: str | int | None) -> str:
-    """A path with what stands behind its question mark; what is empty is left out."""
+    """A path with what stands behind its question mark; what is empty is left out, and `from_` is called `from`."""
     asked = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "", 0)}
     return f"{path}?{urlencode(asked)}" if asked else path

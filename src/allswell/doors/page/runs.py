@@ -51,6 +51,6 @@ async def look(call: Call) -> RunsScreen:
         (await call.views.view_agenda()).now,
         rows,
         first,
-        None if first == 0 else address("/runs", **{"from": max(first - PAGE, 0)}),
-        address("/runs", **{"from": first + PAGE}) if len(found) > PAGE else None,
+        None if first == 0 else address("/runs", from_=max(first - PAGE, 0)),
+        address("/runs", from_=first + PAGE) if len(found) > PAGE else None,
     )

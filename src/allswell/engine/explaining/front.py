@@ -94,7 +94,7 @@ async def front(views: Views, *, agents_from: int = 0) -> Front:
     facts = Facts(now, runs={run.id: run for run in runs}, services=services, rows={row.task.id: row for row in rows})
     facts.agents = {agent.id: agent for agent in await views.view_agents()}
     spent = await views.view_spent("all", (), now - now % _DAY)
-    members = sorted(crew.members, key=_place)
+    members = sorted(crew.members, key=place)
     return Front(
         seen,
         spent.get("", NOTHING_SPENT),
@@ -136,7 +136,7 @@ async def _asked(views: Views, rows: Sequence[TaskRow]) -> tuple[OpenQuestion, .
 _PLACES = {"stalled": 0, "quiet": 1, "working": 2}
 
 
-def _place(member: Member) -> tuple[int, int, str]:
+def place(member: Member) -> tuple[int, int, str]:
     """Those first that something is the matter with, then those that work."""
     holds = member.task is not None
     return (0 if member.misses else 1, _PLACES.get(member.health, 3 if holds else 4), member.agent)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from typing import TYPE_CHECKING
 
 from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.expense import ExpenseRow, Spent, SpentBy, together
 from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import TaskFilter, TaskRow, folded
+from allswell.domain.listing import LAST, TaskFilter, TaskRow, folded
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -48,6 +48,9 @@ class MemoryViews:
             among = tables.open_by_run.get(which.run, {})
         if which.ids is not None:
             among = dict.fromkeys(id_ for id_ in which.ids if id_ in among)
+        if which.newest:
+            older = (id_ for id_ in among if id_ < (which.after or LAST) and self._fits(id_, which))
+            return [self._row(id_) for id_ in nlargest(which.limit, older)]
         fitting = (id_ for id_ in among if id_ > which.after and self._fits(id_, which))
         return [self._row(id_) for id_ in nsmallest(which.limit, fitting)]
 

@@ -660,8 +660,9 @@ LEFT JOIN allswell.lease AS l ON l.task = t.id
 WHERE t.id = $1::text
 
 -- name: of_page
--- NULL switches a filter off. Never prepared, so that the planner sees which filters there are.
-WHERE t.id > $1::text
+-- NULL switches a filter off; {beyond} and {order} are fixed pieces (views.py).
+-- Never prepared, so that the planner sees which filters there are.
+WHERE t.id {beyond} $1::text
   AND ($2::boolean IS NULL OR (t.ended_at IS NULL) = $2::boolean)
   AND ($3::text IS NULL OR t.run = $3::text)
   AND ($4::text IS NULL OR t.name = $4::text)
@@ -677,7 +678,7 @@ WHERE t.id > $1::text
         WHEN r.task IS NOT NULL THEN 'ready'
         ELSE 'delayed'
       END = ANY($5::text[]))
-ORDER BY t.id LIMIT $6::integer
+ORDER BY t.id {order} LIMIT $6::integer
 
 -- name: view_payload
 SELECT payload, result FROM allswell.task WHERE id = $1::text

@@ -9,7 +9,7 @@ from allswell.domain.checkin import Agent
 from allswell.domain.delivery import Delivery, DeliveryFilter
 from allswell.domain.expense import ExpenseRow, Spent, SpentBy
 from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import TaskFilter, TaskRow, folded
+from allswell.domain.listing import LAST, TaskFilter, TaskRow, folded
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -60,11 +60,12 @@ class PostgresViews:
         held = which.states == (State.HELD.value,)
         in_line = which.states == (State.READY.value,) and which.role is not None
         text = folded(which.text)
+        page = SQL["of_page"].format(beyond="<" if which.newest else ">", order="DESC" if which.newest else "ASC")
         values = (
-            *(which.after, which.open, which.run, which.name, states, which.limit),
+            *(which.after or (LAST if which.newest else ""), which.open, which.run, which.name, states, which.limit),
             *(which.role, ids, held, in_line, text),
         )
-        (rows,) = await self._look((f"{SQL['task_row']} {SQL['of_page']}", values))
+        (rows,) = await self._look((f"{SQL['task_row']} {page}", values))
         return [task_row_of(row) for row in rows]
 
     async def view_task(self, task: TaskId) -> TaskRow | None:

@@ -384,7 +384,7 @@ DELETE FROM cursor WHERE follower = ?;
 -- ==== Views, read in a thread of their own
 
 -- name: view_tasks
--- Tasks with what shows where they stand; {condition} is made of fixed pieces (views.py).
+-- Tasks with what shows where they stand; {condition} and {order} are made of fixed pieces (views.py).
 SELECT id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
        ready.rank, coalesce(timer.due_at, lease.due_at),
        lease.task, lease.token, lease.agent, lease.granted_at, lease.deadline, lease.length, lease.idle,
@@ -395,7 +395,7 @@ FROM task
 LEFT JOIN ready ON ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id
 LEFT JOIN timer ON timer.owner = task.id
 LEFT JOIN lease ON lease.task = task.id
-WHERE {condition} ORDER BY id LIMIT ?;
+WHERE {condition} ORDER BY id {order} LIMIT ?;
 
 -- name: view_text
 -- A condition of view_tasks: a text stands in what a task is called, or in who holds it. Line feeds keep them apart.

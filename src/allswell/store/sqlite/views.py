@@ -7,7 +7,7 @@ import sqlite3
 from allswell.domain.checkin import Agent
 from allswell.domain.journal import Entry, Position
 from allswell.domain.lease import Lease
-from allswell.domain.listing import TaskFilter, TaskRow, folded
+from allswell.domain.listing import LAST, TaskFilter, TaskRow, folded
 from allswell.domain.names import QuestionId, RunId, TaskId
 from allswell.domain.question import Question
 from allswell.domain.run import Run
@@ -31,7 +31,8 @@ _STANDS = SQL["view_stands"].format(state=_STATE)
 
 def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     """The tasks that fit, by id."""
-    conditions, values = ["task.id > ?"], [which.after]
+    beyond, place = ("task.id < ?", which.after or LAST) if which.newest else ("task.id > ?", which.after)
+    conditions, values = [beyond], [place]
     ends = [state for state in which.states if state in ENDS]
     if which.open is True or (which.states and not ends):
         conditions.append("ended_at IS NULL")
@@ -60,7 +61,7 @@ def tasks(connection: sqlite3.Connection, which: TaskFilter) -> list[TaskRow]:
     if which.states == (State.READY.value,) and which.role is not None:
         conditions.append("task.id IN (SELECT ready.task FROM lane JOIN ready ON ready.lane = lane.id WHERE role = ?)")
         values.append(which.role)
-    return _tasks(connection, " AND ".join(conditions), (*values, which.limit))
+    return _tasks(connection, " AND ".join(conditions), (*values, which.limit), "DESC" if which.newest else "ASC")
 
 
 def one_task(connection: sqlite3.Connection, task: TaskId) -> TaskRow | None:
@@ -69,8 +70,10 @@ def one_task(connection: sqlite3.Connection, task: TaskId) -> TaskRow | None:
     return found[0] if found else None
 
 
-def _tasks(connection: sqlite3.Connection, condition: str, values: tuple[str | int, ...]) -> list[TaskRow]:
-    statement = SQL["view_tasks"].format(condition=condition)
+def _tasks(
+    connection: sqlite3.Connection, condition: str, values: tuple[str | int, ...], order: str = "ASC"
+) -> list[TaskRow]:
+    statement = SQL["view_tasks"].format(condition=condition, order=order)
     connection.execute("BEGIN")  # one snapshot for both statements
     try:
         found = connection.execute(statement, values).fetchall()
