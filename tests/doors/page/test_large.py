@@ -19,6 +19,7 @@ TASKS = int(os.environ.get("ALLSWELL_PAGE_TASKS", "10000"))
 AGENTS = 1_000
 LIMIT = 0.3
 """Seconds on the server, for the whole page."""
+LISTS = ("/tasks", "/tasks?text=task+99", "/agents?from=500", "/agents/agent.5", "/journal?text=nothing", "/runs/bulk")
 
 
 async def fill(store: str) -> None:
@@ -50,3 +51,12 @@ def test_the_page_of_a_large_store_is_there_at_once(tmp_path: Path) -> None:
             assert shown.body.count(b'<tr id="a-') == 50
             assert len(shown.body) < 200_000
         assert median(took) < LIMIT, took
+        for path in LISTS:
+            took = []
+            for _ in range(3):
+                begun = time.perf_counter()
+                shown = visit.get(path)
+                took.append(time.perf_counter() - begun)
+                assert shown.status == 200
+                assert len(shown.body) < 200_000
+            assert median(took) < LIMIT, (path, took)

@@ -15,6 +15,8 @@ from allswell.engine.explaining.crew import Member
 
 _DAY = 86_400_000
 _LINES = 200
+_LOOKED_AT = 10_000
+"""Events of the last day that its ledger is read from."""
 
 
 class AgentScreen(Struct, frozen=True):
@@ -39,7 +41,7 @@ async def look(call: Call) -> AgentScreen:
     agent = call.named("agent")
     crew = await crew_of(call)
     now = crew.now
-    found = await read_ledger(call.views, agent, now - _DAY)
+    found = await read_ledger(call.views, agent, now - _DAY, _LOOKED_AT)
     standing = await read_standing(call.views, family(agent))
     ever = await call.views.view_spent("agent", (agent,))
     today = await call.views.view_spent("agent", (agent,), now - now % _DAY)

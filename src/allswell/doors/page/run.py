@@ -62,7 +62,7 @@ async def look(call: Call) -> RunScreen:
     if run is None:
         raise Refused("unknown_run", f"there is no run {call.named('run')!r}", where="run")
     *earlier, last = last_of(run, {one.id: one for one in await views.view_runs()})
-    explained = await why(views, id_)
+    explained = await why(views, id_, _LOOKED_AT)
     rows = await views.view_tasks(TaskFilter(run=last.id, limit=_LOOKED_AT))
     spent = await views.view_spent("run", (last.id,))
     return RunScreen(

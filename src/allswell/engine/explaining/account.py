@@ -12,11 +12,14 @@ _MARGIN = 60_000
 """Transactions that overlap may be stamped a little out of order."""
 
 
-async def read_ledger(views: Views, agent: str, since: int) -> Ledger:
-    """What the journal says of an agent since a moment."""
+async def read_ledger(views: Views, agent: str, since: int, most: int | None = None) -> Ledger:
+    """What the journal says of an agent since a moment; with `most`, about so many events at the end of it at most."""
     at = await numbering(views)
     early = since - _MARGIN
-    after = at(await first_number(views, at, lambda found: not found or found[0].at >= early) - 1)
+    begin = await first_number(views, at, lambda found: not found or found[0].at >= early) - 1
+    if most is not None:
+        begin = max(begin, await first_number(views, at, lambda found: not found) - most)
+    after = at(begin)
     entries = []
     while found := await views.journal(after, _CHUNK):
         entries += [(entry.at, entry.event) for entry in found if entry.at >= since]

@@ -58,20 +58,21 @@ def _about(row: TaskRow, *, waits: bool) -> str:
     return f"It is about {name}, which has ended: {row.task.state}."
 
 
-async def explain_run(store: Views, run: Run) -> Explanation:
+async def explain_run(store: Views, run: Run, most: int = TASKS_MOST) -> Explanation:
     """Why a run is not over yet, or how it ended; where it went on in another, how that one stands."""
     now = (await store.view_agenda()).now
     *_, last = last_of(run, {one.id: one for one in await store.view_runs()})
     if last is not run:
         link = Link(run.id, "run", clean(run.name), "ended", (_standing(run, quoted(run.name), now),), run.created_at)
-        after = await explain_run(store, last)
+        after = await explain_run(store, last, most)
         chain = (link, *after.chain)
         return Explanation(run.id, "run", link.name, after.state, now, chain, (), after.next, after.todo)
     rows: list[TaskRow] = []
-    while len(rows) < TASKS_MOST:
-        page = await store.view_tasks(TaskFilter(run=run.id, after=rows[-1].task.id if rows else "", limit=PAGE))
+    while len(rows) < most:
+        room = min(PAGE, most - len(rows))
+        page = await store.view_tasks(TaskFilter(run=run.id, after=rows[-1].task.id if rows else "", limit=room))
         rows += page
-        if len(page) < PAGE:
+        if len(page) < room:
             break
     facts = Facts(now)
     facts.agents = {agent.id: agent for agent in await store.view_agents()}
@@ -82,7 +83,8 @@ async def explain_run(store: Views, run: Run) -> Explanation:
     name = quoted(run.name)
     links = [Link(run.id, "run", clean(run.name), "ended" if run.ended_at else "open", (), run.created_at)]
     tally = listed([f"{count:,} {state}" for state, count in counted.most_common()])
-    says = [_standing(run, name, now), f"Of its {many(len(rows), 'task')}: {tally}." if rows else "It has no tasks."]
+    of_all = f"Of its {many(len(rows), 'task')}" if len(rows) < most else f"Of the first {len(rows):,} of its tasks"
+    says = [_standing(run, name, now), f"{of_all}: {tally}." if rows else "It has no tasks."]
     ahead: tuple[Next, ...] = ()
     todo: list[Todo] = []
     limit = run.limit

@@ -7,16 +7,19 @@ from msgspec.structs import replace
 from allswell.domain.names import QuestionId, TaskId
 from allswell.engine.explaining.chain import explain
 from allswell.engine.explaining.facts import gather
-from allswell.engine.explaining.runs import explain_question, explain_run
+from allswell.engine.explaining.runs import TASKS_MOST, explain_question, explain_run
 from allswell.engine.explaining.shapes import Explanation, Next, Todo
 from allswell.engine.explaining.words import time_stands
 from allswell.errors import Refused
 from allswell.store.views import Views
 
 
-async def why(views: Views, id_: str) -> Explanation:
-    """Why a task, a question or a run stands where it stands; while time stands still, nothing is promised."""
-    told = await _explained(views, id_)
+async def why(views: Views, id_: str, most: int = TASKS_MOST) -> Explanation:
+    """Why a task, a question or a run stands where it stands; while time stands still, nothing is promised.
+
+    Of a run, so many tasks are looked at as `most` says.
+    """
+    told = await _explained(views, id_, most)
     stands = (await views.view_agenda()).stands
     if not stands:
         return told
@@ -24,7 +27,7 @@ async def why(views: Views, id_: str) -> Explanation:
     return replace(told, next=(Next(None, time_stands(stands)),), todo=(go_on, *told.todo))
 
 
-async def _explained(views: Views, id_: str) -> Explanation:
+async def _explained(views: Views, id_: str, most: int) -> Explanation:
     if id_.startswith("q_"):
         question = await views.view_question(QuestionId(id_))
         if question is not None:
@@ -32,7 +35,7 @@ async def _explained(views: Views, id_: str) -> Explanation:
     elif id_.startswith("r_"):
         for run in await views.view_runs():
             if run.id == id_:
-                return await explain_run(views, run)
+                return await explain_run(views, run, most)
     else:
         row = await views.view_task(TaskId(id_))
         if row is not None:
