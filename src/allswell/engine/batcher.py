@@ -181,11 +181,6 @@ class Batcher(Generic[C]):
         """Take commands from now on; `work` is about to begin."""
         self._refusal = None
 
-    @property
-    def idle(self) -> bool:
-        """Whether it is open, and has nothing to do."""
-        return self._refusal is None and not self._queue and not self._under_way
-
     def ask(self, command: C, *, weight: int = 1) -> asyncio.Future[Any]:
         """Queue a command that is about so many tasks; its answer or error comes through the future."""
         return self._put((command,), many=False, weight=weight)

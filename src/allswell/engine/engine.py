@@ -115,8 +115,6 @@ class Engine:
         self._short_way = store if isinstance(store, ShortWay) else None
         self._flows: dict[TaskId, FlowLease] = {}
         """The leases of flows that have steps recorded here, as they were last seen."""
-        self._alone = False
-        """Whether a step is on the short way; those that come meanwhile are recorded together."""
         self._nursery = Nursery()
 
     async def __aenter__(self) -> Self:
@@ -165,11 +163,8 @@ class Engine:
         return await self._decisions.ask(command)
 
     async def record(self, step: RecordStep) -> None:
-        """Have a step of a flow recorded; it is durable when this returns. One that comes alone goes by itself."""
-        if self._records.idle and not self._alone and await self._record_alone(step):
-            self._tell_steps(_ONE_STEP)
-        else:
-            await self._records.ask(step)
+        """Have a step of a flow recorded; it is durable when this returns."""
+        await self._records.ask(step)
 
     def record_here(self, step: RecordStep) -> bool:
         """The short way for a step that comes from a thread; False: go the long way, through the engine's loop."""
@@ -294,15 +289,10 @@ class Engine:
         lease = self._flows.get(step.flow)
         if self._short_way is None or lease is None or self.sweeper.jumped:
             return False
-        recorded, self._alone = False, True
         try:
-            with contextlib.suppress(Exception):  # the long way meets it again, and has words for it
-                recorded = await self._short_way.record(lease, partial(self._decide_step, step))
-        finally:
-            self._alone = False
-        if not recorded:
-            self._flows.pop(step.flow, None)  # as the long way finds it
-        return recorded
+            return await self._short_way.record(lease, partial(self._decide_step, step))
+        except Exception:  # noqa: BLE001 - the long way meets it again, and has words for it
+            return False
 
     async def _commit(self, batch: Batch[Any], wait: Wait, *, durable: bool = True, silent: bool = False) -> Performed:
         """Have a batch decided and committed, once the clocks are in order; `silent` where others are told later."""
