@@ -13,7 +13,8 @@ from tests.doors.cli.console import Console
 
 EVERY = app.commands()
 # `demo`, `drill`, `run`, `serve` and `watch` take their time; their lines are read like all others (test_reading.py).
-SHORT = sorted(EVERY.named.keys() - {"demo", "drill", "run", "serve", "watch"})
+# `mcp` speaks with a program over the real standard input, as in tests/doors/mcp.
+SHORT = sorted(EVERY.named.keys() - {"demo", "drill", "mcp", "run", "serve", "watch"})
 SPICE = (
     "", "-", "--", "-1", "0", "1", "7.5", "nan", "inf", "1e999", "999999999999999999999", "0x10", "१",
     "a", "b", "t_", "t_x", "q_x.1", "r_x", "held", "task_failed", "yes=Go", "yes=", "=x", "skip", "reply",

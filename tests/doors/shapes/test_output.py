@@ -155,6 +155,8 @@ def an_agents_day(typed: Typist) -> None:
     assert typed("key", "create", "ada", "--right", "agent", "--role", "critic")["secret"].startswith("awk_ada_")
     assert typed("key", "list")["keys"][0]["state"] == "valid"
     assert typed("key", "revoke", "ada")["state"] == "revoked"
+    typed("key", "create", "mia", "--right", "viewer")
+    assert "/enter?link=awl_" in typed("key", "link", "mia", "--at", "https://watch.example.org")["url"]
 
 
 def looking(typed: Typist) -> None:
