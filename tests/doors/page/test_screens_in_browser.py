@@ -10,7 +10,17 @@ from tests.doors.http.served import Served
 from tests.doors.page.test_browser import LEASE, faults, submit
 from tests.doors.page.visit import logged_in
 
-SCREENS = ("/runs", "/runs/release", "/tasks", "/agents", "/agents/shell.1", "/messages", "/worker", "/journal")
+SCREENS = (
+    "/runs",
+    "/runs/release",
+    "/tasks",
+    "/agents",
+    "/agents/shell.1",
+    "/messages",
+    "/builds",
+    "/worker",
+    "/journal",
+)
 
 
 def test_a_task_follows_what_it_prints_and_its_end(browser: TestBrowser, night: Served) -> None:

@@ -1,0 +1,44 @@
+"""The page's screen of workers: queues, processes, and messages that are put before an operator with their buttons."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from allswell.domain.message import Message
+from allswell.worker import Permanent
+from tests.doors.http.served import serving
+from tests.doors.page.scene import HOSTILE
+from tests.doors.page.test_screens import shown
+from tests.doors.page.visit import logged_in
+from tests.worker.stage import Stage, until
+
+ASKED = "SELECT id FROM allswell.question WHERE closed_at IS NULL AND id LIKE %s"
+
+
+@pytest.mark.row("W5")
+def test_a_message_is_settled_by_its_button(stage: Stage, tmp_path: Path) -> None:
+    worker = stage.worker()
+
+    @worker.handler("work")
+    def work(_message: Message, _connection: psycopg.Connection[Any]) -> None:
+        raise Permanent("NO_STOCK", f"nothing is left {HOSTILE}")
+
+    message = stage.send("work", "a part")
+    with worker:
+        until(lambda: stage.execute(ASKED, f"q_:{stage.queue}.%"), "it is asked about")
+        with serving(tmp_path, store=stage.url) as served:
+            operator = logged_in(served)
+            text = shown(operator, "/worker", "NO_STOCK", f"Queue {stage.queue}", f"<b>{message}</b> of the queue")
+            assert f">{os.getpid()}</th>" in text, "the process that works on it"
+            action = re.search(rf'action="(/questions/[^"]*{stage.queue}[^"]*/answer)"', text)
+            assert action is not None
+            assert operator.post(action[1], {"option": "cancel"}).status == 303
+            until(lambda: (stage.trouble(message) or ("", "", 0))[0] == "cancelled", "it is carried out")
+            assert "NO_STOCK" not in shown(operator, "/worker").split("Queue ")[0]
+            assert not re.search(r"postgresql://[^*<]*:[^*<]+@", shown(operator, "/settings", "store"))
