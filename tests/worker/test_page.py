@@ -30,15 +30,18 @@ def test_a_message_is_settled_by_its_button(stage: Stage, tmp_path: Path) -> Non
         raise Permanent("NO_STOCK", f"nothing is left {HOSTILE}")
 
     message = stage.send("work", "a part")
-    with worker:
-        until(lambda: stage.execute(ASKED, f"q_:{stage.queue}.%"), "it is asked about")
-        with serving(tmp_path, store=stage.url) as served:
-            operator = logged_in(served)
+    with serving(tmp_path, store=stage.url) as served:
+        operator = logged_in(served)
+        with worker:
+            until(lambda: stage.execute(ASKED, f"q_:{stage.queue}.%"), "it is asked about")
             text = shown(operator, "/worker", "NO_STOCK", f"Queue {stage.queue}", f"<b>{message}</b> of the queue")
-            assert f">{os.getpid()}</th>" in text, "the process that works on it"
+            process = f">{os.getpid()}</th>".encode()
+            until(lambda: process in operator.get("/worker").body, "the process that works on it has its word")
             action = re.search(rf'action="(/questions/[^"]*{stage.queue}[^"]*/answer)"', text)
             assert action is not None
             assert operator.post(action[1], {"option": "cancel"}).status == 303
             until(lambda: (stage.trouble(message) or ("", "", 0))[0] == "cancelled", "it is carried out")
-            assert "NO_STOCK" not in shown(operator, "/worker").split("Queue ")[0]
-            assert not re.search(r"postgresql://[^*<]*:[^*<]+@", shown(operator, "/settings", "store"))
+        stage.send("work", "nobody is there for it")
+        text = shown(operator, "/worker", "1 can be read now", "the oldest for", "No process works on it")
+        assert "NO_STOCK" not in text.split("Queue ")[0]
+        assert not re.search(r"postgresql://[^*<]*:[^*<]+@", shown(operator, "/settings", "store"))

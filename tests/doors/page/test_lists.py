@@ -57,6 +57,7 @@ def test_agents_are_listed_with_their_last_proof_and_each_has_a_ledger(operator:
     assert "shell.1" not in text.split("<main")[1]
     shown(operator, "/agents?health=not+running", "No agent is like that")
     shown(operator, "/agents/codex.1", "Its ledger", "refactor the parser", "$0.61 in all")
+    shown(operator, "/agents/codex.2", "Its ledger")
     shown(operator, "/agents/nobody/at%20all", "It holds nothing now")
     assert operator.get("/agents?health=fine").status == 400
 
@@ -101,6 +102,7 @@ def test_messages_show_whom_somebody_waits_for_first(operator: Visit, night: Ser
     assert "needs a word</a> waits for <b>oracle</b>" in text
     assert text.index("waits for <b>oracle") < text.index("The communication log")
     shown(operator, "/messages?status=Sent&agent=ORACLE", "Which port?")
+    shown(operator, "/agents/asker", "the target&#39;s, not its own", "the request")
     shown(operator, "/messages?status=Blocked&agent=nobody", "No message like that")
 
 
