@@ -112,6 +112,8 @@ def test_what_is_not_signed_or_does_not_fit_is_refused(hooked: Served) -> None:
         (400, "stale_delivery", post(hooked, "deploys", deploy(), id_="x5", at=now - 3_600)),
         (400, "stale_delivery", post(hooked, "deploys", deploy(), id_="x6", at=now + 3_600)),
         (422, "bad_header", post(hooked, "deploys", deploy(), id_="x" * 65)),
+        (422, "bad_header", post(hooked, "deploys", deploy(), id_="x15", more={"webhook-timestamp": "9" * 12})),
+        (422, "bad_header", post(hooked, "deploys", deploy(), id_="x16", more={"webhook-timestamp": "-1"})),
         (422, "missing_field", post(hooked, "deploys", {"type": "deploy.requested", "data": {}}, id_="x7")),
         (422, "bad_field", post(hooked, "deploys", deploy({"a": 1}), id_="x8")),
         (422, "bad_name", post(hooked, "deploys", deploy("a\u0000b"), id_="x9")),

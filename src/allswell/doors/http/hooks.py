@@ -36,6 +36,8 @@ from allswell.errors import AllswellError, Refused
 
 PREFIX = "/hooks/"
 _ID_MOST = 64
+_SECONDS_MOST = 11
+"""Digits: with one more the year would be past 9999, which nothing here can hold."""
 _SECRET_MOST = 1_000
 
 
@@ -70,7 +72,7 @@ class Hook:
             raise Refused("no_signature", text, where="webhook-signature")
         if len(id_) > _ID_MOST or not can_name(id_):
             raise Refused("bad_header", f"webhook-id must have 1 to {_ID_MOST} characters", where="webhook-id")
-        if not (at.isascii() and at.isdigit() and len(at) <= 12):
+        if not (at.isascii() and at.isdigit() and len(at) <= _SECONDS_MOST):
             raise Refused("bad_header", "webhook-timestamp must be seconds since 1970", where="webhook-timestamp")
         try:
             said = body.decode()
