@@ -65,14 +65,14 @@ def look(
             fleet = fleet or FleetReading(reading.problems)
             fleet.take(found)
         if SINKS in found.table:
-            from allswell.settings.sinks import SinkReading
+            from allswell.settings.sinks import sink_tables
 
-            sinks = sinks or SinkReading(reading.problems)
+            sinks = sinks or sink_tables(reading.problems)
             sinks.take(found)
         if HOOKS in found.table:
-            from allswell.settings.hooks import HookReading
+            from allswell.settings.hooks import hook_tables
 
-            hooks = hooks or HookReading(reading.problems)
+            hooks = hooks or hook_tables(reading.problems)
             hooks.take(found)
         if SECRETS in found.table:
             from allswell.settings.webhooks import SecretsReading
@@ -97,8 +97,8 @@ def look(
         untrusted=untrusted,
     )
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
-    told = None if sinks is None else sinks.sinks()
-    hooked = {} if hooks is None else hooks.hooks()
+    told = None if sinks is None else sinks.specs()
+    hooked = {} if hooks is None else hooks.specs()
     problems = (*reading.problems, *_impossible(settings))
     signed = {} if secrets is None else secrets.secrets
     return msgspec.structs.replace(settings, problems=problems, agents=agents, told=told, secrets=signed, hooked=hooked)

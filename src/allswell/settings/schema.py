@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allswell.settings import fleet, hooks, sinks
+from allswell.settings import fleet, hooks, named_tables, sinks
 from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS
 from allswell.settings.setting import Kind, Setting
 
@@ -34,7 +34,7 @@ _READ_BY: dict[object, dict[str, Any]] = {
     fleet.count: {"type": "integer"},
     fleet.length: {"anyOf": _SHAPES[Kind.DURATION]},
     fleet.variables: {"type": "object", "additionalProperties": {"type": "string"}},
-    sinks.one_or_more: {"anyOf": [{"type": "string"}, _WORDS]},
+    named_tables.one_or_more: {"anyOf": [{"type": "string"}, _WORDS]},
     sinks.beginning: {"enum": ["now", "start"]},
     sinks.routes: {
         "type": "object",
