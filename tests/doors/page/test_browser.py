@@ -260,8 +260,9 @@ def test_everything_can_be_done_by_keys_and_the_theme_is_kept(browser: TestBrows
         await page.keyboard.press("Escape")
         await expect(page.locator("#keys")).to_be_hidden()
         await page.keyboard.press("t")
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         await page.reload()
-        assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
         await page.locator("#who summary").click()
         await page.get_by_role("button", name="Log out").click()
         await expect(page.locator("h1")).to_have_text("Who is there?")

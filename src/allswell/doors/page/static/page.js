@@ -130,7 +130,7 @@
   $("help")?.addEventListener("click", help);
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select, dialog")) return;
+    if (event.target.closest("input, textarea, select, dialog[open]")) return; // one just closed has the focus for a moment
     if (event.key === "j") step(1);
     else if (event.key === "k") step(-1);
     else if (event.key === "t") turn();
