@@ -91,7 +91,8 @@ def test_a_page_is_live_however_slowly_its_scripts_come(browser: TestBrowser, ni
         await page.route("**/hx-sse*", slowly)
         loading = asyncio.ensure_future(page.goto(night.url))
         await asked.wait()
-        await page.wait_for_function("window.htmx !== undefined")
+        # By a timer: a page that waits for a script in its head may draw no frame at which it could be asked.
+        await page.wait_for_function("window.htmx !== undefined", polling=20)
         for _ in range(3):
             await page.evaluate("new Promise((done) => setTimeout(done))")
         held_up.set()
