@@ -73,7 +73,9 @@ class WatchApp(App[None]):
         Binding("r", "retry", "Retry"),
         Binding("c", "cancel", "Cancel"),
         Binding("d", "dismiss_row", "Dismiss"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # Handled before a later key is handed on: what is typed behind it is never taken for other keys of this list.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
+        Binding("enter", "to_rows", show=False, priority=True),
         Binding("question_mark", "help", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c,ctrl+d", "quit", "Quit", show=False, priority=True),
@@ -241,6 +243,8 @@ class WatchApp(App[None]):
         """What cannot be done with the chosen row is shown as such."""
         if not self.is_running or len(self.screen_stack) != 1:
             return action in ("quit", "help") if self.is_running else True
+        if action in ("filter", "to_rows"):
+            return isinstance(self.focused, Input) is (action == "to_rows")
         row = self.rows.chosen
         if action not in _FOR_ROWS:
             return True
@@ -267,25 +271,24 @@ class WatchApp(App[None]):
         """Type a text; only what has it is shown."""
         typed = self.query_one("#filter", Input)
         typed.display = True
-        typed.focus()
+        self.screen.set_focus(typed)
 
     def action_unfilter(self) -> None:
         """Show all again."""
         typed = self.query_one("#filter", Input)
         typed.value = ""
         typed.display = False
-        self.rows.focus()
+        self.action_to_rows()
+
+    def action_to_rows(self) -> None:
+        """To the rows that were found."""
+        self.screen.set_focus(self.rows)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Look for what was typed so far."""
         if event.input.id == "filter" and event.value.strip() != self._text:
             self._text, self._each = event.value.strip(), EACH
             self.look_again()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """To the rows that were found."""
-        if event.input.id == "filter":
-            self.rows.focus()
 
     async def _chosen_task(self) -> Task | None:
         """The task that the chosen row is about."""

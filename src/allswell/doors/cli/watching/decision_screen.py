@@ -1,4 +1,8 @@
-"""Deciding something: its options to choose from, and room for words where the chosen one takes any."""
+"""Deciding something: its options to choose from, and room for words where the chosen one takes any.
+
+Somebody may type on without waiting for the screen, or paste. So the keys that choose are handled before any later key
+is handed to a widget ("priority"), and where keys go next is set at once: nothing that was typed goes elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,9 @@ class DecisionScreen(ModalScreen[str]):
     #wrong { color: $text-error; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "step(-1)", show=False, priority=True),
+        Binding("down", "step(1)", show=False, priority=True),
+        Binding("enter", "choose", show=False, priority=True),
         Binding("escape", "leave", "Leave it"),
     ]
 
@@ -68,10 +75,24 @@ class DecisionScreen(ModalScreen[str]):
 
     def on_mount(self) -> None:
         """The first one is chosen."""
-        choices = self.query_one("#choices", OptionList)
-        choices.highlighted = 0
-        choices.focus()
-        self._fit(self._choices[0])
+        self.set_focus(self.query_one("#choices", OptionList))
+        self._go_to(0)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - as it is called
+        """Enter chooses among the options; behind words it is the end of these."""
+        return action != "choose" or isinstance(self.focused, OptionList)
+
+    def action_step(self, by: int) -> None:
+        """To the next option, or the one before."""
+        self._go_to(min(max(self._chosen + by, 0), len(self._choices) - 1))
+
+    @property
+    def _chosen(self) -> int:
+        return self.query_one("#choices", OptionList).highlighted or 0
+
+    def _go_to(self, index: int) -> None:
+        self.query_one("#choices", OptionList).highlighted = index
+        self._fit(self._choices[index])
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another option: it may take something else."""
@@ -82,18 +103,22 @@ class DecisionScreen(ModalScreen[str]):
         words.placeholder = choice.entry
         words.display = bool(choice.entry)
 
-    async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click on an option."""
+        self._go_to(event.option_index)
+        self.action_choose()
+
+    def action_choose(self) -> None:
         """Enter on an option: with words to be said, they come next."""
-        choice, words = self._choices[event.option_index], self.query_one("#words", Input)
+        choice = self._choices[self._chosen]
         if choice.entry:
-            words.focus()
+            self.set_focus(self.query_one("#words", Input))
         else:
-            await self._decide(choice, "")
+            self.run_worker(self._decide(choice, ""))
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter behind the words."""
-        at = self.query_one("#choices", OptionList).highlighted
-        await self._decide(self._choices[at or 0], event.value)
+        await self._decide(self._choices[self._chosen], event.value)
 
     async def _decide(self, choice: Choice, words: str) -> None:
         if self._acting:
