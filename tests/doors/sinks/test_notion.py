@@ -135,14 +135,21 @@ def test_notion_is_asked_no_more_than_three_times_a_second() -> None:
         assert notion.refused == 0
 
 
-def test_a_rate_limit_says_when_to_come_again(notion: NotionServer) -> None:
-    notion.script(Status(429, {"retry-after": "7"}, b'{"object":"error","status":429,"code":"rate_limited"}'))
+LIMITED = Status(429, {"retry-after": "7"}, b'{"object":"error","status":429,"code":"rate_limited"}')
+OVERLOADED = Status(529, {}, b"<html>overloaded</html>")  # by something before Notion, which knows no JSON
+
+
+@pytest.mark.parametrize(("answer", "wait"), [(LIMITED, 7_000), (OVERLOADED, None)])
+def test_a_limit_says_when_to_come_again_and_is_never_the_end(
+    notion: NotionServer, answer: Status, wait: int | None
+) -> None:
+    notion.script(answer)
     sink = sink_for(notion)
 
     async def main() -> None:
-        with pytest.raises(NotDelivered, match="Notion answered 429") as caught:
+        with pytest.raises(NotDelivered, match=f"Notion answered {answer.status}") as caught:
             await sink.send(deliveries(SENT))
-        assert caught.value.failure.retry_after == 7_000
+        assert caught.value.failure.retry_after == wait
         assert not caught.value.failure.final
         await sink.close()
 
