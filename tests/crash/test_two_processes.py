@@ -22,6 +22,7 @@ def test_mixed_work_of_two_processes(url: str, start: Start) -> None:
     async def scene() -> None:
         async with allswell.open(url) as watch:
             processes = [start("race", url, name) for name in ("left", "right")]
+            await asyncio.gather(*(asyncio.to_thread(_begun, process) for process in processes))
             loop = asyncio.get_running_loop()
             readers = [loop.run_in_executor(None, _count, process) for process in processes]
             until = time.monotonic() + SECONDS
@@ -47,6 +48,12 @@ def test_mixed_work_of_two_processes(url: str, start: Start) -> None:
             assert await watch.unaccounted() == []
 
     asyncio.run(scene())
+
+
+def _begun(process: "Popen[str]") -> None:
+    """Wait until it has done something: how long a process takes to start is not what is asked here."""
+    assert process.stdout is not None
+    assert process.stdout.readline(), "it has ended"
 
 
 def _count(process: "Popen[str]") -> Counter[str]:
