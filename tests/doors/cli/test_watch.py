@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -109,12 +110,39 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._main, keys.encode())
 
+    def go_away(self) -> None:
+        """As when a connection breaks off; nobody tells the command."""
+        if self._main >= 0:
+            os.close(self._main)
+            self._main = -1
+
     def end(self) -> int:
         try:
-            return self.process.wait(10)
+            return self.process.wait(20)
         finally:
-            self.process.kill()
-            os.close(self._main)
+            self.close()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.go_away()
+
+
+Opened = Callable[[list[str], int, int], Terminal]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Open a terminal with a command in it; none outlives its test."""
+    terminals: list[Terminal] = []
+
+    def open_one(command: list[str], columns: int, rows: int) -> Terminal:
+        terminals.append(Terminal(command, columns, rows))
+        return terminals[-1]
+
+    yield open_one
+    for terminal in terminals:
+        terminal.close()
 
 
 def plain(text: str) -> str:
@@ -123,9 +151,9 @@ def plain(text: str) -> str:
 
 @pytest.mark.realtime
 def test_without_the_extra_it_lives_follows_its_size_says_how_to_get_more_and_leaves_on_q(
-    story: str, tmp_path: Path
+    story: str, tmp_path: Path, opened: Opened
 ) -> None:
-    terminal = Terminal([*BARE_WATCH, "--store", _copied(story, tmp_path)], 80, 24)
+    terminal = opened([*BARE_WATCH, "--store", _copied(story, tmp_path)], 80, 24)
     first = plain(terminal.read_until("allswell[watch]"))
     assert "things need you" in first
     assert "q quits" in first
@@ -139,10 +167,10 @@ def test_without_the_extra_it_lives_follows_its_size_says_how_to_get_more_and_le
 
 @pytest.mark.realtime
 def test_with_the_extra_a_task_is_called_off_by_keys_and_the_terminal_is_given_back(
-    story: str, tmp_path: Path, capsys: Capture
+    story: str, tmp_path: Path, capsys: Capture, opened: Opened
 ) -> None:
     store = _copied(story, tmp_path)
-    terminal = Terminal([*WATCH, "--store", store], 80, 24)
+    terminal = opened([*WATCH, "--store", store], 80, 24)
     terminal.read_until("things need you")
     terminal.press("4/part 7\r")  # without a look at the screen, as somebody types who knows the keys
     terminal.read_until("has been ready")
@@ -156,3 +184,14 @@ def test_with_the_extra_a_task_is_called_off_by_keys_and_the_terminal_is_given_b
     code, said, _ = typed(capsys, "why", "part 7", "--store", store)
     assert code == 0
     has_all(said, ["was called off", "not needed"])
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("command", [WATCH, BARE_WATCH], ids=["with the extra", "without"])
+def test_it_ends_with_its_terminal_even_if_nobody_tells_it(
+    story: str, tmp_path: Path, opened: Opened, command: list[str]
+) -> None:
+    terminal = opened([*command, "--store", _copied(story, tmp_path)], 80, 24)
+    terminal.read_until("things need you")
+    terminal.go_away()
+    assert terminal.end() != 0

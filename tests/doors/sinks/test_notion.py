@@ -139,7 +139,7 @@ LIMITED = Status(429, {"retry-after": "7"}, b'{"object":"error","status":429,"co
 OVERLOADED = Status(529, {}, b"<html>overloaded</html>")  # by something before Notion, which knows no JSON
 
 
-@pytest.mark.parametrize(("answer", "wait"), [(LIMITED, 7_000), (OVERLOADED, None)])
+@pytest.mark.parametrize("answer, wait", [(LIMITED, 7_000), (OVERLOADED, None)])
 def test_a_limit_says_when_to_come_again_and_is_never_the_end(
     notion: NotionServer, answer: Status, wait: int | None
 ) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import select
 import signal
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -59,12 +61,25 @@ async def watch_it(watch: Watch, frame: Frame) -> None:
     """
     if frame.json or not at_a_terminal():
         await _lines(watch.views, frame)
-    elif find_spec("textual") is None:
+        return
+    threading.Thread(target=_end_with_terminal, args=(sys.stdin.fileno(),), daemon=True).start()
+    if find_spec("textual") is None:
         await _table(watch.views, frame.console)
     else:
         from allswell.doors.cli.watching.app import WatchApp
 
         await WatchApp(watch, frame).run_async()
+
+
+def _end_with_terminal(terminal: int) -> None:
+    """End this process as a hang-up would, once its terminal is gone.
+
+    Mostly a signal says so, but not to a session of its own, nor under nohup. Drawing cannot tell: it hangs then.
+    """
+    gone = select.poll()
+    gone.register(terminal, 0)  # tells of the end of it, whatever else one asks for
+    gone.poll()
+    os._exit(128 + signal.SIGHUP)
 
 
 async def _lines(views: Views, frame: Frame) -> None:
