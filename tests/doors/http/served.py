@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +113,13 @@ class Served:
         """What its process holds in memory, in bytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def unread(self) -> int:
+        """How many bytes it has written to its standard error that nobody has read."""
+        assert self.process.stderr is not None
+        count = fcntl.ioctl(self.process.stderr, termios.FIONREAD, bytes(4))
+        return int.from_bytes(count, sys.byteorder)
 
 
 async def make_keys(store: str) -> dict[str, str]:

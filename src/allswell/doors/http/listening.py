@@ -208,6 +208,7 @@ async def serve(
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # not a line for each nonsense that comes: who reads them slowly would hold up the server
         access_log=False,
         server_header=False,
         proxy_headers=False,
