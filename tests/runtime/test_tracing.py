@@ -12,14 +12,44 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from tests.doors.http.served import Served, make_keys, started
 from tests.patience import SECONDS
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 FLOW = "name: night\nsteps:\n  - id: build\n    run: [env]\n"
+
+
+TOOLS = """
+import asyncio, allswell
+
+@allswell.tool("fetch")
+def fetch():
+    raise ValueError("nothing there")
+
+async def main():
+    async with allswell.tool("search"):
+        print((await allswell.run_tool(["sh", "-c", "echo $TRACEPARENT"])).stdout)
+        try:
+            fetch()
+        except ValueError:
+            pass
+    async with allswell.llm_call("model"):
+        pass
+    try:
+        async with allswell.tool("late", timeout="1ms"):
+            await asyncio.Event().wait()
+    except allswell.ScopeTimeout:
+        pass
+
+asyncio.run(main())
+"""
 
 
 class Collector:
@@ -105,11 +135,16 @@ def test_a_failed_command_and_a_tool(tmp_path: Path, collector: Collector) -> No
     assert run(tmp_path, "run", "--name", "bad", "--", "sh", "-c", "exit 3", **traced).returncode == 3
     (agent,) = collector.spans.values()
     assert (agent.status.code, told(agent)["process.exit.code"]) == (2, 3)
-    code = "import asyncio, allswell; print(asyncio.run(allswell.run_tool(['sh', '-c', 'echo $TRACEPARENT'])).stdout)"
-    said = run(tmp_path, "-c", code, **traced)
+    said = run(tmp_path, "-c", TOOLS, **traced)
     tool = collector.spans["execute_tool sh"]
-    assert said.stdout.startswith(f"00-{tool.trace_id.hex()}-{tool.span_id.hex()}-")
-    assert told(tool)["gen_ai.tool.name"] == "sh"
+    assert said.stdout.startswith(f"00-{tool.trace_id.hex()}-{tool.span_id.hex()}-"), said
+    assert (told(tool)["gen_ai.tool.name"], told(tool)["process.exit.code"]) == ("sh", 0)
+    search, fetch, late = (collector.spans[f"execute_tool {name}"] for name in ("search", "fetch", "late"))
+    assert (tool.trace_id, tool.parent_span_id) == (search.trace_id, search.span_id)
+    assert (fetch.parent_span_id, search.parent_span_id) == (search.span_id, b"")
+    assert (search.status.code, fetch.status.code, late.status.code) == (0, 2, 2)
+    assert told(search)["gen_ai.operation.name"] == "execute_tool"
+    assert not [name for name in collector.spans if "model" in name], "only tools are seen by this name"
 
 
 def test_a_trace_goes_on_over_http(tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +156,27 @@ def test_a_trace_goes_on_over_http(tmp_path: Path, collector: Collector, monkeyp
         served.ok("GET", "/status", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
         key = {"ALLSWELL_KEY": keys["viewer"], "TRACEPARENT": f"00-{TRACE}-{PARENT}-01"}
         assert run(tmp_path, "tasks", "--store", url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **key).returncode == 0
+        asyncio.run(check_status_by_mcp(url, keys["viewer"]))
         process.terminate()
         assert process.wait(SECONDS) == 0
+    called = collector.spans["tools/call status"]
+    assert (called.trace_id.hex(), called.parent_span_id.hex()) == (TRACE, PARENT)
+    assert told(called)["gen_ai.tool.name"] == "status"
     status = collector.spans["GET /api/v1/status"]
     assert (status.trace_id.hex(), status.parent_span_id.hex()) == (TRACE, PARENT)
     assert told(status)["http.response.status_code"] == 200
     assert collector.spans["POST /api/v1/views"].trace_id.hex() == TRACE
+
+
+async def check_status_by_mcp(url: str, key: str) -> None:
+    """A call by a client of the SDK, inside a trace: the SDK writes it into the `_meta` of what it sends."""
+    given = SpanContext(int(TRACE, 16), int(PARENT, 16), is_remote=True, trace_flags=TraceFlags(1))
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}, timeout=SECONDS) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        with use_span(NonRecordingSpan(given)):
+            assert not (await client.call_tool("status")).is_error
 
 
 def test_it_is_off_unless_it_is_wanted_and_never_in_the_way(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ INVOKE_WORKFLOW = "invoke_workflow"
 INVOKE_AGENT = "invoke_agent"
 """One attempt at a task, by a command under watch."""
 EXECUTE_TOOL = "execute_tool"
-"""A command that is run as a tool."""
+"""The use of a tool: a function or a block in a `tool` scope, or a command that is run as one."""
 
 OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"

@@ -23,7 +23,7 @@ from typing import IO, Self
 import msgspec
 
 from allswell.domain.duration import Duration
-from allswell.domain.span_names import EXECUTE_TOOL, EXIT_CODE, OPERATION, TOOL_NAME
+from allswell.domain.span_names import EXIT_CODE
 from allswell.errors import AllswellError, Refused
 from allswell.runtime.scoped import LimitedScope, tool
 from allswell.runtime.travel import deadline_environment
@@ -41,7 +41,7 @@ from allswell.runtime.warden import (
 )
 from allswell.timing.scope import Scope, ScopeTimeout
 from allswell.timing.scope.expiry import end_of, expire
-from allswell.timing.tracing import Traced, trace_environment, traced
+from allswell.timing.tracing import trace_environment
 
 TEXT = 1_048_576
 """Most bytes of a stream that come back as text; all that was kept is in the files."""
@@ -125,10 +125,9 @@ async def run_tool(
         scope = tool(call.name, timeout, timeout_override=timeout_override)
         try:
             async with scope:
-                with call.traced() as seen:
-                    done = await call.run(scope)
-                    seen.note({EXIT_CODE: done.ended.exit_code})
-                    return done
+                done = await call.run(scope)
+                scope.note({EXIT_CODE: done.ended.exit_code})
+                return done
         except ScopeTimeout as error:
             raise ToolTimeout(error, call.cut) if error.scope is scope else error from error.__cause__
 
@@ -147,9 +146,8 @@ def run_tool_sync(
     with _Call(argv, cwd, env, input, output or Output()) as call:
         scope = tool(call.name, timeout, timeout_override=timeout_override).enter(None)
         try:
-            with call.traced() as seen:
-                result = call.run_sync(scope)
-                seen.note({EXIT_CODE: result.ended.exit_code})
+            result = call.run_sync(scope)
+            scope.note({EXIT_CODE: result.ended.exit_code})
         except BaseException as error:
             scope.__exit__(type(error), error, None)
             raise
@@ -222,10 +220,6 @@ class _Call:
             cap=self._output.cap,
             grace_ms=scope.grace_ms,
         )
-
-    def traced(self) -> contextlib.AbstractContextManager[Traced]:
-        """Its span."""
-        return traced(EXECUTE_TOOL, {OPERATION: EXECUTE_TOOL, TOOL_NAME: self.name}, title=self.name)
 
     # --- async --------------------------------------------------------------------------------------------------------
 

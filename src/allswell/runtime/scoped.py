@@ -27,6 +27,7 @@ from allswell.runtime.calling import call_in_thread, run_in_thread, settled
 from allswell.runtime.durable.inside import in_flow
 from allswell.runtime.durable.step import DurableStep, Key
 from allswell.runtime.limits import limits
+from allswell.runtime.traced_scope import TracedScope
 from allswell.timing import scope as timing
 from allswell.timing.scope import Scope
 
@@ -44,7 +45,7 @@ Given = tuple[float | Duration | None, float | Duration | None, Place, Key | Non
 _PLAIN: Given = (None, None, "thread", None)
 
 
-class LimitedScope(Scope):
+class LimitedScope(TracedScope):
     """A scope of a known kind; also a decorator, which makes a fresh one for every call."""
 
     __slots__ = ("_given",)
@@ -81,13 +82,14 @@ class LimitedScope(Scope):
         kind, name = ScopeKind(self.kind), self.name or getattr(function, "__qualname__", "")
 
         figures, own = limits(), self.timeout_ms
+        made = TracedScope if kind is ScopeKind.TOOL else Scope
 
         def fresh() -> Scope:
             nonlocal figures, own
             if figures is not limits():  # others are in force now
                 figures = limits()
                 own = own_limit(kind, timeout, override, limits=figures)
-            scope = Scope(None, kind=kind, name=name, grace_ms=figures.grace)
+            scope = made(None, kind=kind, name=name, grace_ms=figures.grace)
             scope.timeout_ms = own  # looked at once, and not again at every call
             return scope
 

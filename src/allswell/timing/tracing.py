@@ -54,6 +54,11 @@ class Traced:
 NOTHING = Traced()
 
 
+def is_wanted() -> bool:
+    """Whether anybody wants spans."""
+    return _tracer() is not None
+
+
 @contextlib.contextmanager
 def traced(
     name: str,
@@ -79,6 +84,25 @@ def traced(
     shown = f"{name} {title}".rstrip()
     with tracer.start_as_current_span(shown, context, kind, told, set_status_on_exception=True) as span:
         yield Traced(span)
+
+
+@contextlib.contextmanager
+def gone_on_with() -> Iterator[None]:
+    """What is done inside, by whoever makes its spans, goes on with the trace that this process was started in."""
+    if _tracer() is None:
+        yield
+        return
+    from opentelemetry.context import attach, detach
+
+    context = _carried(os.environ)
+    if context is None:
+        yield
+        return
+    before = attach(context)
+    try:
+        yield
+    finally:
+        detach(before)
 
 
 def trace_environment() -> dict[str, str]:

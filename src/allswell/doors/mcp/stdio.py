@@ -17,6 +17,7 @@ from allswell.doors.mcp.attempt_desk import OwnLease
 from allswell.doors.mcp.desk import WatchDesk
 from allswell.doors.mcp.server import own_server, server_of
 from allswell.settings import Settings
+from allswell.timing.tracing import gone_on_with
 
 STDIO = "(stdio)"
 """What is done without a key is signed with this: no key is called so."""
@@ -51,4 +52,5 @@ def serve_attempt(own: OwnLease) -> None:
 
 async def _serve(server: Server[Any]) -> None:
     async with stdio_server() as (reads, writes):
-        await server.run(reads, writes, server.create_initialization_options())
+        with gone_on_with():  # the SDK makes a span of each call, under what the call brings, or else under this
+            await server.run(reads, writes, server.create_initialization_options())
