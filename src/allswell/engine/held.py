@@ -42,7 +42,7 @@ from allswell.domain.retry import ErrorClass, Failure
 from allswell.domain.task import OPEN, Attempt
 from allswell.domain.verification import SAID_MAX, WHY_MAX, AfterCheck
 from allswell.engine.backend import Backend
-from allswell.engine.ids import Ids
+from allswell.engine.ids import Ids, task_for_key
 from allswell.engine.mesh import COMES_WITHIN, Caller, Mesh, Requested, Wishes
 from allswell.errors import Refused
 
@@ -176,17 +176,20 @@ class Held:
         return QuestionId(str(await (self._say(said) if hold else self._end(said))))
 
     async def delegate(
-        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None
+        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None, key: str | None = None
     ) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own.
 
         It is tried once, and has `delegation_timeout` if nothing else is said, but at most what this attempt has left.
+        Under the same `key` a task delegates it once.
         """
         policy = self._mesh.policy_for(role)
         limit = Millis(policy.delegation_timeout) if timeout is None else parse(timeout, where="timeout")
         said = "null" if payload is None else to_json(payload, f"payload of {name!r}")
-        new = NewTask(self._ids.task(), name, role=role, payload=said, policy=policy)
-        await self._say(Delegate(self._command(), self.task, self.token, self.agent, new, limit))
+        id_ = self._ids.task() if key is None else task_for_key(f"delegate {self.task} {key}")
+        new = NewTask(id_, name, role=role, payload=said, policy=policy)
+        command = self._command(None if key is None else f"ask.{id_}")
+        await self._say(Delegate(command, self.task, self.token, self.agent, new, limit))
         return new.id
 
     async def request(

@@ -1,5 +1,6 @@
 """The commands of those who do the work: each word, each exit code, each way to be wrong."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -27,7 +28,14 @@ def test_a_task_from_submit_to_done(cli: Console) -> None:
     assert 590_000 < claim["remaining_ms"] <= 600_000
     orders = cli.ok("checkin", "half", "--progress", "0.5", "--json").json
     assert 590_000 < orders["remaining_ms"] <= 600_000
-    assert not orders["asked"]
+    assert (orders["asked"], orders["answers"], orders["inbox"]) == (False, [], [])
+    asked = cli.ok("ask", "which one?", "--hold", "--json").json["question_id"]
+    cli.ok("answer", asked, "reply", "the first")
+    told = {"question_id": asked, "choice": "reply", "answer": "the first"}
+    assert cli.ok("checkin", "half", "--progress", "0.5", "--json").json["answers"] == [told]
+    words = cli.ok("checkin", "half", "--progress", "0.5").out
+    assert words.splitlines()[1:3] == [f"{asked} was answered: reply", "  the first"]
+    assert re.search(r"Check in again within \d\d s, or the task is given to another\.", words)
     shown = cli.ok("show", id_, "--json").json["task"]
     assert (shown["state"], shown["note"], shown["progress"], shown["agent_id"]) == ("held", "half", 0.5, "ada")
     assert cli.ok("done", '{"pages": 12}', "--json").json == {

@@ -45,6 +45,9 @@ def test_an_agents_day(served: Served) -> None:
     assert decided["choice"] == "reply"
     answered = served.ok("GET", f"/questions/{asked}?wait_ms=1000", key="ada")
     assert (answered["answer"], answered["answered_by"]) == ("yes", "mia (key admin)")
+    told = [{"question_id": asked, "choice": "reply", "answer": "yes"}]
+    for proof in (True, False):
+        assert served.ok("POST", f"{lease}/checkin", {"proof": proof}, key="ada")["answers"] == told
     done = served.ok("POST", f"{lease}/done", {"result": [1, 2]}, key="ada")
     assert (done["said"], done["state"]) == ("done", "done")
     shown = served.ok("GET", f"/tasks/{task}", key="viewer")

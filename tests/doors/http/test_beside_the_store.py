@@ -135,11 +135,20 @@ def test_agents_ask_and_answer_each_other(served: Served) -> None:
     asking = {"kind": "handoff", "to": "bob", "name": "server access", "payload": {"host": "db"}}
     sent = served.ok("POST", f"{lease}/request", asking, key="ada", headers=once)["request_id"]
     assert served.ok("POST", f"{lease}/request", asking, key="ada", headers=once)["request_id"] == sent
+    given = {"role": "critic", "name": "is it good?"}
+    handed = {served.ok("POST", f"{lease}/request", given, key="ada", headers=once)["request_id"] for _ in range(2)}
+    assert len(handed) == 1  # delegated once
+    assert served.ok("POST", f"{lease}/request", given, key="ada")["request_id"] not in handed
     (item,) = served.ok("GET", "/inbox?wait_ms=1000", key="bob")["requests"]
     assert (item["request_id"], item["agent_id"], item["payload"]) == (sent, "ada", {"host": "db"})
     assert served.call("POST", f"/requests/{sent}/respond", {"agent_id": "bob", "answer": 1}, key="ada").status == 403
     assert served.call("GET", "/inbox?agent_id=bob", key="ada").status == 403
     assert served.ok("GET", f"{lease}/requests/{sent}", key="ada")["state"] == "open"
+    (hers,) = submit(served, "asked meanwhile")
+    word = LEASE.format(hers, claim(served, hers, key="bob")["token"])
+    assert served.ok("POST", f"{word}/checkin", {}, key="bob")["inbox"] == [sent]
+    assert served.ok("POST", f"{lease}/checkin", {}, key="ada")["inbox"] == []
+    served.ok("POST", f"{word}/done", {}, key="bob")
     for _ in range(2):
         served.ok("POST", f"/requests/{sent}/respond", {"answer": {"key": "in the vault"}}, key="bob", headers=once)
     came = served.ok("GET", f"{lease}/requests/{sent}?wait_ms=5000", key="ada")

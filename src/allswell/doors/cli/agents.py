@@ -176,9 +176,9 @@ def checkin(
     store: Store = None,
     json: Json = False,
 ) -> None:
-    """Prove progress; the answer says how much time is left."""
-    from allswell.domain.hold import Orders
+    """Prove progress; the answer says how much time is left, and what came meanwhile."""
     from allswell.doors.shapes.orders import OrdersShape
+    from allswell.engine.checking_in import HolderNews, check_in
 
     frame = Frame(store, json=json)
     path = supervised.socket_of(store)
@@ -186,15 +186,16 @@ def checkin(
         from allswell.runtime.speaking import words
 
         reply = supervised.tell(path, words.CheckIn(task=task, token=token, note=note, progress=progress))
-        frame.say(supervised.orders_of(reply), supervised.in_words(reply.orders))
+        told = supervised.orders_of(reply)
+        frame.say(told, supervised.in_words(told))
         return
 
-    async def work(watch: Watch) -> Orders:
+    async def work(watch: Watch) -> HolderNews:
         held = await hold_of(frame, watch, task, token, agent)
-        return await held.checkin(note, progress=progress)
+        return await check_in(watch, held, note, progress=progress)
 
-    orders = frame.run(work)
-    frame.say(OrdersShape.of(orders), f"noted; your time is up {when(orders.remaining_ms, 0)}")
+    orders = OrdersShape.of(frame.run(work))
+    frame.say(orders, supervised.in_words(orders))
 
 
 def _end(frame: Frame, verb: str, task: str | None, token: int | None, agent: str | None, said: Said) -> None:

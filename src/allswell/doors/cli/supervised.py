@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from allswell.doors.cli.render import block, plain, when
 
 if TYPE_CHECKING:
     from allswell.doors.cli.frame import Frame
     from allswell.doors.shapes.orders import OrdersShape
-    from allswell.runtime.speaking.words import AnyWord, Reply, ToldAgent
+    from allswell.runtime.speaking.words import AnyWord, Reply
 
 
 def socket_of(store: str | None) -> str | None:
@@ -32,20 +30,12 @@ def tell(path: str, word: AnyWord) -> Reply:
 
 def orders_of(reply: Reply) -> OrdersShape | None:
     """The orders for programs; the names are those that an agent without a supervisor is told, too."""
-    from allswell.doors.shapes.moment import moment
-    from allswell.doors.shapes.orders import AnsweredShape, OrdersShape
+    from allswell.doors.shapes.orders import OrdersShape
 
-    told = reply.orders
-    if told is None:
-        return None
-    order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)
-    answers = [AnsweredShape(one["question"], one["choice"], one["answer"]) for one in told.answers]
-    return OrdersShape(
-        told.remaining_ms, moment(told.deadline), told.checkin, told.stop, order, answers, list(told.inbox)
-    )
+    return None if reply.orders is None else OrdersShape.told_by(reply.orders)
 
 
-def in_words(told: ToldAgent | None) -> str:
+def in_words(told: OrdersShape | None) -> str:
     """The orders for people and models: one thing on a line."""
     if told is None:
         return ""
@@ -53,10 +43,10 @@ def in_words(told: ToldAgent | None) -> str:
     if told.stop is not None:
         lines = [f"stop now: {plain(told.stop)}"]
     for one in told.answers:
-        lines.append(f"{one['question']} was answered: {plain(one['choice'])}")
-        lines += [block(one["answer"], "  ")] if one["answer"] else []
+        lines.append(f"{one.question_id} was answered: {plain(one.choice)}")
+        lines += [block(one.answer, "  ")] if one.answer else []
     lines += [f"{plain(request)} waits for your answer: `allswell inbox`" for request in told.inbox]
-    lines += [f"{plain(name)}: {plain(bytes(value).decode('utf-8', 'replace'))}" for name, value in told.more.items()]
+    lines += [] if told.order is None else [plain(told.order)]
     return "\n".join(lines)
 
 

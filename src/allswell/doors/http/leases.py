@@ -21,6 +21,7 @@ from allswell.doors.shapes.orders import LastWordShape, OrdersShape
 from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.request import RequestedShape
 from allswell.doors.shapes.task import stands
+from allswell.engine import checking_in
 from allswell.engine.finding import find_holder
 from allswell.engine.held import Held
 from allswell.errors import Refused
@@ -89,10 +90,11 @@ class CheckInGiven(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def check_in(call: Call, given: CheckInGiven) -> OrdersShape:
-    """Prove progress; the answer says how much time is left, and whether a check-in is owed."""
+    """Prove progress; the answer says how much time is left, whether a check-in is owed, and what came meanwhile."""
     held = await held_by(call, given.agent_id)
-    orders = await (held.checkin(given.note, progress=given.progress) if given.proof else held.renew())
-    return OrdersShape.of(orders)
+    return OrdersShape.of(
+        await checking_in.check_in(call.watch, held, given.note, progress=given.progress, proof=given.proof)
+    )
 
 
 class DoneGiven(Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,11 +188,13 @@ class RequestGiven(Struct, frozen=True, forbid_unknown_fields=True):
 async def request(call: Call, given: RequestGiven) -> RequestedShape:
     """Ask another agent, and keep working; what comes of it is shown under the lease's `requests`.
 
-    With an Idempotency-Key a request that is no delegation is asked once, however often it is sent.
+    With an Idempotency-Key it is asked once, however often it is sent.
     """
     held = await held_by(call, given.agent_id)
     if given.kind == "delegation":
-        id_ = await held.delegate(given.role, given.name, payload=given.payload, timeout=given.timeout)
+        id_ = await held.delegate(
+            given.role, given.name, payload=given.payload, timeout=given.timeout, key=call.command
+        )
     else:
         id_ = await held.send_request(
             given.to,

@@ -20,8 +20,7 @@ from allswell.doors.mcp import arguments as given
 from allswell.doors.mcp.desk import ToolDesk, patience
 from allswell.doors.shapes.answers import AnswersShape
 from allswell.doors.shapes.inbox import InboxShape, RespondedShape
-from allswell.doors.shapes.moment import moment
-from allswell.doors.shapes.orders import AnsweredShape, LastWordShape, OrdersShape
+from allswell.doors.shapes.orders import LastWordShape, OrdersShape
 from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.request import RequestedShape
 from allswell.errors import Bug, Refused
@@ -179,8 +178,4 @@ def _orders(reply: words.Reply) -> OrdersShape:
     told = reply.orders
     if told is None:
         raise Bug("the supervisor answered without orders")
-    order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)
-    answers = [AnsweredShape(one["question"], one["choice"], one["answer"]) for one in told.answers]
-    return OrdersShape(
-        told.remaining_ms, moment(told.deadline), told.checkin, told.stop, order, answers, list(told.inbox)
-    )
+    return OrdersShape.told_by(told)

@@ -16,13 +16,10 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from allswell.domain.access import check_agent
 from allswell.domain.key import Key
-from allswell.domain.lease import lapses_at
-from allswell.domain.listing import TaskRow
-from allswell.domain.names import Millis, QuestionId, TaskId, question_id
+from allswell.domain.names import Millis, QuestionId, TaskId
 from allswell.domain.question import Question, option_of
 from allswell.domain.retry import Failure
 from allswell.domain.store_url import hide
@@ -32,12 +29,13 @@ from allswell.doors.shapes.answers import AnswersShape
 from allswell.doors.shapes.claim import ClaimShape, ClaimsShape
 from allswell.doors.shapes.explanation import ExplanationShape
 from allswell.doors.shapes.inbox import InboxShape, RespondedShape
-from allswell.doors.shapes.orders import AnsweredShape, LastWordShape, OrdersShape
+from allswell.doors.shapes.orders import LastWordShape, OrdersShape
 from allswell.doors.shapes.question import QuestionShape
 from allswell.doors.shapes.request import RequestedShape
 from allswell.doors.shapes.status import StatusShape
 from allswell.doors.shapes.submitted import JoinedRunShape, SubmittedShape
 from allswell.doors.shapes.task import stands
+from allswell.engine.checking_in import check_in
 from allswell.engine.explaining.overview import look
 from allswell.engine.explaining.why import why
 from allswell.engine.finding import find, find_holder, find_task
@@ -52,8 +50,6 @@ from allswell.timing.scope import remaining_ms
 T = TypeVar("T")
 _POLL = 1.0
 """Seconds after which somebody who waits looks by itself."""
-_ASKED_MOST = 20
-"""So many of a task's last questions are looked at for answers."""
 
 
 class ToolDesk:
@@ -195,26 +191,8 @@ class WatchDesk(ToolDesk):
     async def checkin(self, said: given.CheckInTaken) -> OrdersShape:
         """Prove progress; the answer tells what the store knows that concerns the holder."""
         held = await self._held(said)
-        orders = OrdersShape.of(
-            await held.checkin(said.note, progress=None if said.progress is UNSET else said.progress)
-        )
-        row = await self.watch.task(held.task)
-        if row is None or row.lease is None:
-            return orders
-        answers = [AnsweredShape(one.id, one.choice or "", one.answer) for one in await self._answered(row)]
-        inbox = [item.request_id for item in await self.watch.inbox(held.agent)]
-        return replace(orders, order=_order(row, await self.watch.now()), answers=answers, inbox=inbox)
-
-    async def _answered(self, row: TaskRow) -> list[Question]:
-        """The questions of this attempt that were answered while it went on."""
-        last, lease = row.task.record.questions, row.lease
-        numbers = range(max(1, last - _ASKED_MOST + 1), last + 1)
-        found = [await self.watch.question(question_id(row.task.id, number)) for number in numbers]
-        return [
-            one
-            for one in found
-            if one is not None and one.closed_at is not None and lease is not None and one.asked_at >= lease.granted_at
-        ]
+        progress = None if said.progress is UNSET else said.progress
+        return OrdersShape.of(await check_in(self.watch, held, said.note, progress=progress))
 
     async def done(self, said: given.DoneTaken) -> LastWordShape:
         """The task is done; said again, it counts once."""
@@ -341,11 +319,3 @@ class WatchDesk(ToolDesk):
 
 def _command(verb: str, held: Held, *content: object) -> str:
     return command_of(verb, held.task, held.token, held.agent, *content)
-
-
-def _order(row: TaskRow, now: int) -> str | None:
-    """What keeps the lease, in words: the next sign of its holder."""
-    end = None if row.lease is None else lapses_at(row.lease)
-    if end is None or row.lease is None or end >= row.lease.deadline:
-        return None
-    return f"Check in again within {max(0, end - now) // 1_000} s, or the task is given to another."

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from allswell.doors.shapes.moment import Moment, moment
 
 if TYPE_CHECKING:
-    from allswell.domain.hold import Orders
+    from allswell.engine.checking_in import HolderNews
+    from allswell.runtime.speaking.words import ToldAgent
 
 
 class AnsweredShape(Struct, frozen=True):
@@ -37,11 +39,21 @@ class OrdersShape(Struct, frozen=True):
     inbox: list[str]
 
     @classmethod
-    def of(cls, orders: Orders) -> OrdersShape:
-        """What the store says; only a supervisor has more to say."""
+    def of(cls, news: HolderNews) -> OrdersShape:
+        """What the store says; that an attempt is being ended is known to a supervisor alone."""
+        orders = news.orders
+        answers = [AnsweredShape(one.id, one.choice or "", one.answer) for one in news.answered]
         return cls(
-            orders.remaining_ms, moment(orders.deadline), orders.asked, stop=None, order=None, answers=[], inbox=[]
+            orders.remaining_ms, moment(orders.deadline), orders.asked, None, news.order, answers, list(news.inbox)
         )
+
+    @classmethod
+    def told_by(cls, supervisor: ToldAgent) -> OrdersShape:
+        """What a supervisor says to its agent."""
+        told = supervisor
+        order = None if "order" not in told.more else msgspec.json.decode(told.more["order"], type=str)
+        answers = [AnsweredShape(one["question"], one["choice"], one["answer"]) for one in told.answers]
+        return cls(told.remaining_ms, moment(told.deadline), told.checkin, told.stop, order, answers, list(told.inbox))
 
 
 class LastWordShape(Struct, frozen=True):

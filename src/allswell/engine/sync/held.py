@@ -109,9 +109,11 @@ class SyncHeld:
         """Ask a human; unless `hold`, this attempt ends and the task waits for the answer."""
         return self._wait_for(self._held.ask(text, options, hold=hold, command=command))
 
-    def delegate(self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None) -> TaskId:
+    def delegate(
+        self, role: str, name: str, *, payload: object = None, timeout: Duration | None = None, key: str | None = None
+    ) -> TaskId:
         """Hand a focused request to an expert of this role, and keep working; the request is a task of its own."""
-        return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout))
+        return self._wait_for(self._held.delegate(role, name, payload=payload, timeout=timeout, key=key))
 
     def request(
         self,
