@@ -1,6 +1,8 @@
 """The page in a real browser."""
 
 import asyncio
+import re
+import signal
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,30 @@ def test_a_server_that_is_gone_is_said_and_regained(browser: TestBrowser, tmp_pa
             second.terminate()
 
     browser.play(scene, may_say=(LOST, "htmx:sse:error"))
+
+
+def test_a_server_that_is_frozen_is_told_and_regained(browser: TestBrowser, night: Served) -> None:
+    """Nothing is closed, and nothing comes: the page says that what is seen is old, and goes on with the server."""
+    visit = logged_in(night)
+
+    async def scene(page: Page) -> None:
+        await page.clock.install()
+        await page.goto(night.url)
+        await expect(page.locator("#state")).to_have_text("live")
+        night.process.send_signal(signal.SIGSTOP)
+        try:
+            await page.clock.fast_forward(30_000)
+            await expect(page.locator("#lost")).to_be_hidden()
+            await page.clock.fast_forward(10_000)
+            await expect(page.locator("#lost")).to_be_visible()
+            await expect(page.locator("#lost")).to_contain_text(re.compile(r"how things stood 4\ds ago"))
+            await expect(page.locator("#state")).to_have_text("lost")
+        finally:
+            night.process.send_signal(signal.SIGCONT)
+        await expect(page.locator("#state")).to_have_text("live")
+        await expect(page.locator("#lost")).to_be_hidden()
+
+    browser.play(scene, cookies=visit.jar(), may_say=(LOST, "htmx:sse:error"))
 
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")

@@ -21,6 +21,8 @@ LEAST = 0.4
 """Seconds between two drawings of one screen, at least."""
 MOST = 2.0
 """And at most, however long one takes."""
+PULSE = 10.0
+"""Seconds after which a page is sent a sign of life, however rarely its screen is drawn: at 35 it gives us up."""
 _SHARE = 5
 _AGAIN = 1.0
 _KEPT = 200
@@ -77,7 +79,13 @@ async def frames(
                 yield message(text) if text != last else BEAT
                 last = text
                 await _pause(closing, max(LEAST, min(took * _SHARE, MOST)))
-                await _news(call, at, fits, beat, closing)
+                waited = 0.0
+                while (
+                    not await _news(call, at, fits, min(PULSE, beat - waited), closing)
+                    and (waited := waited + PULSE) < beat
+                ):
+                    await holds()
+                    yield BEAT
                 await holds()
             except Unavailable:  # the reader hears nothing, and gets the screen when the store is back
                 await _pause(closing, _AGAIN)
@@ -93,8 +101,8 @@ async def _pause(closing: asyncio.Future[Any], seconds: float) -> None:
 
 async def _news(
     call: Call, after: Position, fits: Callable[[Entry], bool], beat: float, closing: asyncio.Future[Any]
-) -> None:
-    """Until an event comes that fits, the beat is over, or the server stops."""
+) -> bool:
+    """Until an event comes that fits, the beat is over, or the server stops; whether it is not just the beat."""
 
     async def come() -> None:
         async for entries in call.house.journal.follow(after, call.views, beat):
@@ -106,6 +114,7 @@ async def _news(
         await asyncio.wait([coming, closing], timeout=beat, return_when=asyncio.FIRST_COMPLETED)
         if coming.done():
             await coming
+        return coming.done() or closing.done()
     finally:
         coming.cancel()
         with contextlib.suppress(asyncio.CancelledError, AllswellError):

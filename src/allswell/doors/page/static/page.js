@@ -35,6 +35,7 @@
   setInterval(tick, 1000);
 
   // --- the connection ------------------------------------------------------------------------------------------------
+  const SILENCE = 35000; // a sign of life comes every ten seconds
   let lostAt = 0, heardAt = Date.now(), connection = null;
   const lose = () => {
     if (!lostAt) lostAt = heardAt;
@@ -74,7 +75,7 @@
     setInterval(() => {
       if (document.hidden) { heardAt = Date.now(); return; }
       if (lostAt) lose();
-      if (Date.now() - heardAt > 35000) { lose(); connection?.reader?.cancel(); }
+      if (Date.now() - heardAt > SILENCE) { lose(); connection?.reader?.cancel(); }
     }, 1000);
   }
   document.addEventListener("htmx:after:swap", tick);
@@ -102,6 +103,8 @@
   };
   document.addEventListener("htmx:after:swap", follow);
   follow();
+
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // --- dark and light ------------------------------------------------------------------------------------------------
   const turn = () => {
