@@ -61,7 +61,7 @@ class Queue:
         table = sql.Identifier("pgmq", self.table)
         self._sql = {
             key: sql.SQL(STATEMENTS[key]).format(queue=table).as_string().encode()
-            for key in ("hold", "finish", "finish_free", "current", "hide", "came_back", "depth")
+            for key in ("hold", "finish", "finish_free", "current", "hide", "came_back", "depth", "troubled")
         }
 
     def __repr__(self) -> str:
@@ -165,6 +165,10 @@ class Queue:
     def troubles(self, connection: Connection[Any]) -> dict[str, int]:
         """How many messages are in which kind of trouble."""
         return dict(connection.execute(statement("troubles"), (self.name,)).fetchall())
+
+    def troubled(self, connection: Connection[Any], most: int) -> list[Any]:
+        """Messages that are in trouble, as rows of `troubled.py`."""
+        return connection.execute(self._sql["troubled"], {"name": self.name, "most": most}).fetchall()
 
 
 def _object(headers: object) -> Mapping[str, Any]:

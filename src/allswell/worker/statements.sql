@@ -181,6 +181,23 @@ LEFT JOIN allswell.question AS asked ON asked.id = known.question
 WHERE queue = %s AND code <> ''
 GROUP BY stands;
 
+-- name: troubled
+-- The messages of a queue that did not go through and that no human is asked about: what was answered and waits for a
+-- worker first, what failed last.
+SELECT known.msg_id,
+       CASE WHEN state = 'quarantined' AND asked.closed_at IS NOT NULL THEN 'answered' ELSE state END AS stands,
+       code, reason, retries,
+       floor(extract(epoch FROM noted_at) * 1000)::bigint AS noted_at,
+       CASE WHEN state = 'retrying' THEN floor(extract(epoch FROM waits.vt) * 1000)::bigint END AS next_at,
+       coalesce(asked.choice, '') AS choice, coalesce(asked.answered_by, '') AS answered_by
+FROM allswell_worker.trouble AS known
+LEFT JOIN allswell.question AS asked ON asked.id = known.question
+LEFT JOIN {queue} AS waits ON waits.msg_id = known.msg_id
+WHERE queue = %(name)s AND code <> ''
+  AND (state IN ('retrying', 'failed') OR (state = 'quarantined' AND asked.closed_at IS NOT NULL))
+ORDER BY array_position(ARRAY['quarantined', 'retrying', 'failed'], state), asked.closed_at, known.msg_id DESC
+LIMIT %(most)s;
+
 -- name: answered
 -- Quarantined messages of a queue whose question was answered: what the answer says is still to be done.
 SELECT known.msg_id, known.read_ct, known.question

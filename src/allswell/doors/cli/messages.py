@@ -10,6 +10,7 @@ from allswell.doors.cli.commands import LOOKING, RUNNING, UPKEEP, Commands
 from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
 from allswell.doors.cli.options import Argument, Json, Option, Store
 from allswell.doors.cli.render import Column, paint, plain, short, table
+from allswell.doors.queues import TROUBLES
 from allswell.engine.explaining.words import many
 from allswell.errors import Refused
 
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from allswell.worker.presence import QueueSeen
 
 _HOST = "127.0.0.1"
-_TROUBLES = {
-    "retrying": "retrying",
-    "quarantined": "quarantined",
-    "answered": "answered, not yet applied",
-    "failed": "failed",
-}
 _COLUMNS = (
     Column("QUEUE", 8),
     Column("WAITING", None, right=True),
@@ -186,7 +181,7 @@ def _process(queue: str, process: ProcessShape) -> list[str]:
 
 def _troubles(one: QueueShape) -> list[tuple[str, int]]:
     """The messages that did not go through, by how they stand, in words."""
-    return [(words, one.troubles[state]) for state, words in _TROUBLES.items() if one.troubles.get(state)]
+    return [(words, one.troubles[state]) for state, words in TROUBLES.items() if one.troubles.get(state)]
 
 
 def _who(one: QueueShape) -> tuple[str, bool]:
