@@ -29,6 +29,7 @@ LEASE = 8_000
 """Milliseconds after which a coordinator that was killed has lost its build."""
 _LONGER = 1.5
 """So many times that whoever comes next waits for it."""
+_NAME_MOST = 100
 
 
 class BuildPlace:
@@ -65,7 +66,8 @@ class BuildPlace:
 
     async def take(self, watch: Watch, *, agent: str) -> Lease:
         """Hold the build; `Refused` while somebody else does."""
-        name = f"build {self.run}"
+        run = await watch.run(self.run)
+        name = f"coordinate {self.run if run is None else run.name}"[:_NAME_MOST]
         task = await watch.submit(name, run=self.run, role=BUILD_ROLE, policy=PLAIN_POLICY, key=f"{self.run}.build")
         holder = self._process or agent
         row = await watch.task(task)

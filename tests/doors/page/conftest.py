@@ -21,5 +21,6 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("night")
     (folder / ".allswell").mkdir(0o700)
     asyncio.run(scene.play(folder / ".allswell" / "allswell.db"))
+    scene.work(folder)
     with serving(folder) as server:
         yield server

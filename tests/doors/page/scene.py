@@ -6,7 +6,9 @@ It is played on a clock that is set ahead by hand, beginning half an hour ago, s
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +25,7 @@ from allswell.domain.question import Act, Option
 from allswell.engine.watch import Watch
 from allswell.store.sqlite import SqliteStore
 from allswell.timing.clock import SystemClock
+from tests.patience import SECONDS
 
 MINUTE = 60_000
 HOSTILE = "<script>alert('agent')</script><img src=x onerror=alert(1)>"
@@ -140,6 +143,37 @@ async def _fleet(watch: Watch, ids: dict[str, str], now: Millis) -> None:
     )
     words = Presence("night", "m", "here", 1, "b", "n", 1, Millis(now - 40 * MINUTE), now, 3_600_000, posts=posts)
     assert await watch.swap(SUPERVISORS + "night", None, msgspec.json.encode(words).decode())
+
+
+def work(folder: Path) -> None:
+    """What only real processes leave behind: an attempt with its output, its changes and its receipt; a build."""
+    (folder / "lexer.py").write_text("def lex(text):\n    return list(text)\n")
+    for words in (
+        ("init", "-q"),
+        ("add", "lexer.py"),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "1"),
+    ):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    said = {"type": "assistant", "message": {"content": [{"type": "text", "text": f"I mend it. {HOSTILE}"}]}}
+    change = f"def lex(text):\n    return text.split()  # {HOSTILE}\n"
+    script = f"open('lexer.py', 'w').write({change!r}); print({json.dumps(said)!r}); raise SystemExit(3)"
+    _allswell(folder, "run", "--name", "mend the lexer", "--retries", "0", "--", sys.executable, "-c", script)
+    spec = folder / "components"
+    spec.mkdir()
+    (spec / "api.md").write_text("# The doors\n")
+    (spec / "web.md").write_text("# The pages\n\ndepends on:\n- name: api\n")
+    said_there = (
+        "ann: CLAIM api",
+        "ann: READY api https://x/1",
+        f"eve: AUDIT api FAIL {HOSTILE}",
+        "ann: READY api https://x/1",
+    )
+    _allswell(folder, "coordinate", "components", "--stdio", said="\n".join((*said_there, "eve: AUDIT api PASS", "")))
+
+
+def _allswell(folder: Path, *words: str, said: str = "") -> None:
+    command = [sys.executable, "-m", "allswell", *words]
+    subprocess.run(command, cwd=folder, input=said, text=True, capture_output=True, check=False, timeout=SECONDS)
 
 
 if __name__ == "__main__":

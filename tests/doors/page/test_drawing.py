@@ -5,6 +5,7 @@ import pytest
 
 from allswell.domain.lease import Lease
 from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
+from allswell.doors.page.changed import read_diff
 from allswell.doors.page.drawing import draw_lease, draw_waterfall, style_of
 from allswell.engine.explaining.shapes import Span
 from allswell.engine.explaining.waterfall import TaskLane, Waterfall
@@ -50,6 +51,25 @@ def test_a_run_that_ends_sooner_is_the_limit_and_the_own_one_lies_beyond() -> No
     assert "the limit of its run" in told["limit"]
     assert "will not reach" in told["outer"]
     assert "idle" in told["idle"]
+
+
+def test_a_lease_with_many_check_ins_shows_the_next_one_and_one_without_a_limit_none() -> None:
+    """A picket fence says nothing; and the longest limit there is stands for none."""
+    bar = draw_lease(lease(deadline=at(180)), None, at(92))
+    (asked,) = [mark for mark in bar.ticks if mark.kind == "asked"]
+    assert "in 3m" in asked.says
+    assert asked.at == pytest.approx(95 / 180 * 100, abs=3)
+    endless = draw_lease(lease(deadline=at(366 * 24 * 60)), None, at(3))
+    assert (endless.gone, endless.ticks, endless.says) == (0.0, [], "no limit")
+
+
+def test_a_line_of_a_difference_is_what_it_is_wherever_it_stands() -> None:
+    """A line that was taken away and began with two dashes looks like the name of a file."""
+    text = (
+        "diff --git a/x b/x\nindex 1..2\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\ndiff --git a/y b/y"
+    )
+    kinds = [line.kind for line in read_diff(text.split("\n"))]
+    assert kinds == ["file", "about", "file", "file", "place", "same", "gone", "added", "file"]
 
 
 def test_a_limit_that_is_far_away_does_not_squeeze_the_rest() -> None:

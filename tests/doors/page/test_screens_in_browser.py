@@ -8,6 +8,7 @@ from playwright.async_api import Page, expect
 from tests.browser import PHONE, TestBrowser
 from tests.doors.http.served import Served
 from tests.doors.page.test_browser import LEASE, faults, submit
+from tests.doors.page.test_screens import task_of
 from tests.doors.page.visit import logged_in
 
 SCREENS = (
@@ -20,6 +21,8 @@ SCREENS = (
     "/builds",
     "/worker",
     "/journal",
+    "/settings",
+    "/builds/components",
 )
 
 
@@ -60,10 +63,13 @@ def test_a_task_follows_what_it_prints_and_its_end(browser: TestBrowser, night: 
 def test_everybody_can_use_them_on_a_phone_too(browser: TestBrowser, night: Served, dark: bool) -> None:
     visit = logged_in(night)
     flaky = night.ok("GET", "/tasks?name=test", key="viewer")["tasks"][0]["task_id"]
+    mended = task_of(night, "mend the lexer")
 
     async def scene(page: Page) -> None:
-        for path in (*SCREENS, f"/tasks/{flaky}"):
+        for path in (*SCREENS, f"/tasks/{flaky}", *(f"/tasks/{mended}{part}" for part in ("", "/log", "/diff"))):
             await page.goto(f"{night.url}{path}")
+            for one in await page.locator("main details:not([open]) > summary").element_handles():
+                await one.click()
             assert await faults(page) == [], path
             assert await page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], path
 

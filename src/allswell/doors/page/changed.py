@@ -55,11 +55,19 @@ async def look(call: Call) -> ChangedScreen:
     except Refused as refused:
         return ChangedScreen(title, now, task, attempt, None, str(refused), [], 0)
     text = found.difference.text.decode("utf-8", "replace").split("\n")
-    lines = [DiffLine(_kind(line), line) for line in text[:_LINES]]
+    lines = read_diff(text[:_LINES])
     return ChangedScreen(title, now, task, found.attempt, found, "", lines, max(len(text) - _LINES, 0))
 
 
-def _kind(line: str) -> str:
-    if line.startswith(("diff ", "+++ ", "--- ")):
-        return "file"
-    return _KINDS.get(line[:1], "same")
+def read_diff(text: list[str]) -> list[DiffLine]:
+    """Each line with its kind. What stands above the first `@@` of a file is about the file, whatever it looks like."""
+    lines, inside = [], False
+    for line in text:
+        if line.startswith("diff "):
+            inside, kind = False, "file"
+        elif not inside and not line.startswith("@"):
+            kind = "file" if line.startswith(("+++ ", "--- ")) else "about"
+        else:
+            inside, kind = True, _KINDS.get(line[:1], "same")
+        lines.append(DiffLine(kind, line))
+    return lines

@@ -16,7 +16,9 @@ from allswell.engine.explaining.waterfall import TaskLane, Waterfall
 from allswell.engine.explaining.words import length, rough
 
 _BACK = ("released", "parked", "cancelled", "skipped", "split")
-_ASKED_MOST = 20
+_ASKED_MOST = 12
+"""Check-ins that a bar shows; of a lease that has more, the next one alone."""
+_FAR = 180 * 86_400_000
 _WORDS = {"waiting": "waited", "asked": "waited", "paused": "paused", "ready": "was in the queue"}
 
 
@@ -155,15 +157,22 @@ def _ticks(start: int, end: int) -> list[BarMark]:
     ]
 
 
+def is_far(limit: int, now: int) -> bool:
+    """Whether a limit is so far away that it is none: a build's tasks have the longest there is."""
+    return limit - now > _FAR
+
+
 def draw_lease(lease: Lease, outer: int | None, now: int) -> DrawnLease:
     """A lease as a bar: from when it was granted to its limit, with the moments inside and the limits outside."""
     start = lease.granted_at
-    marks: list[tuple[int, str, str]] = []
-    for number in range(1, _ASKED_MOST):
-        asked = asked_at(lease, number)
-        if asked is None:
-            break
-        marks.append((asked, "asked", "a check-in is asked for"))
+    if is_far(lease.deadline, start):
+        return DrawnLease(0.0, [], "no limit")
+    numbers = range(1, _ASKED_MOST + 2)
+    if asked_at(lease, numbers[-1]) is not None:
+        next_ = max(now - start, 0) // max(lease.ask_every, 1) + 1
+        numbers = range(next_, next_ + 1)
+    asked = [at for at in (asked_at(lease, number) for number in numbers) if at is not None]
+    marks = [(at, "asked", "a check-in is asked for") for at in asked]
     idle = idles_at(lease)
     if idle is not None:
         marks.append((idle, "idle", "it counts as idle"))

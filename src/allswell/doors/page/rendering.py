@@ -19,6 +19,7 @@ from msgspec import Struct
 from allswell.domain.expense import Spent
 from allswell.domain.expense import shown as money
 from allswell.domain.names import QuestionId, message_of_question, service_of_question, task_of_question
+from allswell.doors.page.drawing import is_far
 from allswell.doors.shapes.moment import moment
 from allswell.engine.explaining.words import ago, clean, length, many, rough, within
 
@@ -91,6 +92,20 @@ def agent_place(agent: str) -> str:
     return f"/agents/{quote(agent, safe='')}"
 
 
+def called(state: str) -> str:
+    """What people call a state of a task."""
+    return {"held": "at work"}.get(state, state)
+
+
+def _how_changed(how: str) -> str:
+    """What happened to a file."""
+    return {"A": "added", "M": "changed", "D": "deleted", "T": "of another kind"}.get(how, how)
+
+
+def _begins(text: str, beginnings: tuple[str, ...]) -> bool:
+    return text.startswith(beginnings)
+
+
 def _time(at: int, now: int, mode: str) -> Markup:
     words = ago(at, now) if mode == "ago" else within(at, now)
     stamp = moment(at)
@@ -125,6 +140,9 @@ TEMPLATES.filters |= {
 }
 TEMPLATES.globals |= {
     "agent_place": agent_place,
+    "called": called,
+    "how_changed": _how_changed,
+    "is_far": is_far,
     "many": many,
     "moment": moment,
     "money": money,
@@ -132,3 +150,4 @@ TEMPLATES.globals |= {
     "static": _address,
     "time": _time,
 }
+TEMPLATES.tests |= {"begins": _begins}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from allswell.domain.access import check_beside
@@ -37,6 +38,7 @@ from allswell.runtime.receipts import Home
 _QUESTIONS = 20
 _NEEDS = 50
 _ATTEMPTS = 100
+_SPREAD_MOST = 20_000
 _ON_THE_PAGE = 60
 """Things that were printed; all the rest has a screen of its own."""
 
@@ -148,13 +150,18 @@ async def look(call: Call) -> TaskScreen:
         attempts_more=max(len(attempts) - _ATTEMPTS, 0),
         spent=together(told_costs.values()),
         cost_limit=limit_of(task),
-        payload="" if payload in (None, "null") else str(payload),
-        result=result,
+        payload="" if payload is None or payload == "null" else _spread(payload),
+        result=None if result is None else _spread(result),
         output=output,
         printed=0 if output is None else max(len(output.entries) - _ON_THE_PAGE, 0),
         dismissed=is_dismissed(task),
         can_retry=task.state not in (OPEN, State.DONE, State.SPLIT) and task.record.retried_as is None,
     )
+
+
+def _spread(text: str) -> str:
+    """JSON on lines of its own; what is too long to be shown whole stays as it is."""
+    return msgspec.json.format(text, indent=2) if len(text) <= _SPREAD_MOST else text
 
 
 async def _asked(call: Call, row: TaskRow) -> Sequence[Question]:

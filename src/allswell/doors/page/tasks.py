@@ -93,8 +93,9 @@ async def _run_name(call: Call, id_: RunId) -> str:
 async def _names(call: Call, rows: list[TaskRow]) -> dict[str, str]:
     """The names of what tasks wait for: most stand on the same page, a few more are looked up."""
     names: dict[str, str] = {row.task.id: row.task.name for row in rows}
-    needed = dict.fromkeys(wait.target for row in rows for wait in row.waits[:1] if wait.kind != "question")
-    missing = tuple(TaskId(target) for target in needed if target not in names)[:_NAMED]
+    waited = [wait.target for row in rows for wait in row.waits[:1] if wait.kind != "question"]
+    needed = dict.fromkeys(waited + [_first_word(row.task.record.reason) for row in rows])
+    missing = tuple(TaskId(one) for one in needed if one.startswith(("t_", "m_")) and one not in names)[:_NAMED]
     found = await call.views.view_tasks(TaskFilter(ids=missing, limit=_NAMED)) if missing else []
     return names | {row.task.id: row.task.name for row in found}
 
@@ -109,4 +110,13 @@ def _about(row: TaskRow, names: dict[str, str]) -> str:
         if first.kind == "question":
             return f"for your answer{more}"
         return f"for {clean(names.get(first.target, first.target), 60)}{more}"
-    return clean(task.record.reason, 120) if task.ended_at is not None else ""
+    if task.ended_at is None or task.state == State.DONE:
+        return ""
+    reason = task.record.reason
+    named = _first_word(reason)
+    return clean(names.get(named, named) + reason.removeprefix(named), 120)
+
+
+def _first_word(reason: str | None) -> str:
+    """A reason may begin with the id of another task: “t_… was failed”."""
+    return (reason or "").partition(" ")[0]

@@ -142,6 +142,10 @@ def tell(event: Event) -> str:
 def _say(key: str, value: object) -> str:
     if key.endswith("_ms") and isinstance(value, int):
         return length(value)
+    if isinstance(value, list | tuple):
+        return clean(", ".join(map(str, value)))
+    if key in ("given", "written") and isinstance(value, int):
+        return f"{value:,}"
     text = str(value)
     if key == "status" and text in list(End):
         return HOW[End(text)]
