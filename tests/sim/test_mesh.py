@@ -8,6 +8,8 @@ from allswell.testing.sim.mesh import simulate_mesh
 from tests.sim.mutants_of_the_mesh import MESH_MUTANTS
 
 REQUESTS = int(os.environ.get("ALLSWELL_MESH_REQUESTS", "2000"))
+SEEDS = (3, 4, 1, 2, 5)
+"""Of planted bugs: the first two find those soonest that are rare."""
 
 
 @pytest.mark.row("M2", "M3", "M5", "M6", "M7", "M8")
@@ -34,8 +36,8 @@ def test_the_planted_bug_is_found(name: str) -> None:
     planted, breaks = MESH_MUTANTS[name]
     told: list[str] = []
     with planted():
-        for seed in range(1, 6):
-            told += simulate_mesh(seed, agents=15, requests=150).broken
+        for seed in SEEDS:
+            told += simulate_mesh(seed, agents=15, requests=150, until=breaks).broken
             if any(one.startswith(breaks) for one in told):
                 return
     raise AssertionError(f"not found; it said {told[:3]}")

@@ -19,6 +19,7 @@ from allswell.engine.pace import Pace
 from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, Bug, LeaseLost, Refused
 from allswell.store.memory import AnswerLost, MemoryStore
+from allswell.store.port import Changes
 from allswell.testing.clock import VirtualClock
 from allswell.testing.loop import run, running_loop
 from allswell.testing.sim.mesh_auditor import AGAIN, LONG, USUAL, MeshAuditor, MeshReport
@@ -234,15 +235,26 @@ class _Process:
                 return
 
 
-def simulate_mesh(seed: int, *, agents: int = 100, requests: int = 2_000, crashes: bool = False) -> MeshReport:
-    """One history; the same seed has the same one."""
+def simulate_mesh(
+    seed: int, *, agents: int = 100, requests: int = 2_000, crashes: bool = False, until: str | None = None
+) -> MeshReport:
+    """One history; the same seed has the same one. It ends early where the promise named by `until` is broken."""
 
     async def main() -> MeshReport:
         mesh = _Mesh(seed, agents, requests, crashes=crashes)
         clock = VirtualClock()
         store = MemoryStore(clock=clock, turn=running_loop().turn)
         auditor = MeshAuditor(store, mesh.report)
-        store.on_commit = auditor
+        found = False
+
+        def look(written: list[Changes]) -> None:
+            nonlocal found
+            auditor(written)
+            if until is not None and any(told.startswith(until) for told in mesh.report.broken):
+                found = True
+                mesh.over.set()
+
+        store.on_commit = look
         processes = [_Process(mesh, number, store, clock, auditor) for number in range(_PROCESSES)]
         async with make_watch(store.another(), clock=clock, chance=random.Random(seed), pace=PACE) as watch:
             tasks = [
@@ -254,9 +266,11 @@ def simulate_mesh(seed: int, *, agents: int = 100, requests: int = 2_000, crashe
                 for process in processes:
                     living.start(process.live())
                 await mesh.over.wait()
-                await asyncio.sleep(_CALM + LONG / 1_000)
+                if not found:
+                    await asyncio.sleep(_CALM + LONG / 1_000)
                 living.cancel()
-            auditor.check_end(await watch.now(), crashed=crashes)
+            if not found:
+                auditor.check_end(await watch.now(), crashed=crashes)
         return mesh.report
 
     return run(main(), seed=seed, max_steps=5_000_000_000)
