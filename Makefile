@@ -15,6 +15,7 @@ SHARED := $(PYTEST) -n auto --maxschedchunk 4
 ARGS   ?=
 # Where the tests are that measure time: to collect the others with them would take longer than some of these do.
 TIMED   = $(or $(ARGS),$(shell grep -rl 'mark\.realtime' tests --include='test_*.py'))
+ALONE   = $(or $(ARGS),$(shell grep -rl 'mark\.alone' tests --include='test_*.py'))
 # What the storm of `make chaos` is told: make chaos STORM="--minutes 2 --store postgres --seed 7"
 STORM  ?= --minutes 10 --store both
 
@@ -51,7 +52,7 @@ endef
 test: $(STAMP) ## lint, and every test but the slow ones; those that measure time come last
 	@$(MAKE) --no-print-directory -j2 lint shared
 	$(PYTEST) -n auto --maxschedchunk 1 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
-	$(PYTEST) -m 'alone and not slow' $(TIMED) || [ $$? -eq 5 ]
+	$(PYTEST) -m 'alone and not slow' $(ALONE) || [ $$? -eq 5 ]
 
 # Beside mypy, which keeps one processor busy for as long as it takes.
 shared: $(STAMP)
