@@ -8,6 +8,7 @@ CLIENTS := .clients
 DEMO    = .venv-demo
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
 PYTEST := $(BIN)/python -m pytest
 # Handed out a few at a time, or one process would be given everything that is begun first because it takes long.
 SHARED := $(PYTEST) -n auto --maxschedchunk 4
@@ -54,8 +55,14 @@ test: $(STAMP) ## lint, and every test but the slow ones; those that measure tim
 	$(PYTEST) -n auto --maxschedchunk 1 -m 'realtime and not alone and not slow' $(TIMED) || [ $$? -eq 5 ]  # 5: there are none
 	$(PYTEST) -m 'alone and not slow' $(ALONE) || [ $$? -eq 5 ]
 
+# In a fresh clone every process would compile all tests at the same moment; so one of them does it for all, beside mypy.
+# What it may complain of, the tests say.
+$(COMPILED): $(STAMP)
+	@$(PYTEST) --collect-only -qq >/dev/null 2>&1 || true
+	@touch $@
+
 # Beside mypy, which keeps one processor busy for as long as it takes.
-shared: $(STAMP)
+shared: $(COMPILED)
 	$(SHARED) -m 'not realtime and not slow' $(ARGS)
 
 # The core, the engine and the stores that need no server; what takes long is left to `make test`, and so is what imports
