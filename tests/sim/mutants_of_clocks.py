@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from allswell.domain import case, claim, ending, late, lease, run, spreading, tick
 from allswell.domain.run import Run
 from allswell.engine import engine
+from allswell.engine.batch import Plan
 from allswell.engine.book import Book
-from allswell.engine.plan import Plan
 from tests.sim.planting import everywhere, mutant
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from allswell.domain import case, claim, hold, spreading, submit, tick
 from allswell.domain.decide import RULES
 from allswell.domain.task import Ready
-from allswell.engine import batch, batcher, book, engine, plan, sweeper
+from allswell.engine import batch, batcher, book, engine, sweeper
 from allswell.store import taking
 from allswell.store.memory import database, transaction, views
 from allswell.store.port import CommitUnknown, Conflict, Kind
@@ -321,7 +321,7 @@ def batches_that_name_the_same_are_sent_at_once() -> Iterator[None]:
             return list(self._base.tables.claimed.get(command, ()))
 
     with (
-        patch.object(plan.Plan, "meets", lambda *_: False),
+        patch.object(batch.Plan, "meets", lambda *_: False),
         patch.object(transaction.MemoryTransaction, "find_claimed", find_claimed),
     ):
         yield

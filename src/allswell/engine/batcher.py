@@ -26,10 +26,9 @@ from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from allswell.domain.command import Command
-from allswell.engine.batch import Performed
+from allswell.engine.batch import Performed, Plan
 from allswell.engine.book import News
 from allswell.engine.pace import Pace
-from allswell.engine.plan import Plan
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.call import NOTHING, Call
 from allswell.store.port import CommitUnknown, Conflict, Store, Transaction
@@ -61,7 +60,7 @@ async def commit(
 
     async def remember(tx: Transaction) -> Performed:
         performed = await work(tx)
-        tx.tell(call(performed.news))
+        tx.call = call(performed.news)
         done.append(performed)
         return performed
 

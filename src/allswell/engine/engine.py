@@ -27,13 +27,12 @@ from allswell.domain.rule import LaneKey
 from allswell.domain.situation import Situation
 from allswell.domain.word import said_again
 from allswell.engine.backend import Claimed
-from allswell.engine.batch import Performed, perform
+from allswell.engine.batch import Performed, Plan, perform
 from allswell.engine.batcher import Batch, Batcher, Wait, commit
 from allswell.engine.book import News
 from allswell.engine.ear import Ear
 from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
 from allswell.engine.pace import DEFAULT, Pace
-from allswell.engine.plan import Plan
 from allswell.engine.signal import Signal, either
 from allswell.engine.sweeper import Sweeper
 from allswell.errors import AllswellError, LeaseLost, Unavailable

@@ -14,9 +14,8 @@ from allswell.domain.ending import TickRun
 from allswell.domain.names import RunId, TaskId
 from allswell.domain.spreading import working_off
 from allswell.domain.tick import OneMoreWindow, Tick
-from allswell.engine.batch import Performed, perform
+from allswell.engine.batch import Performed, Plan, perform
 from allswell.engine.book import News
-from allswell.engine.plan import Plan
 from allswell.store.own_clock import Due
 from allswell.store.port import Kind, Transaction, Wanted
 

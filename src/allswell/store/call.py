@@ -81,9 +81,8 @@ class Calls(Protocol):
 class Telling(Protocol):
     """The part of a unit of work by which others are told of it."""
 
-    def tell(self, call: Call) -> None:
-        """Have other processes told when this is committed: as `Calls.announce` does, only sooner."""
-        ...
+    call: Call
+    """What other processes are told when this is committed: as by `Calls.announce`, only sooner."""
 
 
 _encode = msgspec.json.Encoder().encode

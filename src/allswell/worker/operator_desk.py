@@ -28,10 +28,9 @@ from psycopg.conninfo import conninfo_to_dict
 from allswell.domain.handling import Quarantined
 from allswell.domain.names import QuestionId
 from allswell.domain.quarantine import QuarantineMessage, Settled, SettleMessage
-from allswell.engine.batch import Performed, perform
+from allswell.engine.batch import Performed, Plan, perform
 from allswell.engine.batcher import commit
 from allswell.engine.book import News
-from allswell.engine.plan import Plan
 from allswell.errors import AllswellError, Bug, Unavailable
 from allswell.store.call import Call
 from allswell.store.port import Transaction

@@ -143,7 +143,7 @@ async def told(store: PostgresStore, id_: str, call: Call) -> None:
 
     async def work(tx: Transaction) -> None:
         await tx.write(Changes(new_tasks=[(task(id_), "null")], at=AT))
-        tx.tell(call)
+        tx.call = call
 
     await store.transact(work)
 
@@ -207,7 +207,7 @@ def test_a_call_that_cannot_be_sent_along_harms_neither_its_commit_nor_the_next(
 def test_what_is_rolled_back_is_told_to_nobody(pg_url: str) -> None:
     async def work(tx: Transaction) -> None:
         await tx.write(Changes(new_tasks=[(task("t_a"), "null")], at=AT))
-        tx.tell(Call(ready=True))
+        tx.call = Call(ready=True)
         raise ZeroDivisionError
 
     async def main() -> None:

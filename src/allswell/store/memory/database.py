@@ -19,8 +19,7 @@ from allswell.store.call import Hearer
 from allswell.store.memory.locks import Key, LockTable
 from allswell.store.memory.tables import Draft, Tables
 from allswell.store.memory.turn import Turn, a_turn
-from allswell.store.now import StoreClock
-from allswell.store.own_clock import DISTANCE, SETTLING, ClockReading, Moved, settling_of
+from allswell.store.own_clock import DISTANCE, SETTLING, ClockReading, Moved, StoreClock, settling_of
 from allswell.store.port import Changes, Conflict, Kind
 from allswell.timing.clock import Clock
 

@@ -9,10 +9,10 @@ but rolling back is left.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge, nsmallest
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allswell.domain.journal import Entry
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
@@ -20,7 +20,7 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import OPEN, Lane
 from allswell.errors import Bug
-from allswell.store.call import NOTHING, Call
+from allswell.store.call import NOTHING
 from allswell.store.memory.database import Looking
 from allswell.store.memory.locks import Key, Owner
 from allswell.store.memory.rules import Rules
@@ -135,9 +135,9 @@ class MemoryTransaction:
             held = {owner: self.draft.leases.get(TaskId(owner)) for owner in owners}
             return [Due(owner, None if lease is None else lease.agent) for owner, lease in held.items()]
 
-    def take(self, locks: Sequence[Lock], wanted: Wanted) -> Coroutine[Any, Any, tuple[Millis, Rows]]:
+    async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
         """Lock, read the clock, and read what was locked."""
-        return take_in_turn(self, locks, wanted)
+        return await take_in_turn(self, locks, wanted)
 
     async def read(self, wanted: Wanted) -> Rows:
         """Rows as committed now, or as written by this transaction."""
@@ -236,10 +236,6 @@ class MemoryTransaction:
 
     def _try_lock(self, task: TaskId) -> bool:
         return self._base.locks.try_acquire(self.owner, (Kind.TASK, task), exclusive=True)
-
-    def tell(self, call: Call) -> None:
-        """Tell the other connections once this is committed."""
-        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

@@ -12,7 +12,7 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.set_back import TOLERATED
 from allswell.domain.task import Lane
-from allswell.store.call import NOTHING, Call
+from allswell.store.call import NOTHING
 from allswell.store.own_clock import Due
 from allswell.store.port import Changes, Kind, Lock, Rows, Wanted
 from allswell.store.postgres.pick import Pick
@@ -227,10 +227,6 @@ class PostgresTransaction:
         self.wrote = True
         (answer,) = self._ask_all((query, values))
         return answer.fetchall()
-
-    def tell(self, call: Call) -> None:
-        """Have other processes told once this is committed."""
-        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

@@ -22,7 +22,7 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import Attempt
 from allswell.errors import Unavailable
-from allswell.store.now import StoreClock
+from allswell.store.own_clock import StoreClock
 from allswell.store.sqlite import accounting, outbox, place, views
 from allswell.store.sqlite.connection import connect_reader
 from allswell.store.sqlite.expenses import ExpenseLooks

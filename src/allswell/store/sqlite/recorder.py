@@ -20,7 +20,7 @@ from pathlib import Path
 
 from allswell.domain.lease import Lease
 from allswell.domain.names import TaskId
-from allswell.store.now import StoreClock
+from allswell.store.own_clock import StoreClock
 from allswell.store.shortcut import Decide, Recorded
 from allswell.store.sqlite import rows, settling
 from allswell.store.sqlite.connection import connect_recorder

@@ -7,8 +7,7 @@ from operator import attrgetter
 
 from allswell.domain.set_back import Settling
 from allswell.errors import Bug
-from allswell.store.now import StoreClock
-from allswell.store.own_clock import DISTANCE, SETTLING, ClockReading, Moved, settling_of
+from allswell.store.own_clock import DISTANCE, SETTLING, ClockReading, Moved, StoreClock, settling_of
 from allswell.store.port import Conflict
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL

@@ -22,7 +22,7 @@ from allswell.domain.task import Attempt
 from allswell.errors import Bug, Refused, Unavailable
 from allswell.store.call import Call, Hearer
 from allswell.store.herald import Herald
-from allswell.store.now import StoreClock
+from allswell.store.own_clock import StoreClock
 from allswell.store.port import CommitUnknown, Transaction
 from allswell.store.shortcut import Decide
 from allswell.store.sqlite import accounting, backup, outbox, place, views

@@ -22,9 +22,8 @@ from allswell.domain.service import ServiceRow
 from allswell.domain.set_back import Settling
 from allswell.domain.task import Attempt, Lane, Ready, Wait
 from allswell.errors import Bug
-from allswell.store.call import NOTHING, Call
-from allswell.store.now import StoreClock
-from allswell.store.own_clock import ClockReading, Due
+from allswell.store.call import NOTHING
+from allswell.store.own_clock import ClockReading, Due, StoreClock
 from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
 from allswell.store.sqlite import bulk, outbox, rows, settling
 from allswell.store.sqlite.cache import RowCache
@@ -290,10 +289,6 @@ class SqliteTransaction(RunLooks):
         finally:
             for cursor in cursors:
                 cursor.close()
-
-    def tell(self, call: Call) -> None:
-        """Have other processes told once this is committed."""
-        self.call = self.call.merged(call)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

@@ -13,8 +13,7 @@ from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow
 from allswell.domain.task import ENDS, Attempt, State, Wait
-from allswell.store.now import StoreClock
-from allswell.store.own_clock import settling_of
+from allswell.store.own_clock import StoreClock, settling_of
 from allswell.store.sqlite import rows
 from allswell.store.sqlite.schema import SQL
 from allswell.store.views import Agenda

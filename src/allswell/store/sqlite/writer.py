@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from allswell.errors import Unavailable
 from allswell.store.call import NOTHING, Call
-from allswell.store.now import StoreClock
+from allswell.store.own_clock import StoreClock
 from allswell.store.port import drive
 from allswell.store.sqlite import schema
 from allswell.store.sqlite.cache import RowCache
