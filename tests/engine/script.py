@@ -70,8 +70,9 @@ TIMES = (
     "stood",
     "stood_ms",
     "own",
+    "rank",
 )
-"""Fields that tell a moment or a length that was measured."""
+"""Fields that tell a moment, follow from one, or tell a length that was measured."""
 MEASURED = re.compile(r"\d+ (ms (are )?left|s from now)")
 FLOWS = ("one", "two")
 PATIENT = Policy(

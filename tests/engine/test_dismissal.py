@@ -79,7 +79,7 @@ def asked(number: int, *, dismissed: bool) -> Question:
 
 def waits(number: int, targets: list[str]) -> tuple[Task, tuple[Wait, ...]]:
     id_ = TaskId(f"t_{number}")
-    task = Task(id_, "x", None, "", 1, 0, OPEN, Millis(0), None, Spec(), Record())
+    task = Task(id_, "x", None, "", 1, 0, OPEN, Millis(0), None, Spec(), Record(), 0)
     return task, tuple(Wait(id_, "question" if one[0] == "q" else "need", TaskId(one)) for one in targets)
 
 

@@ -274,7 +274,7 @@ def _task(number: int, needs: Sequence[int], state: str = OPEN) -> TaskRow:
     id_ = TaskId(f"t_{number}")
     wanted = tuple(TaskId(f"t_{need}") for need in needs)
     ended = None if state == OPEN else _NOW
-    task = Task(id_, f"n{number}", None, "", 1, 0, state, Millis(0), ended, Spec(needs=wanted), Record())
+    task = Task(id_, f"n{number}", None, "", 1, 0, state, Millis(0), ended, Spec(needs=wanted), Record(), 0)
     waits = tuple(Wait(id_, "need", need) for need in wanted) if state == OPEN else ()
     return TaskRow(task, None, not waits and state == OPEN, None, waits)
 

@@ -22,7 +22,7 @@ def test_an_event_that_is_not_as_the_catalogue_says_is_noticed() -> None:
 def test_a_task_that_nothing_will_ever_move_is_noticed() -> None:
     async def scene(stage: Stage) -> None:
         async def forget(tx: Transaction) -> None:
-            task = Task(TaskId("t_a"), "a", None, "", 1, 0, OPEN, Millis(1), None, Spec(), Record())
+            task = Task(TaskId("t_a"), "a", None, "", 1, 0, OPEN, Millis(1), None, Spec(), Record(), 0)
             await tx.write(Changes(new_tasks=[(task, "null")], at=await tx.now()))
 
         await stage.store.transact(forget)

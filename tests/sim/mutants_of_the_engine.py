@@ -197,7 +197,7 @@ def parked_service_is_handed_out() -> Iterator[None]:
 
 @mutant
 def rank_is_reversed() -> Iterator[None]:
-    with everywhere("rank_of", lambda task: (task.priority << 42) | (-task.created_at & ((1 << 42) - 1)), case):
+    with everywhere("rank", lambda priority, at, _: (priority << 42) | (-at & ((1 << 42) - 1)), submit):
         yield
 
 

@@ -29,7 +29,6 @@ from allswell.domain.task import (
     State,
     Task,
     Wait,
-    rank_of,
 )
 from allswell.errors import AllswellError, Bug
 
@@ -125,7 +124,7 @@ def come_to_rest(case: Case, now: int, *, until: int = 0) -> Case:
     start = max(until, task.spec.not_before or 0)
     if start > now:
         return replace(case, ready=None, due=Millis(start if expiry is None else min(start, expiry)))
-    return replace(case, ready=Ready(task.id, task.lane, rank_of(task)), due=expiry)
+    return replace(case, ready=Ready(task.id, task.lane, task.rank), due=expiry)
 
 
 def due_of(task: Task, lease: Lease) -> Millis:

@@ -26,7 +26,7 @@ from allswell.domain.run import Run
 from allswell.domain.service import ServiceRow, lets_in
 from allswell.domain.situation import Situation
 from allswell.domain.submit import check_name
-from allswell.domain.task import OPEN, Lane, State, Task, rank_of
+from allswell.domain.task import OPEN, Lane, State, Task
 from allswell.errors import Refused
 
 STEP_ROLE = "step"
@@ -160,7 +160,7 @@ def _given_before(situation: Situation, claim: Claim) -> list[Case]:
         lease = None if case is None else case.lease
         if case is not None and lease is not None and (lease.command, lease.agent) == (claim.id, claim.agent):
             mine.append(case)
-    return sorted(mine, key=lambda case: (rank_of(case.task), case.task.id))
+    return sorted(mine, key=lambda case: (case.task.rank, case.task.id))
 
 
 def hand_out(situation: Situation, command: HandOut) -> Decision:

@@ -21,7 +21,7 @@ from allswell.domain.names import Millis, Token, can_name
 from allswell.domain.rule import LaneKey, Names, Rule
 from allswell.domain.situation import Situation
 from allswell.domain.submit import check_id, check_name, check_text
-from allswell.domain.task import Attempt, Finished, Record, Spec, State, Task
+from allswell.domain.task import Attempt, Finished, Record, Spec, State, Task, rank
 from allswell.errors import Bug, LeaseLost, Refused
 
 LANE: LaneKey = (STEP_ROLE, ())
@@ -60,6 +60,7 @@ def record_step(
         now,
         _AS_ASKED,
         record,
+        rank(0, began),
     )
     attempt = Attempt(command.step, _FIRST, command.agent, began, now, _DONE, command.id, "completed")
     told = {"name": command.name, "elapsed_ms": command.elapsed}

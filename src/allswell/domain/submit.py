@@ -20,7 +20,7 @@ from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.rule import LaneKey, Names, Rule
 from allswell.domain.run import Run
 from allswell.domain.situation import Situation
-from allswell.domain.task import OPEN, PRIORITY_MAX, UNBLOCKS_MAX, Record, Spec, State, Task, Wait
+from allswell.domain.task import OPEN, PRIORITY_MAX, UNBLOCKS_MAX, Record, Spec, State, Task, Wait, rank
 from allswell.errors import Refused
 
 NAME_MAX = 200
@@ -204,7 +204,8 @@ def accept(
         None if asked is None else asked.spec,
     )
     record = _NOTHING_YET if asked is None else Record(request=asked.stand)
-    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, record)
+    place = rank(new.priority, now, unblocks)
+    task = Task(new.id, new.name, new.run, new.role, lane, new.priority, OPEN, now, None, spec, record, place)
     case = Case(task, None, None, None, tuple(waits), None, unblocks > 0)
     out = Outcome(come_to_rest(case, now), task.id, made=new)
     out.events.append(Event("task_submitted", task.id, task.run, None, None, {"name": task.name}))

@@ -268,6 +268,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     ended_at: Millis | None
     spec: Spec
     record: Record
+    rank: int
+    """Its place in the order of claims (`rank`): it never changes."""
 
     @property
     def timeout(self) -> int:
@@ -375,8 +377,3 @@ def rank(priority: int, created_at: int, unblocks: int = 0) -> int:
     """
     since = max(created_at - unblocks * HEAD_START, 0) if unblocks else created_at
     return ((PRIORITY_MAX - priority) << _AGE_BITS) | (since & _AGE)
-
-
-def rank_of(task: Task) -> int:
-    """A task's place in the order of claims; it never changes."""
-    return rank(task.priority, task.created_at, task.spec.unblocks)

@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 def _night(name: str) -> Night:
     id_, now = TaskId("t_1"), Millis(1_000)
-    task = Task(id_, name, None, "", 1, 0, "done", Millis(0), now, Spec(), Record())
+    task = Task(id_, name, None, "", 1, 0, "done", Millis(0), now, Spec(), Record(), 0)
     tried = [
         Attempt(id_, Token(1), AgentId(name), Millis(0), Millis(500), "failed:network", CommandId("a"), name, "{}"),
         Attempt(id_, Token(2), AgentId(name), Millis(200), now, "done", CommandId("b")),

@@ -26,7 +26,7 @@ PATIENCE = 5_000
 
 
 def task(id_: str, lane: int = 1) -> Task:
-    return Task(TaskId(id_), id_, None, "", lane, 0, OPEN, AT, None, Spec(), Record())
+    return Task(TaskId(id_), id_, None, "", lane, 0, OPEN, AT, None, Spec(), Record(), rank(0, AT))
 
 
 def lease(id_: str, token: int = 1) -> Lease:
@@ -71,7 +71,7 @@ async def put(store: PostgresStore, changes: Changes) -> None:
 async def put_tasks(store: PostgresStore, ids: Sequence[str], *, ready: int | None = None) -> None:
     """Commit plain tasks; with a lane, as ready ones in the order given."""
     tasks = [replace(task(id_, ready or 1), created_at=Millis(AT + age)) for age, id_ in enumerate(ids)]
-    rows = [] if ready is None else [Ready(row.id, ready, rank(row.priority, row.created_at)) for row in tasks]
+    rows = [] if ready is None else [Ready(row.id, ready, row.rank) for row in tasks]
     await put(store, Changes(new_tasks=[(row, "null") for row in tasks], new_ready=rows))
 
 

@@ -120,10 +120,10 @@ def fill_picked(rows: Rows, answer: ServerAnswer, places: Places) -> Rows:
     tasks, ready, payloads, found = rows.tasks, rows.ready, rows.payloads, places.ready
     for row in answer.fetchall():
         id_ = row[0]
-        tasks[id_] = task_of(row)
-        payload, lane, rank, place, due, barred = row[TASK_COLUMNS:]
+        task = tasks[id_] = task_of(row)
+        payload, place, due, barred = row[TASK_COLUMNS:]
         payloads[id_] = payload
-        ready[id_] = Ready(id_, lane, rank)
+        ready[id_] = Ready(id_, task.lane, task.rank)
         found[id_] = place
         if due is not None:
             rows.timers[id_] = due

@@ -105,7 +105,7 @@ WHERE backend_xid = ($1::text::xid8)::xid AND wait_event = 'ClientRead' AND pid 
 -- their order matters to nobody. A lock gives the row as it is once it is locked. The rest needs none: who is barred is
 -- said once, at submit, and the timer of what is ready changes only when it leaves; where a spec says nothing there is none.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, ARRAY(SELECT b.agent FROM allswell.bar AS b WHERE b.task = t.id)
+       t.rank, t.payload, r.ctid::text, m.due_at, ARRAY(SELECT b.agent FROM allswell.bar AS b WHERE b.task = t.id)
 FROM (
     SELECT r.task, r.rank, r.place
     FROM unnest($1::integer[]) AS l(lane)
@@ -123,7 +123,7 @@ FOR UPDATE OF t, r SKIP LOCKED
 -- name: pick_allowed
 -- As `pick`, without what this agent is barred from.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, NULL::text[]
+       t.rank, t.payload, r.ctid::text, m.due_at, NULL::text[]
 FROM (
     SELECT r.task, r.rank, r.place
     FROM unnest($1::integer[]) AS l(lane)
@@ -144,7 +144,7 @@ FOR UPDATE OF t, r SKIP LOCKED
 -- name: pick_from_lane
 -- As `pick_allowed`, from one lane, where nothing is to be merged: it looks no further than it must.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, NULL::text[]
+       t.rank, t.payload, r.ctid::text, m.due_at, NULL::text[]
 FROM allswell.ready AS r
 JOIN allswell.task AS t ON t.id = r.task
 LEFT JOIN LATERAL (SELECT due_at FROM allswell.timer WHERE owner = t.id AND t.spec <> '{}' OFFSET 0) AS m ON true
@@ -156,7 +156,7 @@ FOR UPDATE OF t, r SKIP LOCKED
 -- name: pick_outside
 -- As `pick_allowed`, without the tasks of these runs; an agent without a name is barred from nothing.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       t.payload, r.lane, r.rank, r.ctid::text, m.due_at, ARRAY(SELECT b.agent FROM allswell.bar AS b WHERE b.task = t.id)
+       t.rank, t.payload, r.ctid::text, m.due_at, ARRAY(SELECT b.agent FROM allswell.bar AS b WHERE b.task = t.id)
 FROM (
     SELECT r.task, r.rank, r.place
     FROM unnest($1::integer[]) AS l(lane)
@@ -187,7 +187,7 @@ CROSS JOIN LATERAL (SELECT FROM allswell.ready WHERE lane = l.lane ORDER BY rank
 -- It must not join: of another table it would give what was there before it waited.
 
 -- name: read_tasks
-SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank
 FROM allswell.task WHERE id = ANY($1::text[])
 
 -- name: read_places
@@ -339,7 +339,7 @@ SELECT role, (SELECT agent FROM allswell.lease WHERE task = $1::text) FROM allsw
 SELECT pg_advisory_xact_lock(7020105162343935085)
 
 -- name: find_asking
-SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank
 FROM allswell.task WHERE ended_at IS NULL AND id >= 'm_' AND id < 'm`' ORDER BY id
 
 -- name: find_leases
@@ -404,15 +404,14 @@ FROM json_to_recordset($1::json) AS x(id text, closed_at bigint, choice text, an
 WHERE q.id = x.id
 
 -- name: insert_tasks
--- The tasks, and beside them their payloads and ranks in the same order.
-INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
-SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec::text, record::text, payload, rank
+-- The tasks, and beside them their payloads in the same order.
+INSERT INTO allswell.task (id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec::text, record::text, rank, payload
 FROM ROWS FROM (
     json_to_recordset($1::json) AS (id text, name text, run text, role text, lane integer, priority integer,
-                                    state text, created_at bigint, ended_at bigint, spec json, record json),
-    json_array_elements_text($2::json),
-    unnest($3::bigint[])
-) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, payload, rank)
+                                    state text, created_at bigint, ended_at bigint, spec json, record json, rank bigint),
+    json_array_elements_text($2::json)
+) AS x(id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank, payload)
 
 -- name: insert_recorded
 -- Tasks that are finished as they are made, each with its result and its one attempt.
@@ -647,7 +646,7 @@ ORDER BY j.xid, j.id LIMIT $3::integer
 -- name: task_row
 -- A task with the rows that show where it stands; `of_one_id` or `of_page` follows.
 SELECT t.id, t.name, t.run, t.role, t.lane, t.priority, t.state, t.created_at, t.ended_at, t.spec, t.record,
-       r.task IS NOT NULL, coalesce(m.due_at, l.due_at),
+       t.rank, r.task IS NOT NULL, coalesce(m.due_at, l.due_at),
        ARRAY(SELECT w.kind || ' ' || w.target FROM allswell.waits AS w WHERE w.task = t.id ORDER BY w.kind, w.target),
        l.task, l.token, l.agent, l.granted_at, l.deadline, l.length, l.idle, l.ask_every, l.ask_wait, l.grace,
        l.command, l.judged, l.stalled_at, l.renewed_at, l.renewed_at - l.quiet, l.progress, l.note, l.own

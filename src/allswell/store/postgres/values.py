@@ -38,7 +38,7 @@ EVENTS_MOST = 1_000
 """Events in one row of the journal; an event's number is its row's times this, plus its place."""
 _ENCODER = msgspec.json.Encoder()
 
-TASK_COLUMNS = 11
+TASK_COLUMNS = 12
 """How many columns of a row make a `Task`, wherever one is read."""
 LEASE_COLUMNS = 18
 """How many make a `Lease`."""
@@ -90,7 +90,7 @@ def task_of(row: Row) -> Task:
     """The task at the head of a row."""
     spec = _NEW_SPEC if row[9] == "{}" else _SPEC.decode(row[9])
     record = _NEW_RECORD if row[10] == "{}" else _RECORD.decode(row[10])
-    return Task(*(*row[:9], spec, record))
+    return Task(*(*row[:9], spec, record, row[11]))
 
 
 def task_row_of(row: Row) -> TaskRow:

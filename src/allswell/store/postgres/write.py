@@ -16,7 +16,7 @@ import msgspec
 from allswell.domain.event import Event
 from allswell.domain.lease import Lease
 from allswell.domain.names import Millis, RunId, TaskId, Token
-from allswell.domain.task import Attempt, Finished, rank_of
+from allswell.domain.task import Attempt, Finished
 from allswell.errors import Bug
 from allswell.store.port import Changes
 from allswell.store.postgres.read import Places
@@ -91,7 +91,7 @@ def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
         encoded(task.spec),
         encoded(task.record),
         made.payload.encode(),
-        b"%d" % rank_of(task),
+        b"%d" % task.rank,
         made.result.encode(),
         encoded(_kept(made.attempt)),
         b"%d" % held.deadline,
@@ -192,8 +192,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     made: list[Statement] = []
     if changes.new_tasks:
         tasks, payloads = zip(*changes.new_tasks, strict=True)
-        ranks = integers([rank_of(task) for task in tasks])
-        made.append(_plain("insert_tasks", json(tasks), json(payloads), ranks))
+        made.append(_plain("insert_tasks", json(tasks), json(payloads)))
     if changes.recorded:
         made.append(_plain("insert_recorded", json([_recorded(one) for one in changes.recorded])))
     if changes.new_leases:
@@ -315,7 +314,7 @@ def _recorded(made: Finished) -> _Recorded:
         json(task.spec),
         json(task.record),
         made.payload,
-        rank_of(task),
+        task.rank,
         made.result,
         json(_kept(made.attempt)),
     )

@@ -22,7 +22,7 @@ from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
 from allswell.domain.question import Option, Question
 from allswell.domain.run import Spread
 from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt, Finished, Lane, Record, Spec, Task, rank_of
+from allswell.domain.task import OPEN, Attempt, Finished, Lane, Record, Spec, Task
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
@@ -69,7 +69,7 @@ def new_task(task: Task, payload: str) -> tuple[Row, TaskId]:
         -1 if task.ended_at is None else task.ended_at,
         -1 if task.spec == _SPEC else text(task.spec),
         -1 if task.record == _RECORD else text(task.record),
-        rank_of(task),
+        task.rank,
         -1 if payload == "null" else payload,
     )
     return values, task.id
@@ -90,7 +90,7 @@ def recorded(made: Finished) -> Row:
         -1 if task.ended_at is None else task.ended_at,
         _EMPTY if task.spec == _SPEC else text(task.spec),
         _EMPTY if task.record == _RECORD else text(task.record),
-        rank_of(task),
+        task.rank,
         made.payload,
         made.result,
         text(_kept_attempt(made.attempt)),
@@ -179,10 +179,10 @@ def new_attempt(ended: Attempt) -> Row:
 
 
 def task(row: Row) -> Task:
-    """A task from the first eleven columns of a row."""
+    """A task from the first twelve columns of a row."""
     spec = _SPEC if row[9] == _EMPTY else _spec.decode(row[9])
     record = _RECORD if row[10] == _EMPTY else _record.decode(row[10])
-    return Task(*(*row[:9], spec, record))
+    return Task(*(*row[:9], spec, record, row[11]))
 
 
 def new_question(question: Question) -> Row:

@@ -59,8 +59,8 @@ FROM json_each(?) AS given CROSS JOIN question ON question.id = given.value;
 
 -- name: read_task
 -- Tasks with their place in line and their timer, which is with the lease or by itself.
-SELECT task.id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
-       ready.lane, ready.rank, coalesce(timer.due_at, lease.due_at)
+SELECT task.id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record, task.rank,
+       ready.task, coalesce(timer.due_at, lease.due_at)
 FROM json_each(?) AS given
 CROSS JOIN task ON task.id = given.value
 LEFT JOIN ready ON ready.lane = task.lane AND ready.rank = task.rank AND ready.task = task.id
@@ -179,7 +179,7 @@ SELECT role, lease.agent FROM task LEFT JOIN lease ON lease.task = task.id WHERE
 
 -- name: find_asking
 -- The open requests between agents.
-SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record
+SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank
 FROM task INDEXED BY task_open WHERE ended_at IS NULL AND id >= 'm_' AND id < 'm`' ORDER BY id;
 
 -- name: find_claimed
@@ -385,8 +385,8 @@ DELETE FROM cursor WHERE follower = ?;
 
 -- name: view_tasks
 -- Tasks with what shows where they stand; {condition} and {order} are made of fixed pieces (views.py).
-SELECT id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record,
-       ready.rank, coalesce(timer.due_at, lease.due_at),
+SELECT id, name, run, role, task.lane, priority, state, created_at, ended_at, spec, record, task.rank,
+       ready.task, coalesce(timer.due_at, lease.due_at),
        lease.task, lease.token, lease.agent, lease.granted_at, lease.deadline, lease.length, lease.idle,
        lease.ask_every, lease.ask_wait, lease.grace, lease.command,
        lease.judged, lease.stalled_at, lease.renewed_at, lease.checkin_at, lease.progress, lease.note,

@@ -140,12 +140,11 @@ class SqliteTransaction(RunLooks):
     def _read_tasks(self, ids: Sequence[TaskId], found: Rows) -> None:
         tasks, ready, timers = found.tasks, found.ready, found.timers
         for row in self._by_id("read_task", ids):
-            task = row[0]
-            tasks[task] = rows.task(row)
-            if row[11] is not None:
-                ready[task] = Ready(task, row[11], row[12])
+            task = tasks[row[0]] = rows.task(row)
+            if row[12] is not None:
+                ready[task.id] = Ready(task.id, task.lane, task.rank)
             if row[13] is not None:
-                timers[task] = row[13]
+                timers[task.id] = row[13]
         if there := [task for task in dict.fromkeys(ids) if task in tasks]:
             for row in self._by_id("read_wait", there):
                 found.waits.setdefault(row[0], []).append(Wait(*row))

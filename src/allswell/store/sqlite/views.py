@@ -85,9 +85,9 @@ def _tasks(
     return [
         TaskRow(
             rows.task(row),
-            None if row[13] is None else Lease(*row[13:]),
-            row[11] is not None,
-            row[12],
+            None if row[14] is None else Lease(*row[14:]),
+            row[12] is not None,
+            row[13],
             tuple(waits.get(row[0], ())),
         )
         for row in found

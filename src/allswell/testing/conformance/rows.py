@@ -51,7 +51,8 @@ def task(
     """A plain task."""
     ended = None if state == OPEN else Millis(AT + 5)
     of = None if run is None else RunId(run)
-    return Task(TaskId(id_), name or id_, of, "", lane, priority, state, Millis(AT - age), ended, Spec(), Record())
+    made, place = Millis(AT - age), rank(priority, AT - age)
+    return Task(TaskId(id_), name or id_, of, "", lane, priority, state, made, ended, Spec(), Record(), place)
 
 
 def full_task(id_: str, lane: int = 1) -> Task:
@@ -88,6 +89,7 @@ def full_task(id_: str, lane: int = 1) -> Task:
         Millis(2**42),
         spec,
         record,
+        rank(1_000_000, 0),
     )
 
 
@@ -107,7 +109,7 @@ def ready(id_: str, *, lane: int = 1, priority: int = 0, age: int = 0) -> Ready:
 
 def ready_of(task_: Task) -> Ready:
     """The row of a task that can be claimed."""
-    return Ready(task_.id, task_.lane, rank(task_.priority, task_.created_at))
+    return Ready(task_.id, task_.lane, task_.rank)
 
 
 def lease(id_: str, token: int = 1, *, agent: str = "alice", command: str = "") -> Lease:
