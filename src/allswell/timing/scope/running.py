@@ -111,9 +111,10 @@ def _abandon(task: asyncio.Task[T], scope: Scope) -> None:
     expiry.fenced = True
     _abandoned[task] = scope
     task.cancel()  # told once more, now that it is fenced: a body that waits for a thread lets go of its slot
-    # `asyncio.run` ends when every task that asyncio knows of has ended, and would wait for this one for ever.
-    # This is how the library's own reference ("Extending", task lifetime) takes a task out of that list.
-    asyncio._unregister_task(task)  # noqa: SLF001 - documented, for those who extend asyncio
+    # `asyncio.run` ends when every task that asyncio knows of has ended, and would wait for this one for ever. This
+    # takes it out of that list. The name is public in spite of its spelling: it is in `asyncio.__all__` and in the
+    # library's reference ("Extending", task lifetime support); adr/0007 says why nothing plainer does.
+    asyncio._unregister_task(task)  # noqa: SLF001
     task.add_done_callback(_ended)
     log.warning("%s did not stop within its grace and was given up; it stands at %s", task.get_name(), _where(task))
 
