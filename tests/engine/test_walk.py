@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 WALK = Path(__file__).parents[2] / "bench" / "walk.py"
-MODULES, JUMPS = 30, 12
-"""Of a warm submit, on any store. Twenty and ten are the goal; whoever gets nearer lowers these."""
+MODULES, JUMPS = {"SQLite": 29, "memory": 24}, 10
+"""Of a warm submit. Twenty modules are the goal, and docs/architecture.md says what holds the rest."""
 
 
 @pytest.mark.parametrize("kind", ["SQLite", "memory"])
@@ -21,5 +21,5 @@ def test_a_warm_submit_passes_through_few_modules_and_seldom_changes_layers(kind
     walk = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(walk)
     found = asyncio.run(walk.walks_on(kind, tmp_path, attempt=False))["submit"]
-    assert len(found.modules) <= MODULES, found.modules
+    assert len(found.modules) <= MODULES[kind], found.modules
     assert len(found.jumps) <= JUMPS, walk.told(found)
