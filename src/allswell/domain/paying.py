@@ -40,6 +40,8 @@ BUDGET_OPTIONS = (
     Option("go_on", "Go on: spend as much again before you are asked again", Act.PROBE),
     Option("wait", "Wait: nothing is begun under this limit until its day is over", Act.WAIT),
 )
+RUN_OPTIONS = (BUDGET_OPTIONS[0], Option("wait", "Leave it: nothing more is begun in this run", Act.WAIT))
+"""A run has no day that could be over."""
 
 
 class Spend(Word, frozen=True, gc=False):
@@ -63,6 +65,8 @@ class ReachBudget(Command, frozen=True, gc=False):
     """Millionths of a dollar."""
     until: Millis | None
     """When its day is over; None: it has none, and only a human's word opens it."""
+    name: str = ""
+    """What people call it, where that is not in `budget`: a run's name."""
 
 
 def limit_of(task: Task) -> int | None:
@@ -163,13 +167,28 @@ def run_of_budget(budget: str) -> str:
     return budget.removeprefix(f"{prefix}:") if budget.startswith(f"{prefix}:") else ""
 
 
+def budgets_over(task: Task) -> tuple[str, ...]:
+    """The names under which a task may be shut: of the day, of its role and of its run."""
+    return (*budgets_of(task.role), *(() if task.run is None else (budget_of("run", task.run),)))
+
+
+def is_budget(service: str) -> bool:
+    """Whether a row like that of a service is about money."""
+    return service.startswith("budget:")
+
+
+def said(budget: str, name: str = "") -> str:
+    """What a budget is of, as people say it: the role builder, the run nightly, this day."""
+    _, by, *key = budget.split(":", 2)
+    return "this day" if by == "day" else f"the {by} {name or (key[0] if key else '')}".rstrip()
+
+
 def is_paid_up(services: Mapping[str, ServiceRow], now: Millis) -> Callable[[Task], bool]:
     """Of which tasks nobody is given anything now, because their role, their run or the day has cost what it may."""
-    closed = {name for name, row in services.items() if name.startswith("budget:") and _is_shut(row, now)}
+    closed = {name for name, row in services.items() if is_budget(name) and _is_shut(row, now)}
 
     def paid_up(task: Task) -> bool:
-        named = {*budgets_of(task.role), *(() if task.run is None else (budget_of("run", task.run),))}
-        return not closed.isdisjoint(named)
+        return not closed.isdisjoint(budgets_over(task))
 
     return paid_up
 
@@ -182,19 +201,19 @@ def reach_budget(situation: Situation, command: ReachBudget) -> Decision:
         return Decision(False)
     number = row.questions + 1
     id_ = service_question_id(command.budget, number)
-    what = _named(command.budget)
+    what = said(command.budget, command.name)
+    options = RUN_OPTIONS if run_of_budget(command.budget) else BUDGET_OPTIONS
     ends = "" if command.until is None else " Otherwise it goes on when the day is over."
-    text = f"{what} has cost {shown(command.spent)}, and may cost {shown(command.limit + row.raised)}.{ends}"
-    question = Question(
-        id_, None, None, BUDGET, f"{text} How should we proceed?", BUDGET_OPTIONS, situation.now, "allswell"
-    )
+    may = shown(command.limit + row.raised)
+    text = f"{what[0].upper()}{what[1:]} has cost {shown(command.spent)}, and may cost {may}.{ends}"
+    question = Question(id_, None, None, BUDGET, f"{text} How should we proceed?", options, situation.now, "allswell")
     until = command.until if command.until is not None else Millis(situation.now + _FOR_GOOD)
     shut = replace(park(row, until), questions=number, command=command.id, step=command.limit)
     about = {
         "question": id_,
         "kind": BUDGET,
         "text": question.text,
-        "options": [option.label for option in BUDGET_OPTIONS],
+        "options": [option.label for option in options],
     }
     told = {"budget": command.budget, "spent_usd": command.spent / 1_000_000, "until": until}
     return Decision(
@@ -213,9 +232,9 @@ def _is_shut(row: ServiceRow, now: Millis) -> bool:
     return until is not None and until > now
 
 
-def _named(budget: str) -> str:
-    _, by, *key = budget.split(":", 2)
-    return "This day" if by == "day" else f"The {by} {key[0] if key else ''}".rstrip()
+def is_for_good(until: Millis, now: Millis) -> bool:
+    """Whether what is shut until then opens by a human's word alone."""
+    return until - now > _FOR_GOOD // 2
 
 
 def budget_answered(row: ServiceRow, option: Option, now: Millis) -> ServiceRow:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 
 import pytest
 
-from tests.doors.cli.shell import Shell
+from tests.doors.cli.shell import ALLSWELL, Shell
 from tests.runtime.warden.stage import until
 
 AGENT = """\
@@ -215,6 +216,51 @@ def test_under_up_the_same_agent_gets_it_back_and_its_own_result_counts(shell: S
     assert "the parser still fails" in (shell.folder / "prompt.2").read_text()
     shown = shell.json("show", "mend")
     assert (shown["task"]["state"], shown["result"]) == ("done", {"tries": 2})
+
+
+TREES = """\
+[agents.builder]
+command = ["{folder}/agent", "{{prompt}}"]
+worktree = true
+"""
+
+
+def in_worktrees(shell: Shell, check: str) -> None:
+    """A repository whose agents each work in a worktree of the task's own, and what verifies it."""
+    programs(shell, f"#!/bin/sh\necho mended > mended\necho x >> {shell.folder}/began\n", check)
+    (shell.folder / "allswell.toml").write_text(TREES.format(folder=shell.folder))
+    (shell.folder / ".gitignore").write_text(".allswell\n")
+    assert shell.sh("git add -A && git -c user.name=x -c user.email=x@y commit -qm first").returncode == 0
+
+
+def test_work_that_a_human_accepts_is_put_on_its_branch(shell: Shell) -> None:
+    in_worktrees(shell, "#!/bin/sh\nexit 1\n")
+    task = shell("submit", "mend", "--verify", "./check").stdout.split()[0]
+    shell("up", "--drain")
+    said = " ".join(shell("answer", "mend", "accept").stdout.split())
+    assert f"its work is on the branch allswell/{task} → git -C" in said, said
+    assert shell.sh(f"git show allswell/{task}:mended").stdout == "mended\n"
+    work = shell.json("show", "mend")["work"]
+    assert (work["branch"], [one["path"] for one in work["changed"]]) == (f"allswell/{task}", ["mended"])
+    assert not (shell.folder / ".allswell/worktrees" / task).exists()
+
+
+def test_what_was_said_to_be_done_when_its_supervisor_died_is_verified_by_the_next_one(shell: Shell) -> None:
+    in_worktrees(shell, f"#!/bin/sh\ntouch {shell.folder}/begun\ntest -e {shell.folder}/go || exec sleep 600\n")
+    task = shell("submit", "mend", "--verify", "./check").stdout.split()[0]
+    pipe = subprocess.PIPE
+    running = subprocess.Popen([*ALLSWELL, "up"], cwd=shell.folder, env=shell.env, stdout=pipe, text=True)
+    until((shell.folder / "begun").exists)
+    running.kill()
+    running.communicate()
+    (shell.folder / "go").touch()
+    said = shell("up", "--drain").stdout
+    assert "“mend” was said to be done; verifying: ./check" in said, said
+    assert "“mend” is done; `./check` passed" in said
+    assert (shell.folder / "began").read_text() == "x\n", "the agent was not begun anew"
+    shown = shell.json("show", "mend")
+    assert (shown["task"]["state"], len(shown["attempts"])) == ("done", 1)
+    assert shell.sh(f"git show allswell/{task}:mended").stdout == "mended\n"
 
 
 FUNCTIONS = """\

@@ -70,6 +70,8 @@ def answer(
     parts = tasks_in(source, "--subtasks") if source else []
 
     async def work(watch: Watch) -> tuple[str, str, str]:
+        from allswell.domain.question import Act
+        from allswell.doors.cli.verifying import brought_home
         from allswell.engine.finding import find_question
 
         views = watch.views
@@ -77,7 +79,11 @@ def answer(
         choice, said = reply_of(await views.view_question(id_), [option, *(text or ())])
         await watch.answer(id_, choice, said, subtasks=parts, timeout=timeout, by=who, max_cost_usd=max_cost_usd)
         closed = await views.view_question(id_)
-        return id_, closed.choice or "" if closed else "", "" if closed is None else await _stands(views, closed)
+        if closed is None:
+            return id_, "", ""
+        acts = [one.act for one in closed.options if one.key == closed.choice]
+        home = await brought_home(frame, watch, closed.task) if Act.ACCEPT in acts and closed.task is not None else ""
+        return id_, closed.choice or "", await _stands(views, closed) + home
 
     id_, choice, now = frame.run(work)
     words = f"answered: {plain(choice)}" + (f"; {plain(now)}" if now else "")
@@ -106,12 +112,12 @@ def reply_of(question: Question | None, words: Sequence[str]) -> tuple[str, str]
 async def _stands(views: Views, question: Question) -> str:
     """What an answer has come to so far."""
     from allswell.doors.shapes.task import stands
-    from allswell.engine.explaining.services import in_short
+    from allswell.engine.explaining.services import in_short, named
 
     if question.service is not None:
         row = (await views.view_services()).get(question.service)
         now = (await views.view_agenda()).now
-        return "" if row is None else f"service {question.service} {in_short(row, now)}"
+        return "" if row is None else f"{named(question.service)} {in_short(row, now)}"
     if question.message is not None:
         return "a worker carries it out; until then `allswell worker status` shows it as answered"
     task = None if question.task is None else await views.view_task(question.task)

@@ -17,6 +17,7 @@ from allswell.errors import Refused
 
 if TYPE_CHECKING:
     from allswell.domain.listing import TaskRow
+    from allswell.domain.names import TaskId
     from allswell.domain.receipt import Verification
     from allswell.domain.verification import AfterCheck
     from allswell.doors.shapes.verification import VerificationShape
@@ -58,7 +59,7 @@ def verify(
     frame = Frame(store, json=json)
     frame.for_humans("verify")
 
-    async def work(watch: Watch) -> tuple[TaskRow, str, Verification, AfterCheck]:
+    async def work(watch: Watch) -> tuple[TaskRow, str, Verification, AfterCheck, str]:
         from allswell.domain.verification import shown, verify_of
         from allswell.engine.finding import find_task
         from allswell.runtime.attempt.by_hand import claim_to_verify, verify_for
@@ -68,15 +69,35 @@ def verify(
         place = _folder(frame, folder, held)
         frame.hint(f"verifying: {plain(shown(verify_of(row.task)))}, in {plain(place)}")
         came, followed = await verify_for(watch, row, held, folder=place, env=environment(), by=deciding(by))
-        return row, place, came, followed
+        # While somebody holds it, its supervisor may still be at work in its worktree.
+        home = "" if row.lease is not None or not came.passed else await brought_home(frame, watch, task, came)
+        return row, place, came, followed, home
 
-    row, place, came, followed = frame.run(work)
+    row, place, came, followed, home = frame.run(work)
     said = VerifiedShape.of(row.task.id, place, came, followed)
     name = paint(plain(row.task.name), "bold")
-    frame.say(said, sentence(f"{told(came)}; {_stands(name, followed)}"))
+    frame.say(said, sentence(f"{told(came)}; {_stands(name, followed)}{home}"))
     if not came.passed:
         show_output(frame, came)
         frame.leave(Exit.FAILED)
+
+
+async def brought_home(frame: Frame, watch: Watch, task: TaskId, came: Verification | None = None) -> str:
+    """Put the work of a task that is done by a human's word on its branch, if its worktree is here; where it is."""
+    from allswell.errors import AllswellError
+    from allswell.runtime.receipts import Home
+    from allswell.runtime.supervisor.accepted import bring_home_accepted
+
+    row = None if frame.is_elsewhere else await watch.task(task)
+    try:
+        receipt = None if row is None else await bring_home_accepted(Home(frame.home), row.task, came)
+    except (AllswellError, OSError) as error:
+        return f"; its work stays in its worktree: {plain(str(error))}"
+    if receipt is None or receipt.branch is None:
+        return ""
+    merge = f" → {receipt.advice.merge[0]}" if receipt.advice.merge else ""
+    branch = receipt.branch
+    return f"; its work is {f'on the branch {branch.name}' if branch.name else f'in {branch.worktree}'}{plain(merge)}"
 
 
 def _folder(frame: Frame, given: str | None, held: Held) -> str:

@@ -9,7 +9,8 @@ import msgspec
 from allswell.domain.breaker import Stand
 from allswell.domain.claim import fits
 from allswell.domain.command import Claim
-from allswell.domain.names import NO_COMMAND, AgentId, Millis
+from allswell.domain.names import NO_COMMAND, AgentId, Millis, RunId, service_question_id
+from allswell.domain.paying import budgets_over, is_budget, is_for_good, run_of_budget, said
 from allswell.domain.presence import Post
 from allswell.domain.service import REOPENING, ServiceRow, open_question, opened_at, shut
 from allswell.domain.task import Task
@@ -29,8 +30,25 @@ class HeldUp(msgspec.Struct, frozen=True):
 
 
 def held_up(task: Task, facts: Facts) -> HeldUp | None:
-    """The services that a task needs and cannot have; or else what keeps those who could take it."""
-    return _shut(task, facts.services, facts.now) or _kept_back(task, facts)
+    """The services or the money that a task needs and cannot have; or else what keeps those who could take it."""
+    return _shut(task, facts.services, facts.now) or _spent(task, facts) or _kept_back(task, facts)
+
+
+def _spent(task: Task, facts: Facts) -> HeldUp | None:
+    """The role, the run or the day that has cost what it may."""
+    for name in budgets_over(task):
+        row = facts.services.get(name)
+        closed = None if row is None else shut(row, facts.now)
+        if row is not None and closed is not None and closed.until is not None:
+            run = facts.runs.get(RunId(run_of_budget(name)))
+            for_good = is_for_good(closed.until, facts.now)
+            return HeldUp(
+                f"cannot be claimed: {said(name, '' if run is None else run.name)} {in_short(row, facts.now)}.",
+                None if for_good else Next(closed.until, "its day is over, and the task can be claimed"),
+                (Todo("See what you were asked", typed("why", service_question_id(row.id, row.questions))),),
+                asking=for_good,
+            )
+    return None
 
 
 def _kept_back(task: Task, facts: Facts) -> HeldUp | None:
@@ -80,9 +98,19 @@ def _shut(task: Task, services: Mapping[str, ServiceRow], now: Millis) -> HeldUp
     )
 
 
+def named(service: str) -> str:
+    """A service as people call it; what is shut like one for its cost, as what it is."""
+    return said(service) if is_budget(service) else f"service {service}"
+
+
 def in_short(row: ServiceRow, now: Millis) -> str:
     """How a service stands, as the second half of a sentence about it."""
     closed = shut(row, now)
+    if is_budget(row.id):
+        if closed is None or closed.until is None:
+            return "may cost more: work under it goes on"
+        opens = "" if is_for_good(closed.until, now) else f"for another {rough(closed.until - now)}, or "
+        return f"has cost what it may; nothing is begun under it {opens}until a human says so"
     if closed is None:
         if row.state.open_until is not None:
             return f"{_failed(row, now)}; the next call tries it"

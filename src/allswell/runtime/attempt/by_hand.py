@@ -1,4 +1,7 @@
-"""Verification by hand: by a holder without a supervisor (`allswell done`), and by an operator (`allswell verify`)."""
+"""Verification by hand: by a holder without a supervisor (`allswell done`), and by an operator (`allswell verify`).
+
+And by the supervisor that comes after one that died: nobody else is left who could.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,7 @@ async def verify_own(
     row = await watch.task(held.task)
     if row is None or row.lease is None or row.lease.token != held.token:
         raise LeaseLost(held.task, held.token, "nobody holds the task")
-    living = asyncio.ensure_future(_live(held))
-    try:
-        came = await verify(verify_of(row.task), folder=folder, env=env, limit=await limit_of(watch, row))
-    finally:
-        living.cancel()
-        await asyncio.gather(living, return_exceptions=True)
+    came = await _verify_alive(watch, row, held, folder, env)
     followed = await held.verified(
         passed=came.passed,
         why=came.why,
@@ -81,6 +79,25 @@ async def verify_for(
     came = await verify(verify_of(row.task), folder=folder, env=env, limit=await limit_of(watch, row))
     followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms, by=by)
     return came, followed
+
+
+async def verify_left(
+    watch: Watch, row: TaskRow, held: Held, *, folder: str, env: Mapping[str, str]
+) -> tuple[Verification, AfterCheck]:
+    """Verify what an agent said was done whose supervisor died, by the supervisor that came after it."""
+    came = await _verify_alive(watch, row, held, folder, env)
+    followed = await held.verified(passed=came.passed, why=came.why, said=came.output, elapsed=came.elapsed_ms)
+    return came, followed
+
+
+async def _verify_alive(watch: Watch, row: TaskRow, held: Held, folder: str, env: Mapping[str, str]) -> Verification:
+    """Verify, and let the store know meanwhile that the attempt is attended to."""
+    living = asyncio.ensure_future(_live(held))
+    try:
+        return await verify(verify_of(row.task), folder=folder, env=env, limit=await limit_of(watch, row))
+    finally:
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
 
 
 async def _live(held: Held) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from allswell.domain.address import inbox_role
 from allswell.domain.claim import fits
 from allswell.domain.command import Claim
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.listing import TaskFilter
-from allswell.domain.names import NO_COMMAND
+from allswell.domain.names import NO_COMMAND, TaskId
 from allswell.domain.service import lets_in, shut
 from allswell.engine.handle import Lease
 from allswell.engine.signal import Signal, either
@@ -124,14 +124,14 @@ class Dispatch:
         return await self._watch.claim(agent=slot.holder, roles=roles, wait=wait, lease=self._lease)
 
 
-async def give_back(watch: Watch, holders: Sequence[str]) -> int:
-    """Release what is held under these names: what an earlier owner of them has left."""
+async def give_back(watch: Watch, holders: Sequence[str], *, but: Collection[TaskId] = ()) -> int:
+    """Release what is held under these names: what an earlier owner of them has left, but for some tasks."""
     mine, after, count = set(holders), "", 0
     while True:
         page = await watch.tasks(TaskFilter(states=("held",), after=after, limit=_PAGE))
         for row in page:
             lease = row.lease
-            if lease is not None and lease.agent in mine:
+            if lease is not None and lease.agent in mine and lease.task not in but:
                 with contextlib.suppress(AllswellError):
                     await watch.held(lease.task, lease.token, lease.agent).release("supervisor_died")
                     count += 1

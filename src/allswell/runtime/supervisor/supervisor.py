@@ -1,7 +1,7 @@
 """The life of a supervisor.
 
     register     its name is taken, or refused: of two with one name, one runs
-    settle       what an earlier one left: trees ended, work kept, leases given back
+    settle       what an earlier one left: trees ended, work kept, leases given back, what was said to be done verified
     work         a dispatcher for each agent, one look at everything a second, the gauge, reminders
     stop         in good order: nothing new, those at work may finish for a while, then they are ended and their tasks
                  given back. A second order is immediate.
@@ -34,14 +34,14 @@ from allswell.engine.watch import Watch
 from allswell.errors import AllswellError, LeaseLost, Refused
 from allswell.runtime.agents import find_function
 from allswell.runtime.attempt import Tower
-from allswell.runtime.attempt.settle import Settled, settle_left
 from allswell.runtime.supervisor.asking import collecting
 from allswell.runtime.supervisor.attending import Attendance
-from allswell.runtime.supervisor.dispatch import Dispatch, give_back
+from allswell.runtime.supervisor.dispatch import Dispatch
 from allswell.runtime.supervisor.gauge import Gauge
 from allswell.runtime.supervisor.mailbox import Mailbox
 from allswell.runtime.supervisor.plan import Plan, Slot
 from allswell.runtime.supervisor.presence import Registered, register
+from allswell.runtime.supervisor.settling import Settling
 from allswell.runtime.supervisor.shared import Shared
 from allswell.runtime.supervisor.telling import Voice
 from allswell.runtime.warden import KEEPER, allowed_environment, checked_cwd, find_program
@@ -72,6 +72,7 @@ class Supervisor:
         ended while the next one holds it."""
         self._remote = [spec for spec in plan.fleet.agents.values() if spec.kind == "remote"]
         self._dispatchers = [self._dispatcher(spec) for spec in plan.fleet.agents.values() if spec.kind != "remote"]
+        self._settling = Settling(watch, plan, [slot for one in self._dispatchers for slot in one.slots])
         self._level = Level()
         self._registered: Registered | None = None
         self._stopping = Signal()
@@ -121,7 +122,7 @@ class Supervisor:
         self._registered, before = await register(self._watch, plan.name, plan.host, PACE)
         if before is not None:
             self._level = before.level
-        left = await self._settle()
+        left = await self._settling.settle()
         await asyncio.get_running_loop().run_in_executor(None, KEEPER.ensure)
         told = {"supervisor": plan.name, "host": plan.host, "slots": self.slots, "left_over": left}
         await self._notice("supervisor_started", **told)
@@ -145,7 +146,12 @@ class Supervisor:
                 looking = [
                     asyncio.ensure_future(work)
                     for work in (
-                        *(self._look_for_ever(), self._gauge.work(), self._remind_for_ever()),
+                        *(
+                            self._look_for_ever(),
+                            self._gauge.work(),
+                            self._remind_for_ever(),
+                            self._settling.work(self._at_work),
+                        ),
                         *(duty(self._watch) for duty in plan.beside),
                     )
                 ]
@@ -165,27 +171,8 @@ class Supervisor:
             self._shared.tower.close()
             await self._leave(how)
 
-    async def _settle(self) -> int:
-        """End and keep what an earlier supervisor left, then give its leases back."""
-        places = [spec.cwd for spec in self._plan.fleet.agents.values()]
-        settled = await settle_left(self._watch, self._plan.home, self._plan.tell, places=places)
-        for one in settled:
-            self._plan.tell(f"kept what was left of “{one.flight.name}”: `allswell show {one.receipt.id}`")
-            for doubt in one.doubts:
-                self._plan.tell(f"left alone: {doubt}")
-            await self._file(one)
-            one.clear()
-        # Nobody else can hold under the names of our slots, so whatever is held under them was an earlier owner's.
-        names = [slot.holder for dispatcher in self._dispatchers for slot in dispatcher.slots]
-        return await give_back(self._watch, names) + len(settled)
-
-    async def _file(self, one: Settled) -> None:
-        """Let the journal know of a receipt, and give its lease back, if that is still there."""
-        held = self._watch.held(one.flight.task, one.flight.token, one.flight.agent)
-        with contextlib.suppress(AllswellError):
-            await held.keep(one.receipt.id, one.receipt.status.value, str(one.path or ""))
-        with contextlib.suppress(AllswellError):
-            await held.release("supervisor_died")
+    def _at_work(self) -> set[TaskId]:
+        return {attended.lease.task for attended in self._attended}
 
     async def _until_stopped(self, working: Sequence[asyncio.Future[None]]) -> None:
         """Until an order comes, nothing is left to do, or one of our own duties fails, which must not happen."""
@@ -194,7 +181,8 @@ class Supervisor:
             for work in working:
                 if work.done():
                     await work
-            if self._plan.drain and not self._attended and not await self._anything_to_do():
+            busy = self._attended or self._settling.is_busy
+            if self._plan.drain and not busy and not await self._anything_to_do():
                 return
             await either(news, 0.2 if self._plan.drain else _LOOK)
 

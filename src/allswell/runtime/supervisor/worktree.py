@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allswell.domain.fleet import AgentSpec
-from allswell.domain.names import Millis
+from allswell.domain.names import Millis, TaskId
 from allswell.domain.receipt import End, Receipt, Tried, advise, receipt_of
 from allswell.engine.handle import Lease
 from allswell.errors import AllswellError
@@ -22,7 +22,7 @@ from allswell.runtime.receipts import Home
 from allswell.runtime.warden import allowed_environment
 from allswell.runtime.worktree import Worktree, make_worktree
 
-_COMMITTING = 120_000
+COMMITTING = 120_000
 """Milliseconds that one call of git may take for a commit: meanwhile the task is not done."""
 _SUBJECT = 70
 """Letters of a task's name that the first line of a commit has."""
@@ -51,9 +51,9 @@ class TaskTree:
     async def bring_home(self, outcome: Outcome, began_at: int, elapsed: int) -> tuple[Receipt | None, Path | None]:
         """After a good end: commit, write down where the work is, and remove what is not needed any more."""
         tree = self._tree
-        errands = tree.errands(self._env, limit=_COMMITTING)
+        errands = tree.errands(self._env, limit=COMMITTING)
         try:
-            left = await tree.commit_rest(errands, self._message())
+            left = await tree.commit_rest(errands, message_for(self._lease.task, self._lease.name, self._lease.attempt))
         except AllswellError:  # it stays as it is, and is told of as it is
             left = await tree.left(errands)
         stands = await asyncio.to_thread(tree.stands, left)
@@ -82,11 +82,12 @@ class TaskTree:
             await asyncio.to_thread(tree.remove)
         return receipt, path
 
-    def _message(self) -> str:
-        lease = self._lease
-        subject = " ".join(lease.name.split())[:_SUBJECT] or lease.task
-        told = f"What attempt {lease.attempt} at the task {lease.task} had not committed when it ended well."
-        return f"{subject}\n\n{told}\n\nAllswell-Task: {lease.task}\nAllswell-Attempt: {lease.attempt}\n"
+
+def message_for(task: TaskId, name: str, attempt: int) -> str:
+    """What a commit says of what an agent had not committed itself."""
+    subject = " ".join(name.split())[:_SUBJECT] or task
+    told = f"What attempt {attempt} at the task {task} had not committed when it ended well."
+    return f"{subject}\n\n{told}\n\nAllswell-Task: {task}\nAllswell-Attempt: {attempt}\n"
 
 
 def tree_for(spec: AgentSpec, lease: Lease, home: Home) -> TaskTree:
