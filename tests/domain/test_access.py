@@ -32,7 +32,7 @@ from allswell.domain.key import Key, Right
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, TaskId, Token
 from allswell.domain.notice import NOTICES
-from allswell.domain.policy import Policy
+from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.quarantine import QuarantineMessage, SettleMessage
 from allswell.domain.spreading import EndTasksOfRun, MoveLimits, TellDependents
 from allswell.domain.task import Origin
@@ -157,6 +157,23 @@ def test_what_is_asked_of_an_agent_by_name_is_for_that_agent() -> None:
     claim = Claim(CommandId("c"), AgentId("ada"))
     for role, refused in (("@ada", False), ("@work:ada.2", False), ("@bob", True), ("(webhooks)", True), ("x", False)):
         assert is_refused(anything, msgspec.structs.replace(claim, roles=(role,))) is refused, role
+
+
+def test_a_roles_work_is_verified_where_the_watch_is_whoever_hands_it_over() -> None:
+    """A role's command is its owner's word, and takes no right; another one does."""
+    here = {"build": Policy(verify=("make", "test"), verify_attempts=5)}
+
+    def handed_over(right: Right, role: str, policy: Policy = DEFAULT) -> tuple[tuple[str, ...], int]:
+        new = NewTask(TaskId("t_1"), "mend", role=role, policy=policy)
+        (task,) = admitted(key(right), Submit(CommandId("c"), (new,)), here).tasks
+        return task.policy.verify, task.policy.verify_attempts
+
+    assert handed_over(Right.SUBMITTER, "build") == (("make", "test"), 5)
+    assert handed_over(Right.SUBMITTER, "build", Policy(verify=("make", "test"))) == (("make", "test"), 5)
+    assert handed_over(Right.SUBMITTER, "other") == ((), 3)
+    assert handed_over(Right.OPERATOR, "build", Policy(verify=("true",))) == (("true",), 3)
+    with pytest.raises(Refused, match="may not verify work, or name what does"):
+        handed_over(Right.SUBMITTER, "build", Policy(verify=("true",)))
 
 
 def test_what_a_key_does_is_signed() -> None:

@@ -40,6 +40,7 @@ from allswell.domain.command import (
     Fail,
     Keep,
     MoveOn,
+    NewTask,
     Notice,
     OpenRun,
     Park,
@@ -61,6 +62,7 @@ from allswell.domain.key import PREFIX as KEYS
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import NO_COMMAND, CommandId
 from allswell.domain.paying import EndCostly, ReachBudget, Spend
+from allswell.domain.policy import DEFAULT, Policy
 from allswell.domain.presence import PREFIX as SUPERVISORS
 from allswell.domain.question import Question
 from allswell.domain.responding import is_for
@@ -70,6 +72,7 @@ from allswell.domain.task import OPEN, Attempt
 from allswell.errors import Refused
 
 C = TypeVar("C", bound=Command)
+NO_POLICIES: Mapping[str, Policy] = {}
 
 
 class Act(StrEnum):
@@ -203,16 +206,19 @@ def check_act(key: Key, *acts: Act) -> None:
         raise _not_allowed(key, acts[0])
 
 
-def admitted(key: Key, command: C) -> C:
-    """The command as it is carried out for a key: signed with its name, and a claim kept to its roles."""
+def admitted(key: Key, command: C, policies: Mapping[str, Policy] = NO_POLICIES) -> C:
+    """The command as it is carried out for a key: signed with its name, and a claim kept to its roles.
+
+    `policies` are those of roles where it is carried out: a role's work is verified there, whoever hands it over.
+    """
     act = ACT_OF.get(type(command))
     if act is None:
         raise Refused("not_allowed", f"{type(command).__name__} cannot be asked for from elsewhere", where="command")
     check_act(key, act)
-    if isinstance(command, Submit):
-        _check_commands(key, command)
     signed: dict[str, object] = {"key": key.name}
     match command:
+        case Submit():
+            signed["tasks"] = tuple(_verified_as_its_role(key, new, policies) for new in command.tasks)
         case Claim():
             check_agent(key, command.agent)
             signed["roles"] = _roles(key, command.roles)
@@ -254,10 +260,17 @@ def check_inbox(key: Key, agent: str) -> None:
         check_agent(key, agent)
 
 
-def _check_commands(key: Key, command: Submit) -> None:
-    """A task that names what verifies it names a command that is run where its holder is supervised."""
-    if any(new.policy.verify for new in command.tasks):
+def _verified_as_its_role(key: Key, new: NewTask, policies: Mapping[str, Policy]) -> NewTask:
+    """The task with what verifies its role's work here, unless it names a command itself, which takes a right.
+
+    A command is run where the holder is supervised. The role's own is what whoever runs the watch has set.
+    """
+    role = policies.get(new.role) or policies.get("") or DEFAULT
+    if new.policy.verify not in ((), role.verify):
         check_act(key, Act.VERIFY)
+        return new
+    limits = {"verify_timeout": role.verify_timeout, "verify_attempts": role.verify_attempts}
+    return replace(new, policy=replace(new.policy, verify=role.verify, **limits)) if role.verify else new
 
 
 def is_its_agent(key: Key, agent: str) -> bool:

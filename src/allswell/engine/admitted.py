@@ -7,18 +7,19 @@ decided in `domain/access.py`; here it is only asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from allswell.domain.access import admitted
+from allswell.domain.access import NO_POLICIES, admitted
 from allswell.domain.address import agent_of
 from allswell.domain.claim import Granted
 from allswell.domain.command import CheckIn, Claim, Command, MoveOn, RecordStep, SendRequest
 from allswell.domain.hold import Orders
 from allswell.domain.key import Key
+from allswell.domain.policy import Policy
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
 from allswell.engine.backend import Backend, Claimed
 from allswell.engine.known_agents import KnownAgents
@@ -34,9 +35,16 @@ C = TypeVar("C", bound=Command)
 class Admitted:
     """What is behind it, as far as a key allows it."""
 
-    def __init__(self, behind: Backend, key: Key, known: KnownAgents | None = None) -> None:
+    def __init__(
+        self,
+        behind: Backend,
+        key: Key,
+        known: KnownAgents | None = None,
+        policies: Mapping[str, Policy] = NO_POLICIES,
+    ) -> None:
         self._behind = behind
         self._key = key
+        self._policies = policies
         self._known = known
         """Who can be asked: looked up here, since a key need not show who there is."""
         self._sight = Sight(behind.store, key)
@@ -136,7 +144,7 @@ class Admitted:
     async def _ready(self, command: Command) -> Command | AllswellError:
         """The command as it is carried out, or what is wrong with it."""
         try:
-            signed = admitted(self._key, await self._kept_back(command))
+            signed = admitted(self._key, await self._kept_back(command), self._policies)
             if isinstance(signed, SendRequest) and self._known is not None:
                 await self._known.note(signed.agent)
                 if (to := agent_of(signed.request.role)) is not None:
@@ -166,7 +174,7 @@ class Admitted:
         errors: list[AllswellError | None] = []
         for command in commands:
             try:
-                allowed.append(admitted(self._key, command))
+                allowed.append(admitted(self._key, command, self._policies))
                 errors.append(None)
             except AllswellError as error:
                 errors.append(error)

@@ -13,6 +13,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from allswell.domain.access import NO_POLICIES
 from allswell.domain.key import Key, check_key, parts_of
 from allswell.domain.names import Millis
 from allswell.domain.policy import Policy
@@ -89,7 +90,7 @@ class Gate:
 
     def backend_for(self, key: Key) -> Backend:
         """Where the commands of a caller with this key go."""
-        return Admitted(self._behind, key, self._agents)
+        return Admitted(self._behind, key, self._agents, self._policies or NO_POLICIES)
 
     async def note(self, agent: str) -> None:
         """An agent was here, and can be asked from now on; whoever says so has looked at its key."""
