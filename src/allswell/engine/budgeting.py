@@ -12,7 +12,7 @@ import msgspec
 
 from allswell.domain.expense import USD, SpentBy, from_usd
 from allswell.domain.names import Millis, RunId
-from allswell.domain.paying import ReachBudget, budget_of
+from allswell.domain.paying import ReachBudget, budget_of, said
 from allswell.errors import Refused
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ async def hold_to_budgets(engine: Backend, ids: Ids, role: str, run: RunId | Non
         spent = (await engine.store.view_spent(by, (key,) if key else (), since)).get(key)
         if spent is not None and spent.cost is not None:
             budget = budget_of("day" if by == "all" else by, key)
-            if await engine.do(ReachBudget(ids.command(), budget, spent.cost, limit, until)):
-                reached.append(f"{budget} has cost ${spent.cost / USD:,.2f}")
+            opened = await engine.store.view_run(run) if by == "run" and run is not None else None
+            name = "" if opened is None else opened.name
+            if await engine.do(ReachBudget(ids.command(), budget, spent.cost, limit, until, name)):
+                reached.append(f"{said(budget, name)} has cost ${spent.cost / USD:,.2f}")
     return reached

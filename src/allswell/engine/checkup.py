@@ -20,6 +20,7 @@ from allswell.domain.fleet import MAIN
 from allswell.domain.lease import ends_at
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, question_id
+from allswell.domain.paying import is_budget, said
 from allswell.domain.presence import Presence, is_alive
 from allswell.domain.service import ServiceRow, open_question, shut
 from allswell.domain.task import Lane
@@ -280,7 +281,8 @@ async def _services(patient: Patient, now: Millis) -> Finding:
         key=lambda row: row.since,
     )
     if not long:
-        says = f"{_some([row.id for row in away])} left alone for now" if away else "no service is shut"
+        names = [said(row.id) if is_budget(row.id) else row.id for row in away]
+        says = f"{_some(names)} left alone for now" if away else "no service is shut"
         return Finding("services", "ok", says, data={"shut": [row.id for row in away]})
     first = long[0]
     says = f"{clean(first.id, 40)} {in_short(first, now)}"

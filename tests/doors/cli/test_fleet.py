@@ -53,7 +53,7 @@ def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:
         r"allswell diff rc_" + task.removeprefix("t_"),
         said,
     )
-    assert re.search(r"shell was not handed on: .*DEEP_KEY", said)
+    assert re.search(r"shell does not see these variables of yours: .*DEEP_KEY", said)
     assert "transient" not in said
     question = Question(QuestionId("q_1.1"), TaskId(task), None, "", "Which\ntable?", (REPLY,), Millis(1), "shell")
     assert asks(question) == "shell asks: “Which table?” → allswell answer q_1.1 'your answer'"

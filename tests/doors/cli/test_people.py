@@ -267,7 +267,7 @@ def test_a_store_that_is_not_there(cli: Console, command: tuple[str, ...]) -> No
     error = said.json["error"]
     assert (said.code, error["kind"], error["code"]) == (75, "unavailable", "unavailable")
     assert error["message"].startswith("there is no store at ")
-    assert error["hint"].startswith("`allswell submit NAME` makes one; ")
+    assert error["hint"].startswith("`allswell run -- COMMAND` or `allswell submit NAME` makes one; ")
 
 
 def test_a_store_that_is_none(cli: Console) -> None:

@@ -53,7 +53,15 @@ def test_without_a_store_one_is_told_how_to_begin(tmp_path: Path, capsys: Captur
     path = tmp_path / "none.db"
     code, said, _ = typed(capsys, "--store", f"sqlite:///{path}")
     assert code == 0
-    has_all(said, ["There is no watch here yet.", 'allswell submit "write the changelog"', "allswell demo"])
+    has_all(
+        said,
+        [
+            "There is no watch here yet.",
+            "Put it in front of a command, and it begins:",
+            'allswell submit "write the changelog"',
+            "allswell demo",
+        ],
+    )
     assert not path.exists(), "looking makes nothing"
 
 

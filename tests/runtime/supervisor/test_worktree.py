@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from allswell.domain.fleet import AgentSpec
+from allswell.runtime.receipts import Receipts
 from allswell.runtime.worktree import Left, make_worktree
 from tests.runtime.supervisor.stage import Night, night
 
@@ -74,8 +75,9 @@ def test_what_was_not_committed_is_on_the_branch_and_told_everywhere(repo: Path)
     assert git(repo, "worktree", "list").count("\n") == 1
     assert git(repo, "status", "--porcelain") == ""
     assert any(f"on the branch {branch}: 2 files changed" in line for line in told)
-    assert f"  git -C {repo} merge {branch}" in told
-    look = next(line.strip() for line in told if " diff --no-ext-diff --no-textconv " in line)
+    assert any(line.endswith(f" → git -C {repo} merge {branch}") for line in told)
+    (kept,) = Receipts(repo / ".allswell" / "receipts").all()
+    look = next(line for line in kept.receipt.advice.look if " diff --no-ext-diff --no-textconv " in line)
     assert "+changed" in subprocess.run(["sh", "-c", look], capture_output=True, text=True, check=True).stdout
 
 

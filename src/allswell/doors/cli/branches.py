@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from allswell.doors.cli.frame import Frame
-from allswell.doors.cli.render import block, paint, plain, sentence
+from allswell.doors.cli.render import paint, plain, sentence
 
 if TYPE_CHECKING:
     from allswell.domain.receipt import Receipt
@@ -47,7 +47,7 @@ def words(receipt: Receipt) -> str:
     more = len(receipt.changed) + receipt.changed_more - _FILES
     lines += [f"  and {more} more"] if more > 0 else []
     typed = [*receipt.advice.look[1:], *(() if merged else receipt.advice.merge)]
-    return "\n".join([paint("work", "dim"), sentence(plain(head)), *lines, block("\n".join(typed), "  ")])
+    return "\n".join([paint("work", "dim"), sentence(plain(head)), *lines, *(f"  {plain(one)}" for one in typed)])
 
 
 def _merged(receipt: Receipt) -> bool | None:

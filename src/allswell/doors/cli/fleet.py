@@ -11,7 +11,7 @@ from allswell.doors.cli.commands import RUNNING, Commands
 from allswell.doors.cli.frame import Exit, Frame, Left, flush, write
 from allswell.doors.cli.options import Json, Option, Rest, Store
 from allswell.doors.cli.render import plain
-from allswell.doors.cli.width import columns, wrapped
+from allswell.doors.cli.width import columns, width_of, wrapped
 from allswell.engine.explaining.words import many
 from allswell.errors import Refused
 
@@ -234,7 +234,7 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
         else:
             room = columns(sys.stdout)
             text = f"{time.strftime('%H:%M:%S')}  {plain(line)}"
-            lines = [text] if room is None else wrapped(text, room - 10)
+            lines = [text] if room is None else _broken(text, room - 10)
             with contextlib.suppress(Left):  # nobody reads any more: the fleet goes on
                 write("\n          ".join(lines) + "\n")
         with contextlib.suppress(Left):
@@ -261,6 +261,14 @@ def _plan(frame: Frame, name: str, fleet: Fleet, *, drain: bool) -> Plan:
         drain=drain,
         tell=tell,
     )
+
+
+def _broken(text: str, room: int) -> list[str]:
+    """A sentence in lines; a command at its end stays in one, however long, so that it can be copied."""
+    said, arrow, command = text.rpartition(" → ")
+    if not arrow or width_of(text) <= room:
+        return wrapped(text, room)
+    return [*wrapped(said, room), f"→ {command}"]
 
 
 def _telling(plan: Plan, frame: Frame) -> Plan:

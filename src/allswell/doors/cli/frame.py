@@ -318,7 +318,8 @@ class Frame:
         except OSError as error:
             raise Unavailable(f"the store {path} cannot be reached: {error.strerror}") from None
         if not there:
-            hint = "`allswell submit NAME` makes one; --store or $ALLSWELL_STORE name one elsewhere"
+            makes = "`allswell run -- COMMAND` or `allswell submit NAME` makes one"
+            hint = f"{makes}; --store or $ALLSWELL_STORE name one elsewhere"
             raise Unavailable(f"there is no store at {path}", hint=hint)
         return path
 

@@ -87,15 +87,26 @@ def _chosen(found: list[KnownAgent], wanted: list[str], *, asks: bool) -> list[K
     if not asks or len(found) < 2:
         return found
     names = ", ".join(one.name for one in found)
-    answer = _asked(f"Which agents shall take tasks? {names} [all] ")
-    picked = [one for one in found if one.name in answer.replace(",", " ").split()]
-    return picked or found
+    there = {one.name: one for one in found}
+    while True:
+        answer = _asked(f"Which agents shall take tasks? {names} [all] ").replace(",", " ").split()
+        if not answer or answer == ["all"]:
+            return found
+        if all(name in there for name in answer):
+            return [there[name] for name in dict.fromkeys(answer)]
+        unknown = " and ".join(plain(name) for name in answer if name not in there)
+        write(sentence(f"{unknown} was not found here.") + "\n")
 
 
 def _how_many() -> int:
-    """How many of each at once; what is no such number counts as one."""
-    answer = _asked("How many of each at once? [1] ")
-    return int(answer) if answer.isdecimal() and 1 <= int(answer) <= _MOST else 1
+    """How many of each at once; asked until it is such a number."""
+    while True:
+        answer = _asked("How many of each at once? [1] ")
+        if not answer:
+            return 1
+        if answer.isdecimal() and 1 <= int(answer) <= _MOST:
+            return int(answer)
+        write(f"From 1 to {_MOST}.\n")
 
 
 def _asked(question: str) -> str:

@@ -224,7 +224,9 @@ async def subject(views: Views, question: Question) -> str:
     if question.message is not None:
         return "message {1} of queue {0}".format(*question.message)
     if question.task is None:
-        return f"service {question.service}"
+        from allswell.engine.explaining.services import named
+
+        return named(question.service or "")
     row = await views.view_task(question.task)
     return question.task if row is None else row.task.name
 

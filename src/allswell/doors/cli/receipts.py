@@ -74,11 +74,11 @@ def receipts(
     ]
     heads = (
         Column("RECEIPT"),
-        Column("NAME", 16),
+        Column("NAME", 12),
         Column("STATUS"),
         Column("ENDED"),
         Column("FILES", None, right=True),
-        Column("", 12),
+        Column("", 10),
     )
     frame.say(
         ReceiptsShape(found),
@@ -188,7 +188,8 @@ def _told(receipt: ReceiptShape, said: Sequence[str] = ()) -> str:
     advice = receipt.advice
     typed = [*advice.look[1:], *advice.recover, *advice.resume, *advice.merge]
     if typed:
-        parts.append(f"{paint('next', 'dim')}\n" + block("\n".join(typed), "  "))
+        lines = [f"  {plain(one)}" for one in typed]  # each in one line, however long: it is copied
+        parts.append("\n".join([paint("next", "dim"), *lines]))
     return "\n\n".join(parts)
 
 

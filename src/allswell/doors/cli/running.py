@@ -112,6 +112,9 @@ def run(
         flags |= {"--interactive": interactive, "--no-stdin": no_stdin, "--": command}
         _run_flow(frame, flow, inputs or (), jobs, [flag for flag, given in flags.items() if given])
         return
+    if any("=" not in one for one in inputs or ()):
+        text = "-i is an input of a flow, NAME=VALUE; a terminal for a command: allswell run -it -- COMMAND"
+        raise Refused("usage", text, where="--input")
     if inputs:
         raise Refused("usage", "--input is a flow's; name the flow: allswell run FLOW.yaml -i …", where="--input")
     if resume is None and not command:
@@ -161,6 +164,9 @@ def _run_flow(frame: Frame, flow: str, inputs: Sequence[str], jobs: int, flags: 
     if flow != "-" and not flow.endswith((".yaml", ".yml")) and not is_file:
         from shlex import quote
 
+        if "--" in inputs:
+            text = f"-i is an input of a flow, NAME=VALUE; a terminal: allswell run -it -- {quote(flow)} …"
+            raise Refused("usage", text, where="--input")
         raise Refused("no_command", f"put -- before the command: allswell run -- {quote(flow)} …", where="COMMAND")
     if flags:
         text = f"{flags[0]} is for a command; a flow's file says it for each step, and `allswell resume` goes on"

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 _BEGIN = """There is no watch here yet.
 
-Hand over some work, and it begins:
+Put it in front of a command, and it begins:
+  allswell run -- make all
+Or let it watch over agents: set this folder up, and hand them work:
+  allswell init
   allswell submit "write the changelog"
-Let an agent take it:
-  allswell claim --agent ada
-Or see it at work first, with a small fleet of real processes:
+Or see it at work first, with real processes:
   allswell demo"""
 _ORDER = ("held", "ready", "delayed", "waiting", "done", "failed", "cancelled", "skipped", "split")
 _EACH_MOST = 4

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from allswell.settings import Row, Settings
 
 _STYLES = {"ok": "ready", "warn": "warn", "bad": "failed"}
-_NAME_WIDTH = 9
+_NAME_WIDTH = 11
 _WIDE = 140
 """From this width on, a table has room for descriptions."""
 

@@ -49,8 +49,16 @@ def _to_do(task: Task) -> tuple[Todo, ...]:
     """What a person could do about it."""
     if task.record.retried_as is not None:
         return (Todo("See how the new one stands", typed("why", task.record.retried_as)),)
-    by_name_only = task.role in (RUN_ROLE, STEP_ROLE) or task.spec.flow or task.spec.origin is not None
-    if task.state in (State.DONE, State.SPLIT) or by_name_only:
+    if task.state in (State.DONE, State.SPLIT):
+        return ()
+    read = Todo("Read what it printed", typed("logs", task.id))
+    seen = Todo("Say that you have seen it", typed("dismiss", task.id))
+    if task.role == RUN_ROLE:
+        again = Todo("Run its command again", typed("run", "--resume", task.id))
+        return (read, again, seen) if task.state == State.FAILED else (again,)
+    if task.role == STEP_ROLE and task.run is not None and task.state == State.FAILED:
+        return read, Todo("Go on with its flow", typed("resume", task.run))
+    if task.role == STEP_ROLE or task.spec.flow or task.spec.origin is not None:
         return ()
     return (Todo("Hand it over again, as a new task that knows what came of this one", typed("retry", task.id)),)
 

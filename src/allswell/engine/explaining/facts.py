@@ -83,8 +83,7 @@ async def gather(store: Views, root: TaskRow) -> Facts:
         kept = (await store.view_kept(PREFIX)).values()
         supervisors = [msgspec.json.decode(text, type=Presence) for text in kept]
         facts.posts = [post for one in supervisors if is_alive(one, facts.now) for post in one.posts]
-        if facts.posts or any(row.ready and row.task.spec.services for row in open_rows):
-            facts.services = await store.view_services()
+        facts.services = await store.view_services()  # for what it needs, and for what was spent
     task = root.task
     facts.attempts = await store.view_attempts(task.id)
     for number in range(1, min(task.record.questions, NEEDS_MOST) + 1):

@@ -15,6 +15,7 @@ from allswell.domain.expense import NOTHING_SPENT, Spent
 from allswell.domain.lease import Lease
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, RunId, TaskId
+from allswell.domain.paying import is_budget, is_for_good, said
 from allswell.domain.question import Question
 from allswell.domain.run import Run
 from allswell.domain.service import shut
@@ -185,5 +186,9 @@ def _ahead(rows: Sequence[TaskRow], facts: Facts) -> tuple[Coming, ...]:
     for service in facts.services.values():
         closed = shut(service, facts.now)
         if closed is not None and closed.until is not None:
-            found.append(Coming(closed.until, f"{clean(service.id, 60)} can be used again"))
+            again = f"{clean(service.id, 60)} can be used again"
+            if is_budget(service.id):
+                again = f"A new day begins: {clean(said(service.id), 60)} may cost as much again"
+            if not is_for_good(closed.until, facts.now):
+                found.append(Coming(closed.until, again))
     return tuple(sorted(found, key=lambda one: (one.at, one.what))[:AHEAD])

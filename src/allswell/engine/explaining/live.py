@@ -20,6 +20,7 @@ from allswell.engine.explaining import crew
 from allswell.engine.explaining.board import EACH, Line, board
 from allswell.engine.explaining.crew import Crew, Member
 from allswell.engine.explaining.overview import Need, Overview
+from allswell.engine.explaining.services import named
 from allswell.engine.explaining.standing import ASKING, OWING
 from allswell.engine.explaining.words import clean, length, many, typed
 from allswell.store.views import Views
@@ -178,7 +179,7 @@ def _questions(asked: list[Question], lines: dict[str, Line]) -> list[LiveRow]:
 
 def _question(one: Question, lines: dict[str, Line]) -> LiveRow:
     line = lines.get(one.task or "")
-    about = one.service or (one.task or "" if line is None else line.name)
+    about = named(one.service) if one.service else (one.task or "" if line is None else line.name)
     who = "" if one.asked_by == "allswell" else clean(one.asked_by, 40)
     return LiveRow(
         Part.QUESTION,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from allswell.domain.listing import TaskFilter, TaskRow
 from allswell.domain.names import Millis, QuestionId
+from allswell.domain.paying import is_budget, said
 from allswell.domain.question import Question
 from allswell.domain.run import Run, last_of, time_left
 from allswell.domain.service import ServiceRow
@@ -33,7 +34,8 @@ async def explain_question(store: Views, question: Question) -> Explanation:
     link = Link(question.id, "question", clean(question.text, 60), standing.state, standing.says, question.asked_at)
     if question.service is not None:
         service = (await store.view_services()).get(question.service, ServiceRow(question.service))
-        says = f"It is about the service {quoted(service.id)}, which {in_short(service, now)}."
+        what = said(service.id) if is_budget(service.id) else f"the service {quoted(service.id)}"
+        says = f"It is about {what}, which {in_short(service, now)}."
         link = Link(link.id, link.kind, link.name, link.state, (*link.says, says), link.since)
     if question.message is not None:
         says = "It is about message {1} of the queue {0}, which waits outside it.".format(*question.message)

@@ -15,6 +15,7 @@ from allswell.domain.breaker import Stand
 from allswell.domain.lease import recovered_at
 from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis
+from allswell.domain.paying import is_budget, is_for_good, said
 from allswell.domain.presence import Presence, is_alive
 from allswell.domain.service import ServiceRow, shut
 from allswell.domain.task import Task
@@ -79,9 +80,12 @@ def _service(row: ServiceRow, rows: Sequence[TaskRow], now: Millis) -> Trouble |
     waiting = sum(1 for one in rows if one.ready and row.id in one.task.spec.services)
     evidence = (f"{many(waiting, 'task waits', 'tasks wait')} for it; no attempt is spent",) if waiting else ()
     what = f"{quoted(row.id, 60)} {in_short(row, now)}"
+    if is_budget(row.id):
+        money = said(row.id)
+        what = f"{money[0].upper()}{money[1:]} {in_short(row, now)}"
     parked = closed.stand == "parked"
     ends = None
-    if closed.until is not None:
+    if closed.until is not None and not is_for_good(closed.until, now):
         ends = Next(closed.until, "it wakes" if parked else "it is tried again")
     if closed.stand == Stand.PROBING and closed.until is not None:
         ends = Next(closed.until, "the call that tries it has its time")

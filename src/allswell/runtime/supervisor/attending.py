@@ -27,9 +27,9 @@ from allswell.domain.listing import TaskRow
 from allswell.domain.names import Millis
 from allswell.domain.presence import Post
 from allswell.domain.question import Question
-from allswell.domain.receipt import End, told
+from allswell.domain.receipt import End
 from allswell.domain.retry import ErrorClass, Failure
-from allswell.domain.task import raised
+from allswell.domain.task import OPEN, raised
 from allswell.domain.usage import Usage
 from allswell.domain.usage_limit import UsageLimit
 from allswell.domain.verification import AfterCheck
@@ -181,7 +181,8 @@ class Attendance:
         try:
             if outcome.said is None and not lease.over:
                 followed = await (self._conclude(outcome) if lease.lost is None else self._offer(outcome))
-            told = ended(lease.agent, lease.name, outcome, followed)
+            final = outcome.end in (End.FAILED, End.SIGNALLED) and await self._has_ended()
+            told = ended(lease.agent, lease.name, outcome, followed, final=final)
         except LeaseLost as refused:
             told = too_late(lease.agent, lease.name, outcome, refused.reason)
             if outcome.end is End.DONE:
@@ -189,10 +190,15 @@ class Attendance:
         self._plan.tell(told)
         if outcome.end is End.FAILED:
             self._voice.not_handed_on(self.slot.spec)
-        elif outcome.end in (End.ASKED, End.UNVERIFIED):
+        elif outcome.end in (End.ASKED, End.UNVERIFIED, End.COSTLY):
             for question in await self._watch.questions():
                 self._voice.asks(question, about=lease.task)
         return outcome
+
+    async def _has_ended(self) -> bool:
+        """Whether the task is over, and not only this attempt at it."""
+        row = await self._watch.task(self.lease.task)
+        return row is not None and row.task.state != OPEN
 
     async def _offer(self, outcome: Outcome) -> AfterCheck | None:
         """What an agent brought that had ended by itself when its lease was lost."""
@@ -252,10 +258,6 @@ class Attendance:
                 await lease.keep(receipt.id, receipt.status.value, str(outcome.receipt_path or ""))
             for reached in () if outcome.expense is None else await lease.hold_to_budgets(self._plan.budgets):
                 self._plan.tell(f"{reached}; nothing more is begun under it: `allswell questions`")
-        if receipt is not None and receipt.branch is not None:
-            self._plan.tell(f"{lease.agent}: {told(receipt)}")
-            for line in (*receipt.advice.look, *receipt.advice.merge):
-                self._plan.tell(f"  {line}")
         for warning in outcome.warnings:
             self._plan.tell(f"{lease.agent}: {warning}")
 

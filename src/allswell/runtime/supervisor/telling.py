@@ -9,7 +9,7 @@ from allswell.domain.audit import AfterAudit
 from allswell.domain.duration import felt, show
 from allswell.domain.fleet import AgentSpec
 from allswell.domain.question import Act, Question
-from allswell.domain.receipt import End, Receipt
+from allswell.domain.receipt import End, Receipt, where_it_is
 from allswell.domain.verification import AfterCheck, shown
 from allswell.runtime.attempt import Outcome
 from allswell.runtime.attempt.last_said import last_said
@@ -45,7 +45,8 @@ class Voice:
         self._failed.add(spec.name)
         if names:
             shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-            self._tell(f"{spec.name} was not handed on: {shown}; pass_env of [agents.{spec.name}] hands a variable on")
+            where = f"pass_env of [agents.{spec.name}]"
+            self._tell(f"{spec.name} does not see these variables of yours: {shown}; {where} hands one on")
 
 
 def asks(question: Question) -> str:
@@ -59,8 +60,11 @@ def asks(question: Question) -> str:
     return f"{question.asked_by or 'allswell'} asks: “{_cut(text)}” → {typed}{others}"
 
 
-def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None = None) -> str:
-    """How an attempt has ended, and where its work is; `followed` is what came of its verification."""
+def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None = None, *, final: bool = False) -> str:
+    """How an attempt has ended, and where its work is; `followed` is what came of its verification.
+
+    With `final`, its task has ended with it.
+    """
     receipt = outcome.receipt
     took_ = f" after {felt(receipt.elapsed_ms)}" if receipt is not None else ""
     why = _cut(outcome.reason)
@@ -68,17 +72,18 @@ def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None =
         case End.DONE:
             check = outcome.verification
             passed = "" if check is None else f"; `{shown(check.argv)}` passed"
-            return f"{agent} has done “{name}”{passed}"
+            return f"{agent} has done “{name}”{passed}{_brought_home(receipt)}"
         case End.UNVERIFIED:
             check = outcome.verification
             what = why if check is None else f"`{shown(check.argv)}` failed ({check.why})"
             said = f"{agent} said that “{name}” is done; {what}{_sent_back(followed)}"
         case End.FAILED | End.SIGNALLED:
-            return f"{agent} failed at “{name}”{took_}: {why}{_said(receipt, why)}"
+            last = "; it is not tried again" if final else ""
+            return f"{agent} failed at “{name}”{took_}: {why}{_said(receipt, why)}{last}"
         case End.IDLE:
             silent = "too long" if receipt is None or receipt.limit_ms is None else show(receipt.limit_ms)
             said = f"{agent} was silent for {silent} at “{name}” and was ended"
-        case End.TIMEOUT:
+        case End.TIMEOUT | End.COSTLY:
             said = f"{agent} was ended at “{name}”{took_}: {why}"
         case End.STALLED:
             said = f"{agent} did not answer at “{name}” and was ended: {why}"
@@ -119,6 +124,14 @@ def _said(receipt: Receipt | None, why: str) -> str:
     last = "".join(last_said(receipt, 1))
     said = f"; it said: {_cut(last)}" if last and last not in why else ""
     return said + (_work(receipt) or f" → allswell logs {receipt.task}")
+
+
+def _brought_home(receipt: Receipt | None) -> str:
+    """Where the work is of an attempt that had a worktree of its own, and what brings it into the branch one is on."""
+    if receipt is None or receipt.branch is None:
+        return ""
+    where = " ".join(where_it_is(receipt)).rstrip(".")
+    return f". {where}{''.join(f' → {one}' for one in receipt.advice.merge)}"
 
 
 def _work(receipt: Receipt | None) -> str:

@@ -165,8 +165,7 @@ def find_program(name: str, cwd: str, env: Mapping[str, str]) -> str:
     for candidate in candidates:
         if candidate.is_file():
             raise Refused("not_executable", f"{candidate} is not executable; chmod +x it", where="argv[0]")
-    text = f"there is no program {name!r} on PATH ({':'.join(folders)})"
-    raise Refused("no_command", text, where="argv[0]")
+    raise Refused("no_command", f"there is no program {name!r} on PATH", where="argv[0]")
 
 
 def _runs(path: Path) -> bool:
