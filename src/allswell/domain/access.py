@@ -116,7 +116,7 @@ ACT_OF: Mapping[type[Command], Act] = {
     Keep: Act.SPEAK,
     Spend: Act.SPEAK,
     EndCostly: Act.SPEAK,
-    ReachBudget: Act.CALL_SERVICES,
+    ReachBudget: Act.RUN_FLOWS,  # it takes the sums of all that was spent, which agents do not see
     Ask: Act.SPEAK,
     Delegate: Act.SPEAK,
     SendRequest: Act.SPEAK,
@@ -232,6 +232,9 @@ def admitted(key: Key, command: C, policies: Mapping[str, Policy] = NO_POLICIES)
             signed["roles"] = _roles(key, command.roles) or ()
         case Verified() if may(key, Act.DECIDE):  # else it is a supervisor's, of the work of its own agents
             signed["by"] = signed_by(key, command.by)
+        case Spend():
+            check_agent(key, command.agent)
+            signed["while_held"] = not may(key, Act.VERIFY)
         case CheckIn() | Word():
             check_agent(key, command.agent)
         case Notice():

@@ -48,6 +48,8 @@ class Spend(Word, frozen=True, gc=False):
     """What an attempt has cost so far, as its supervisor has read it; it may come after the lease has ended."""
 
     expense: Expense
+    while_held: bool = False
+    """Whether it counts only as long as the lease lasts: from whoever is an agent, and supervises nobody."""
 
 
 class EndCostly(Word, frozen=True, gc=False):
@@ -91,6 +93,8 @@ def spend(situation: Situation, command: Spend) -> Decision:
     past = situation.attempts.get((command.task, command.token))
     if not held and (past is None or past.agent != command.agent):
         raise LeaseLost(command.task, command.token, "no such attempt of this agent is known")
+    if not held and command.while_held:
+        raise LeaseLost(command.task, command.token, "it has ended, and only a supervisor settles what it has cost")
     row = ExpenseRow(
         task.id,
         command.token,

@@ -112,6 +112,10 @@ def test_an_agents_key_reaches_its_own_alone(served: Served) -> None:
     assert served.call("POST", f"{word}/done", {}, key="bob").status == 404
     assert served.call("POST", f"{word}/done", {"agent_id": "bob"}, key="bob").status == 409
     assert served.call("POST", "/claims", {"agent_id": "bob"}, key="ada").status == 403
+    about = {"id": "all", "budget": "role:build", "spent": 10**12, "limit": 1, "until": None}
+    command = {"command": "ReachBudget", "about": about}
+    (answer,) = served.ok("POST", "/commands", {"commands": [command]}, key="ada")["answers"]
+    assert answer["error"]["code"] == "not_allowed"
     command = {"command": "Complete", "about": {"id": "x", "task": hers, "token": lease["token"], "agent": "ada"}}
     (answer,) = served.ok("POST", "/commands", {"commands": [command]}, key="bob")["answers"]
     assert answer["error"]["code"] == "not_allowed"
@@ -135,6 +139,10 @@ def test_once_a_lease_has_ended_its_token_acts_on_nothing(served: Served) -> Non
         answer = served.call("POST", f"{word}/{verb}", body, key="ada")
         assert (answer.status, answer.json["kind"]) == (409, "lease_lost"), verb
         assert answer.json["reason"]
+    about = {"id": "dear", "task": task, "token": lease["token"], "agent": "ada", "expense": {"cost": 10**12}}
+    command = {"command": "Spend", "about": {**about, "while_held": False}}
+    (answer,) = served.ok("POST", "/commands", {"commands": [command]}, key="ada")["answers"]
+    assert answer["error"]["kind"] == "lease_lost", "it would take the task, or its whole role, out of the pool"
     assert served.ok("GET", f"/tasks/{task}", key="viewer")["task"] == before
     served.ok("POST", f"/tasks/{task}/cancel")  # nobody else's claim shall get it
 
