@@ -49,8 +49,8 @@ def test_up_tells_what_happens_as_a_person_would(cli: Console) -> None:
     said = " ".join(run("up", "--drain", cwd=cli.folder, DEEP_KEY="k").out.split())
     assert "shell takes “migrate”" in said
     assert re.search(
-        r"shell failed at “migrate” after \S+: exit code 7; it said: no such table; its work \(1 file\): "
-        r"allswell diff rc_" + task.removeprefix("t_"),
+        r"shell failed at “migrate” after \S+: exit code 7; it said: no such table; it is not tried again; "
+        r"its work \(1 file\) → allswell diff rc_" + task.removeprefix("t_"),
         said,
     )
     assert re.search(r"shell does not see these variables of yours: .*DEEP_KEY", said)
@@ -68,7 +68,9 @@ def test_who_asks_is_told_to_wait_for_an_answer_and_who_changed_nothing_where_to
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     said = " ".join(run("up", "--drain", cwd=cli.folder, PATH=path).out.split())
     assert "shell waits for an answer about “asks”, and has let go of it" in said, said
-    assert re.search(r"exit code 7; it said: no such table → allswell logs " + failing, said), said
+    assert re.search(r"exit code 7; it said: no such table; it is not tried again → allswell logs " + failing, said), (
+        said
+    )
 
 
 def test_up_without_agents_says_what_to_do(cli: Console) -> None:

@@ -163,6 +163,7 @@ def test_a_terminal_is_put_back_when_we_are_killed(sitting: Sitting) -> None:
 def test_stumbles_read_well_at_a_terminal(shell: Shell) -> None:
     for typed, code, said in (
         (("run", "echo", "hi"), 2, "put -- before the command: `allswell run -- echo hi`"),
+        (("run", "-i", "--", "python3"), 2, "a terminal: allswell run -it -- python3"),
         (("run", "--timeout", "900000", "--", "true"), 2, "seconds or milliseconds? Write 900000s or 900000ms"),
         (("run", "--timeout", "1h1h", "--", "true"), 2, "names a unit twice"),
         (

@@ -79,7 +79,7 @@ def ended(agent: str, name: str, outcome: Outcome, followed: AfterCheck | None =
             said = f"{agent} said that “{name}” is done; {what}{_sent_back(followed)}"
         case End.FAILED | End.SIGNALLED:
             last = "; it is not tried again" if final else ""
-            return f"{agent} failed at “{name}”{took_}: {why}{_said(receipt, why)}{last}"
+            return f"{agent} failed at “{name}”{took_}: {why}{_said(receipt, why, last)}"
         case End.IDLE:
             silent = "too long" if receipt is None or receipt.limit_ms is None else show(receipt.limit_ms)
             said = f"{agent} was silent for {silent} at “{name}” and was ended"
@@ -117,13 +117,13 @@ def too_late(agent: str, name: str, outcome: Outcome, why: str) -> str:
     return f"{agent} came too late with “{name}” ({_cut(outcome.reason)}): {why}; what it brought is kept"
 
 
-def _said(receipt: Receipt | None, why: str) -> str:
-    """What it said last, and where its work is; where there is none, where to read on."""
+def _said(receipt: Receipt | None, why: str, then: str) -> str:
+    """What it said last, what comes then, and where its work is; where there is none, where to read on."""
     if receipt is None:
-        return ""
+        return then
     last = "".join(last_said(receipt, 1))
     said = f"; it said: {_cut(last)}" if last and last not in why else ""
-    return said + (_work(receipt) or f" → allswell logs {receipt.task}")
+    return said + then + (_work(receipt) or f" → allswell logs {receipt.task}")
 
 
 def _brought_home(receipt: Receipt | None) -> str:
@@ -138,7 +138,7 @@ def _work(receipt: Receipt | None) -> str:
     files = 0 if receipt is None else len(receipt.changed) + receipt.changed_more
     if receipt is None or not files:
         return ""
-    return f"; its work ({files} file{'' if files == 1 else 's'}): allswell diff {receipt.id}"
+    return f"; its work ({files} file{'' if files == 1 else 's'}) → allswell diff {receipt.id}"
 
 
 def _cut(text: str) -> str:

@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 _COLUMNS = {
     Part.PROBLEM: (Cell("", 20, 4), Cell("since", 7, right=True), Cell("next", 9, right=True), Cell("", 0, 1)),
     Part.QUESTION: (Cell("", 20, 4), Cell("asked by", 10), Cell("since", 7, right=True)),
-    Part.AGENT: (Cell("", 10, 1), Cell("", 9), Cell("task", 10, 2), Cell("next", 9, right=True), Cell("", 0, 2)),
+    Part.AGENT: (Cell("", 10, 1), Cell("", 11), Cell("task", 10, 2), Cell("next", 9, right=True), Cell("", 0, 2)),
     Part.TASK: (Cell("", 16, 2), Cell("", 8), Cell("who", 10), Cell("next", 9, right=True), Cell("", 0, 3)),
 }
 """The columns of each part; the last one of a width of nought is there only where there is room for it."""
