@@ -1,5 +1,6 @@
 """Fixtures for all tests, the check of `row` marks, and what is begun first."""
 
+import gc
 import os
 import re
 import signal
@@ -53,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if wrong or mark.kwargs or not mark.args:
                 said = ", ".join(map(repr, wrong)) or "no row"
                 raise pytest.UsageError(f"{item.nodeid}: row() names {said}; a row looks like 'O4' (one of O F M W C)")
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has made stays until the end: no collection of garbage need look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
