@@ -17,7 +17,7 @@ from tests.sim.mutants import MUTANTS
 
 HOURS = 20
 MOST_SEEDS = 1_000
-COMPARED = 8
+COMPARED = 12
 """Seeds of which the one is pinned that finds it soonest."""
 PINS = Path(__file__).with_name("pins.toml")
 
