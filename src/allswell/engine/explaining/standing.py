@@ -23,7 +23,7 @@ from allswell.domain.names import Millis, RunId, TaskId
 from allswell.domain.question import Option, Question, Takes, takes
 from allswell.domain.task import OPEN, STATES, Handover, State, Task
 from allswell.domain.tick import is_asked_about
-from allswell.domain.verification import NOT_VERIFIED
+from allswell.domain.verification import NOT_VERIFIED, claims_to_be_done, verify_of
 from allswell.engine.explaining.ended import FINE, outcome, stand_ended
 from allswell.engine.explaining.facts import Facts
 from allswell.engine.explaining.proof import stand_proof
@@ -97,6 +97,8 @@ def _held(row: TaskRow, facts: Facts) -> Standing:
         )
         trouble = STALLED
     todo = [Todo(f"Call it off, and {who} is refused from then on", typed("cancel", task.id))]
+    if verify_of(task) and claims_to_be_done(task):
+        todo.insert(0, Todo("Run what verifies it", typed("verify", task.id)))
     end = ends_at(lease)
     if is_late(end, now):
         says.append(f"Its lease ended {ago(end, now)} ({_what_ends(lease, end)}), but it is still with {who}.")
@@ -169,6 +171,8 @@ def _when(one: Next) -> int:
 
 def _after(task: Task, counter: str) -> str:
     """Where a task goes that ends another attempt badly."""
+    if verify_of(task) and claims_to_be_done(task):  # it is not done over again
+        return "and a human is asked, as it was said to be done"
     count = getattr(task.record, counter) + 1
     asks = is_asked_about(task, counter.removesuffix("s"), count)
     return f"and a human is asked, as it is the {_nth(count)} time" if asks else "and another agent can claim it"
