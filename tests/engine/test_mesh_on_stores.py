@@ -283,6 +283,7 @@ def test_a_degraded_agent_is_passed_over_until_its_expiries_age_out(play: Play) 
         assert served.task == routed
         of_eve, of_ann = [await read_ledger(mesh.there.views, name, 0) for name in ("eve", "ann")]
         assert (of_eve.total("against"), of_ann.total("against")) == (0, 4)
+        assert (of_ann.cut, (await read_ledger(mesh.there.views, "ann", 0, 1)).cut) == (None, 1)
         await mesh.pass_time(DAY)
         assert await degraded() == []
 

@@ -52,6 +52,8 @@ class Ledger(msgspec.Struct, frozen=True):
 
     agent: str
     lines: tuple[LedgerLine, ...]
+    cut: int | None = None
+    """Only about so many events at the end of the journal were looked at; None: all that there are of that time."""
 
     def total(self, weight: Weight) -> int:
         """How many lines weigh so."""

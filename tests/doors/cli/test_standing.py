@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from allswell.engine.explaining import account
 from tests.doors.cli.console import Console
 from tests.doors.cli.upkeep import watch_at
 
@@ -49,7 +50,10 @@ def test_a_degraded_agent_is_shown_with_its_reasons_and_its_ledger(cli: Console)
     assert "Degraded: asked only where nobody else can serve; healthy again in 2" in told
     asked = cli.ok("agents", "--ledger", "sandman", "--json").json
     assert {line["weight"] for line in asked["lines"]} == {"nothing"}, "it costs the requester nothing"
-    assert asked["score"] == 0
+    assert (asked["score"], asked["events_looked_at"]) == (0, None)
+    cli.patch.setattr(account, "MOST", 2)
+    assert cli.ok("agents", "--ledger", "oracle", "--json").json["events_looked_at"] == 2
+    assert "Only the last 2 events of the journal were looked at." in cli.ok("agents", "--ledger", "oracle").out
 
 
 def test_a_ledger_with_nothing_in_it_and_one_that_cannot_be_meant(cli: Console) -> None:

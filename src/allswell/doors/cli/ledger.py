@@ -46,6 +46,9 @@ def show_ledger(frame: Frame, agent: str, length: int) -> None:
             )
         rows = [[when(line.at, now), line.weight, line.what, line.why] for line in found.lines]
         words = "\n".join([*heads, table(_COLUMNS, rows)])
+    if found.cut is not None:
+        bound = f"Only the last {found.cut:,} events of the journal were looked at."
+        words = "\n".join([words.rstrip(), paint(bound, "dim")])
     frame.say(LedgerShape.of(found, now - length, points, again), words)
 
 

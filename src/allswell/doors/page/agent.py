@@ -50,7 +50,7 @@ async def look(call: Call) -> AgentScreen:
         now=now,
         agent=agent,
         members=[one for one in crew.members if agent in (one.agent, family(one.agent))][:_LINES],
-        ledger=Ledger(agent, found.lines[-_LINES:][::-1]),
+        ledger=Ledger(agent, found.lines[-_LINES:][::-1], found.cut),
         lines_more=max(len(found.lines) - _LINES, 0),
         score=score(standing, now),
         healthy_at=healthy_at(standing, now),

@@ -31,7 +31,10 @@ class LedgerLineShape(Struct, frozen=True):
 
 
 class LedgerShape(Struct, frozen=True):
-    """All of it since a moment; `score` and `degraded` are what routing goes by now."""
+    """All of it since a moment; `score` and `degraded` are what routing goes by now.
+
+    Of a long time only the last `events_looked_at` events of the journal were looked at, about; null: all of them.
+    """
 
     agent_id: str
     since_at: Moment
@@ -40,10 +43,11 @@ class LedgerShape(Struct, frozen=True):
     healthy_at: Moment | None
     idle_ms: int
     lines: list[LedgerLineShape]
+    events_looked_at: int | None
 
     @classmethod
     def of(cls, ledger: Ledger, since: int, score: int, healthy_at: int | None) -> LedgerShape:
         """An agent's, with how it stands now."""
         lines = [LedgerLineShape.of(line) for line in ledger.lines]
         degraded = healthy_at is not None
-        return cls(ledger.agent, moment(since), score, degraded, moment(healthy_at), ledger.idle_ms, lines)
+        return cls(ledger.agent, moment(since), score, degraded, moment(healthy_at), ledger.idle_ms, lines, ledger.cut)

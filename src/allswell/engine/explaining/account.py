@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from allswell.domain.ledger import Ledger, ledger_of
 from allswell.domain.standing import Standing, standing_of, standing_row
 from allswell.engine.journal_end import first_number, numbering
 from allswell.store.views import Views
 
+MOST = 100_000
+"""Events at the end of the journal that are looked at, if nothing else is said."""
 _CHUNK = 2_000
 _MARGIN = 60_000
 """Transactions that overlap may be stamped a little out of order."""
 
 
 async def read_ledger(views: Views, agent: str, since: int, most: int | None = None) -> Ledger:
-    """What the journal says of an agent since a moment; with `most`, about so many events at the end of it at most."""
+    """What the journal says of an agent since a moment, from about so many events at the end of it at most."""
+    most = MOST if most is None else most
     at = await numbering(views)
     early = since - _MARGIN
     begin = await first_number(views, at, lambda found: not found or found[0].at >= early) - 1
-    if most is not None:
-        begin = max(begin, await first_number(views, at, lambda found: not found) - most)
-    after = at(begin)
+    bound = await first_number(views, at, lambda found: not found) - most
+    after = at(max(begin, bound))
     entries = []
     while found := await views.journal(after, _CHUNK):
         entries += [(entry.at, entry.event) for entry in found if entry.at >= since]
         after = found[-1].position
-    return ledger_of(agent, entries)
+    return replace(ledger_of(agent, entries), cut=most if bound > begin else None)
 
 
 async def read_standing(views: Views, agent: str) -> Standing:
