@@ -165,6 +165,7 @@ def test_a_run_s_limit_counts_where_it_is_nearer(limit: Millis | None, deadline:
     under = bounded(lease, limit)
     assert (under.deadline, under.own) == (deadline, own)
     assert bounded(under, limit) is under, "nothing is written where nothing has changed"
+    assert bounded(under, Millis(LATER - 2)) == replace(lease, deadline=LATER - 2, own=LATER), "that limit may move"
     assert bounded(under, None) == lease, "and it is lifted again"
 
 
