@@ -9,17 +9,30 @@ import time
 from pathlib import Path
 from statistics import median
 
+import psycopg
 import pytest
 
 from allswell.app import make_watch, store_for
 from tests.doors.http.served import serving
 from tests.doors.page.visit import logged_in
 
-TASKS = int(os.environ.get("ALLSWELL_PAGE_TASKS", "10000"))
+ASKED = os.environ.get("ALLSWELL_PAGE_TASKS")
+TASKS = int(ASKED or "10000")
+STORES = ("sqlite", "postgresql") if ASKED else ("sqlite",)
+"""PostgreSQL too where a large store is asked for."""
 AGENTS = 1_000
 LIMIT = 0.3
 """Seconds on the server, for the whole page."""
-LISTS = ("/tasks", "/tasks?text=task+99", "/agents?from=500", "/agents/agent.5", "/journal?text=nothing", "/runs/bulk")
+LISTS = (
+    "/tasks",
+    "/tasks?state=waiting",
+    "/tasks?state=held",
+    "/tasks?text=task+99",
+    "/agents?from=500",
+    "/agents/agent.5",
+    "/journal?text=nothing",
+    "/runs/bulk",
+)
 
 
 async def fill(store: str) -> None:
@@ -29,6 +42,8 @@ async def fill(store: str) -> None:
         for first in range(0, TASKS, 5_000):
             part = range(first, min(first + 5_000, TASKS))
             await watch.submit_many([{"name": f"task {one}", "run": run if one % 3 else None} for one in part])
+        (needed,) = await watch.submit_many([{"name": "what others need"}])
+        await watch.submit_many([{"name": f"behind it {one}", "needs": [needed]} for one in range(200)])
         await asyncio.gather(*(watch.claim(agent=f"agent.{number}") for number in range(AGENTS)))
         for _ in range(TASKS // 10 // 500):
             leases = await watch.claim_many(500, agent="worker")
@@ -37,10 +52,16 @@ async def fill(store: str) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.alone
-def test_the_page_of_a_large_store_is_there_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", STORES)
+def test_the_page_of_a_large_store_is_there_at_once(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
     (tmp_path / ".allswell").mkdir(0o700)
-    asyncio.run(fill(f"sqlite:///{tmp_path}/.allswell/allswell.db"))
-    with serving(tmp_path) as served:
+    files = f"sqlite:///{tmp_path}/.allswell/allswell.db"
+    store = files if kind == "sqlite" else str(request.getfixturevalue("pg_url"))
+    asyncio.run(fill(store))
+    if kind == "postgresql":
+        with psycopg.connect(store, autocommit=True) as connection:
+            connection.execute("ANALYZE")  # the server does so by itself within a minute
+    with serving(tmp_path, store=store) as served:
         visit = logged_in(served)
         took = []
         for number in range(5):

@@ -88,7 +88,7 @@ def test_a_page_of_the_journal_is_served_by_its_index(pg_url: str) -> None:
                 "INSERT INTO allswell.journal (at, events) SELECT n, '[]' FROM generate_series(1, 5000) AS n"
             )
             connection.execute("ANALYZE allswell.journal")
-            rows = connection.execute(f"EXPLAIN {SQL['journal']}", ("1", 0, 10)).fetchall()
+            rows = connection.execute(f"EXPLAIN {SQL['journal']}", ("1", 0, 10, 3_000)).fetchall()
         plan = "\n".join(row[0] for row in rows)
         assert "journal_pkey" in plan
         assert "Sort" not in plan

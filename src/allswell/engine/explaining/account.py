@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allswell.domain.ledger import Ledger, ledger_of
 from allswell.domain.standing import Standing, standing_of, standing_row
+from allswell.engine.explaining.backwards import look_back
 from allswell.engine.journal_end import first_number, numbering
 from allswell.store.views import Views
 
@@ -18,7 +19,13 @@ _MARGIN = 60_000
 
 async def read_ledger(views: Views, agent: str, since: int, most: int | None = None) -> Ledger:
     """What the journal says of an agent since a moment, from about so many events at the end of it at most."""
-    most = MOST if most is None else most
+    if most is not None:
+        # From the end: a store that numbers transactions does not say how many events they have.
+        last = await look_back(views, lambda entry: entry.at >= since, most, bound=most)
+        is_cut = last.before is not None and bool(last.entries) and len(last.entries) >= last.looked_at
+        told = ledger_of(agent, [(entry.at, entry.event) for entry in reversed(last.entries)])
+        return replace(told, cut=most if is_cut else None)
+    most = MOST
     at = await numbering(views)
     early = since - _MARGIN
     begin = await first_number(views, at, lambda found: not found or found[0].at >= early) - 1

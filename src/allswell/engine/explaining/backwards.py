@@ -16,8 +16,9 @@ from allswell.store.views import Views
 
 LOOKED_AT = 6_000
 """Events that one look goes through."""
-_PIECE, _PIECE_MOST = 256, 1 << 20
-_FEW = 64
+_PIECE, _PIECE_MOST = 8, 1 << 20
+_FEW, _MANY = 256, 2_048
+"""A piece is a number of events, or of transactions that have one event or thousands: the next one is made to fit."""
 _CHUNK = 1_000
 
 
@@ -50,7 +51,10 @@ async def look_back(
             same = [entry for entry in fitting[room:] if last.xid and entry.position.xid == last.xid]
             found += same
             return BackwardPage(found, whole - (0 if last.xid else 1), looked)
-        piece = min(piece * 2, _PIECE_MOST) if len(entries) < _FEW else _PIECE
+        if len(entries) < _FEW:
+            piece = min(piece * 2, _PIECE_MOST)
+        elif len(entries) > _MANY:
+            piece = max(piece // 4, 1)
         end = begin
     return BackwardPage(found, end or None, looked)
 

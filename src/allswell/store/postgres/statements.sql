@@ -636,10 +636,21 @@ ORDER BY sink, xid, number, part LIMIT $4::integer
 -- name: journal
 -- Only what no transaction still under way could precede: ids are handed out before their transaction commits.
 -- A row may have been read in part: it comes again, and the reader knows which of its events are new.
-SELECT j.xid::text::bigint, j.id, j.at, j.events
-FROM allswell.journal AS j
-WHERE (j.xid, j.id) >= ($1::text::xid8, $2::bigint) AND j.xid < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY j.xid, j.id LIMIT $3::integer
+-- A row has one event or a thousand: beside the first two, as many come as have about so many bytes ($4); `there` is how
+-- many there would have been.
+SELECT j.xid::text::bigint, j.id, j.at, j.events, j.there
+FROM (
+    SELECT k.xid, k.id, k.at, k.events, count(*) OVER () AS there, row_number() OVER ordered AS place,
+           sum(octet_length(k.events)) OVER ordered AS bytes
+    FROM (
+        SELECT xid, id, at, events FROM allswell.journal
+        WHERE (xid, id) >= ($1::text::xid8, $2::bigint) AND xid < pg_snapshot_xmin(pg_current_snapshot())
+        ORDER BY xid, id LIMIT $3::integer
+    ) AS k
+    WINDOW ordered AS (ORDER BY k.xid, k.id)
+) AS j
+WHERE j.place <= 2 OR j.bytes <= $4::bigint
+ORDER BY j.xid, j.id
 
 -- Views ---------------------------------------------------------------------------------------------------------------
 
@@ -659,7 +670,7 @@ LEFT JOIN allswell.lease AS l ON l.task = t.id
 WHERE t.id = $1::text
 
 -- name: of_page
--- NULL switches a filter off; {beyond} and {order} are fixed pieces (views.py).
+-- NULL switches a filter off; {beyond}, {order} and {stands} are fixed pieces (views.py).
 -- Never prepared, so that the planner sees which filters there are.
 WHERE t.id {beyond} $1::text
   AND ($2::boolean IS NULL OR (t.ended_at IS NULL) = $2::boolean)
@@ -667,9 +678,8 @@ WHERE t.id {beyond} $1::text
   AND ($4::text IS NULL OR t.name = $4::text)
   AND ($8::text[] IS NULL OR t.id = ANY($8::text[]))
   AND ($7::text IS NULL OR t.role = $7::text)
-  AND (NOT $9::boolean OR l.task IS NOT NULL)
-  AND (NOT $10::boolean OR r.lane = ANY(ARRAY(SELECT id FROM allswell.lane WHERE role = $7::text)))
-  AND ($11::text = '' OR strpos(lower(concat_ws(E'\n', t.name, t.id, t.role, l.agent) COLLATE "C"), $11::text) > 0)
+  AND (NOT $9::boolean OR r.lane = ANY(ARRAY(SELECT id FROM allswell.lane WHERE role = $7::text)))
+  AND ($10::text = '' OR strpos(lower(concat_ws(E'\n', t.name, t.id, t.role, l.agent) COLLATE "C"), $10::text) > 0)
   AND ($5::text[] IS NULL OR CASE
         WHEN t.ended_at IS NOT NULL THEN t.state
         WHEN l.task IS NOT NULL THEN 'held'
@@ -677,7 +687,23 @@ WHERE t.id {beyond} $1::text
         WHEN r.task IS NOT NULL THEN 'ready'
         ELSE 'delayed'
       END = ANY($5::text[]))
+  {stands}
 ORDER BY t.id {order} LIMIT $6::integer
+
+-- name: stands_held
+-- How one state is asked for, in pieces that say to the planner which rows there are: by a CASE it could only guess.
+AND t.ended_at IS NULL AND l.task {beyond} $1::text
+
+-- name: stands_waiting
+AND t.ended_at IS NULL AND l.task IS NULL AND t.id IN (SELECT s.task FROM allswell.waits AS s)
+
+-- name: stands_ready
+AND t.ended_at IS NULL AND l.task IS NULL AND r.task IS NOT NULL
+AND NOT EXISTS (SELECT FROM allswell.waits AS s WHERE s.task = t.id)
+
+-- name: stands_delayed
+AND t.ended_at IS NULL AND l.task IS NULL AND r.task IS NULL
+AND NOT EXISTS (SELECT FROM allswell.waits AS s WHERE s.task = t.id)
 
 -- name: view_payload
 SELECT payload, result FROM allswell.task WHERE id = $1::text

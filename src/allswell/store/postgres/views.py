@@ -32,6 +32,10 @@ from allswell.store.views import Agenda
 
 Table = list[tuple[Any, ...]]
 _JOURNAL_ROWS = 100
+_EVENT_BYTES = 300
+"""What an event takes in the journal, about."""
+_STANDING = (State.HELD.value, State.WAITING.value, State.READY.value, State.DELAYED.value)
+"""States that follow from other rows than the task's own."""
 
 
 class PostgresViews:
@@ -54,16 +58,18 @@ class PostgresViews:
 
     async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
-        states = texts(which.states) if which.states else None
+        alone = which.states[0] if len(which.states) == 1 and which.states[0] in _STANDING else None
+        states = texts(which.states) if which.states and alone is None else None
         ids = None if which.ids is None else texts(which.ids)
-        # Of a million open tasks few are held, and few are ready in one role: these are found by their own rows.
-        held = which.states == (State.HELD.value,)
+        # Of a million open tasks few are ready in one role: these are found by their own rows.
         in_line = which.states == (State.READY.value,) and which.role is not None
         text = folded(which.text)
-        page = SQL["of_page"].format(beyond="<" if which.newest else ">", order="DESC" if which.newest else "ASC")
+        beyond, order = ("<", "DESC") if which.newest else (">", "ASC")
+        stands = "" if alone is None else SQL[f"stands_{alone}"].format(beyond=beyond)
+        page = SQL["of_page"].format(beyond=beyond, order=order, stands=stands)
         values = (
             *(which.after or (LAST if which.newest else ""), which.open, which.run, which.name, states, which.limit),
-            *(which.role, ids, held, in_line, text),
+            *(which.role, ids, in_line, text),
         )
         (rows,) = await self._look((f"{SQL['task_row']} {page}", values))
         return [task_row_of(row) for row in rows]
@@ -148,10 +154,11 @@ class PostgresViews:
         seen = after
         while len(found) < limit:
             # Rows hold one event or many: some are fetched at a time, until there are enough.
-            rows = await self._rows("journal", str(seen.xid), seen.id // EVENTS_MOST, _JOURNAL_ROWS)
-            entries = [entry for row in rows for entry in entries_of(row) if entry.position > seen]
+            bytes_ = (limit - len(found)) * _EVENT_BYTES
+            rows = await self._rows("journal", str(seen.xid), seen.id // EVENTS_MOST, _JOURNAL_ROWS, bytes_)
+            entries = [entry for row in rows for entry in entries_of(row[:4]) if entry.position > seen]
             found += entries
-            if len(rows) < _JOURNAL_ROWS or not entries:
+            if not entries or len(rows) == rows[0][4] < _JOURNAL_ROWS:
                 break
             seen = found[-1].position
         return found[:limit]
