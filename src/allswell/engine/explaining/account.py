@@ -22,7 +22,9 @@ async def read_ledger(views: Views, agent: str, since: int, most: int | None = N
     if most is not None:
         # From the end: a store that numbers transactions does not say how many events they have.
         last = await look_back(views, lambda entry: entry.at >= since, most, bound=most)
-        is_cut = last.before is not None and bool(last.entries) and len(last.entries) >= last.looked_at
+        is_cut = last.before is not None and len(last.entries) >= min(
+            most, last.looked_at
+        )  # all that was seen is younger
         told = ledger_of(agent, [(entry.at, entry.event) for entry in reversed(last.entries)])
         return replace(told, cut=most if is_cut else None)
     most = MOST
