@@ -178,7 +178,8 @@ def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_w
         pause_on_question=settings.pause_on_question,
         tell_of_wait=tell_of_wait,
     )
-    return Gate(engine, Ids(clock.wall, chance.getrandbits), policies=settings.policies(), mesh=settings.mesh())
+    ids = Ids(clock.wall, chance.getrandbits)
+    return Gate(engine, ids, policies=settings.policies(), mesh=settings.mesh(), budgets=settings.budgets())
 
 
 class Opening:

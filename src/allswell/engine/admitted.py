@@ -19,9 +19,12 @@ from allswell.domain.claim import Granted
 from allswell.domain.command import CheckIn, Claim, Command, MoveOn, RecordStep, SendRequest
 from allswell.domain.hold import Orders
 from allswell.domain.key import Key
+from allswell.domain.paying import Spend
 from allswell.domain.policy import Policy
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
 from allswell.engine.backend import Backend, Claimed
+from allswell.engine.budgeting import NO_BUDGETS, Budgets, hold_to_budgets
+from allswell.engine.ids import Ids
 from allswell.engine.known_agents import KnownAgents
 from allswell.engine.pace import Pace
 from allswell.engine.sight import Sight
@@ -38,11 +41,15 @@ class Admitted:
     def __init__(
         self,
         behind: Backend,
+        ids: Ids,
         key: Key,
         known: KnownAgents | None = None,
         policies: Mapping[str, Policy] = NO_POLICIES,
+        budgets: Budgets = NO_BUDGETS,
     ) -> None:
         self._behind = behind
+        self._ids = ids
+        self._budgets = budgets
         self._key = key
         self._policies = policies
         self._known = known
@@ -106,14 +113,25 @@ class Admitted:
         ready = await self._ready(command)
         if isinstance(ready, AllswellError):
             raise ready
-        return await self._behind.do(ready)
+        answer = await self._behind.do(ready)
+        await self._hold_to_budgets([ready])
+        return answer
 
     async def do_many(self, commands: Sequence[Command]) -> list[object]:
         """Have commands decided together; an answer or an error for each."""
         ready = [await self._ready(command) for command in commands]
         allowed = [one for one in ready if not isinstance(one, AllswellError)]
         refused = [one if isinstance(one, AllswellError) else None for one in ready]
-        return _placed(refused, await self._behind.do_many(allowed) if allowed else [])
+        answers = await self._behind.do_many(allowed) if allowed else []
+        await self._hold_to_budgets(allowed)
+        return _placed(refused, answers)
+
+    async def _hold_to_budgets(self, done: Sequence[Command]) -> None:
+        """Hold what was spent to its limits here: callers may not see what others have spent."""
+        for command in done:
+            row = await self._behind.store.view_task(command.task) if isinstance(command, Spend) else None
+            if row is not None:
+                await hold_to_budgets(self._behind, self._ids, row.task.role, row.task.run, self._budgets)
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""

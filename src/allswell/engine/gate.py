@@ -20,6 +20,7 @@ from allswell.domain.policy import Policy
 from allswell.domain.request import FIGURES, MeshFigures
 from allswell.engine.admitted import Admitted
 from allswell.engine.backend import Backend
+from allswell.engine.budgeting import NO_BUDGETS, Budgets
 from allswell.engine.ids import Ids
 from allswell.engine.keyring import Keyring
 from allswell.engine.known_agents import KnownAgents
@@ -42,10 +43,12 @@ class Gate:
         *,
         policies: Mapping[str, Policy] | None = None,
         mesh: MeshFigures = FIGURES,
+        budgets: Budgets = NO_BUDGETS,
     ) -> None:
         self._behind = behind
         self._ids = ids
         self._policies = policies
+        self._budgets = budgets
         self._mesh = replace(mesh, agents=None)  # who can be asked is looked up here, and not by callers
         self._agents = None if mesh.agents is None else KnownAgents(behind.store, mesh.agents)
         self._known: dict[str, tuple[Key | None, int]] = {}
@@ -90,7 +93,7 @@ class Gate:
 
     def backend_for(self, key: Key) -> Backend:
         """Where the commands of a caller with this key go."""
-        return Admitted(self._behind, key, self._agents, self._policies or NO_POLICIES)
+        return Admitted(self._behind, self._ids, key, self._agents, self._policies or NO_POLICIES, self._budgets)
 
     async def note(self, agent: str) -> None:
         """An agent was here, and can be asked from now on; whoever says so has looked at its key."""

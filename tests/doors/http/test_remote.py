@@ -15,6 +15,7 @@ import allswell
 from allswell.app import Opening
 from allswell.domain.access import LOOKS
 from allswell.domain.claim import Granted
+from allswell.domain.expense import Expense, from_usd
 from allswell.domain.key import secret_of
 from allswell.domain.listing import TaskFilter
 from allswell.engine.backend import Backend, Records
@@ -276,5 +277,24 @@ def test_who_works_elsewhere_does_not_say_of_its_own_work_that_it_was_verified(
         async with opened(served, "submitter", monkeypatch) as sam:
             with pytest.raises(Refused, match="may not verify work, or name what does"):
                 await sam.submit("run this for me", verify="rm -rf /")
+
+    asyncio.run(scene())
+
+
+def test_what_is_spent_elsewhere_is_held_to_a_runs_limit_here(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor elsewhere sees no sums of others; the server, which does, shuts what has cost what it may."""
+
+    async def scene() -> None:
+        async with opened(served, "warden", monkeypatch) as warden, opened(served, "operator", monkeypatch) as mia:
+            async with allswell.open(served.store) as here:
+                run = await here.open_run("dear", max_cost_usd=1.0)
+            task = await mia.submit("paint", role="test", run=run)
+            lease = await warden.claim(agent="warden.1", task=task, wait="10s")
+            assert lease is not None
+            await lease.spend(Expense(from_usd(1.5)))
+            (asked,) = [one for one in await mia.questions() if one.kind == "budget_reached"]
+            assert "The run dear has cost $1.50, and may cost $1.00." in asked.text
+            await lease.complete()
+            await mia.answer(asked.id, "go_on")
 
     asyncio.run(scene())
