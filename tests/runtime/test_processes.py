@@ -82,7 +82,7 @@ def gone(pid: int) -> bool:
     """Whether a process has ended: it is no more, or a zombie that nobody has asked for yet."""
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the one before its file is opened, the other while it is read
         return True
 
 

@@ -148,7 +148,7 @@ def test_a_plain_generator_that_drips_ends_with_its_scope_and_with_its_attempt(o
 @pytest.mark.row("F2")
 def test_a_plain_generator_that_hangs_is_given_up_at_its_limit_and_begun_again_before_its_first_item() -> None:
     breakers, let_go, begun = MemoryBreakers(), threading.Event(), list[int]()
-    policy = GuardPolicy(attempt_timeout=20, retry=RetryPolicy(backoff=0))
+    policy = GuardPolicy(attempt_timeout=400, retry=RetryPolicy(backoff=0))
     guard = Guard("s", policy, around=Surroundings(breakers=breakers))
 
     @guard

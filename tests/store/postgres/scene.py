@@ -70,7 +70,8 @@ async def put(store: PostgresStore, changes: Changes) -> None:
 
 async def put_tasks(store: PostgresStore, ids: Sequence[str], *, ready: int | None = None) -> None:
     """Commit plain tasks; with a lane, as ready ones in the order given."""
-    tasks = [replace(task(id_, ready or 1), created_at=Millis(AT + age)) for age, id_ in enumerate(ids)]
+    ages = enumerate(ids, AT)
+    tasks = [replace(task(id_, ready or 1), created_at=Millis(at), rank=rank(0, at)) for at, id_ in ages]
     rows = [] if ready is None else [Ready(row.id, ready, row.rank) for row in tasks]
     await put(store, Changes(new_tasks=[(row, "null") for row in tasks], new_ready=rows))
 
