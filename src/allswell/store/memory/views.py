@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import nlargest, nsmallest
 from typing import TYPE_CHECKING
 
@@ -43,8 +43,10 @@ class MemoryViews:
         """Tasks by id, a page at a time."""
         await self.give_way("view_tasks")
         tables = self.database.tables
-        among = tables.open_tasks if which.open else tables.tasks
-        if which.open and which.run is not None:
+        among: Collection[TaskId] = tables.open_tasks if which.open else tables.tasks
+        if which.states == ("held",):
+            among = tables.leases  # few, however many tasks there are
+        elif which.open and which.run is not None:
             among = tables.open_by_run.get(which.run, {})
         if which.ids is not None:
             among = dict.fromkeys(id_ for id_ in which.ids if id_ in among)
