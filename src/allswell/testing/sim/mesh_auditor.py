@@ -110,7 +110,7 @@ class MeshAuditor:
             self._report.breaks("nothing hangs silently", task)
 
     def _hear(self, event: Event, at: int) -> None:
-        if event.kind == "agent_timeout":
+        if event.kind == "agent_timeout" and self._waits_on(event):
             self._report.breaks("a request blocks before the asking lease's limit", event.task)
         if event.kind == "task_claimed" and event.task is not None and is_request(event.task):
             self._taken(event.task, str(event.agent))
@@ -128,6 +128,13 @@ class MeshAuditor:
         hear = self._hears.get(event.kind)
         if hear is not None:
             hear(self._open[id_], event.data, at)
+
+    def _waits_on(self, timed_out: Event) -> bool:
+        """Whether it has a request that is neither answered nor blocked; else its process has died near its limit."""
+        return any(
+            (asked.task, asked.asker) == (timed_out.task, timed_out.agent) and asked.blocked_at is None
+            for asked in self._open.values()
+        )
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
