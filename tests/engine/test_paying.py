@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from allswell import Watch
 from allswell.domain.expense import Expense, Spent, SpentBy
+from allswell.domain.key import Key, Right
+from allswell.domain.names import Millis
 from allswell.domain.retry import ErrorClass, Failure
+from allswell.engine import admitted
 from allswell.engine.budgeting import Budgets
+from allswell.engine.gate import Gate
 from allswell.engine.handle import Lease
-from allswell.errors import LeaseLost, Refused
+from allswell.engine.ids import Ids
+from allswell.errors import LeaseLost, Refused, Unavailable
+from allswell.testing.inside import engine_of
 from tests.engine.stage import Stage, play
 
 USD = 1_000_000
@@ -146,5 +154,30 @@ def test_a_day_that_is_over_opens_by_itself() -> None:
         await watch.answer(question.id, "wait")
         assert await watch.claim(agent="ada") is None
         assert await watch.claim(agent="ada", wait="25h") is not None
+
+    play(scene)
+
+
+def test_who_spends_with_a_key_is_held_to_limits_it_cannot_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it said is done, even if its limits cannot be asked about just then; the next expense asks again."""
+
+    async def away(*_: object) -> list[str]:
+        raise Unavailable("the store cannot be reached")
+
+    async def scene(stage: Stage) -> None:
+        ids = Ids(stage.clock.wall, random.Random(7).getrandbits)
+        gate = Gate(engine_of(stage.watch), ids, budgets=Budgets(roles={"painter": USD}))
+        key = Key("crew", "", (Right.SUPERVISOR,), Millis(0), roles=("painter",), agents=("ada",))
+        task = await stage.watch.submit("paint", role="painter")
+        lease = await taken(gate.watch_for(key), task)
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(admitted, "hold_to_budgets", away)
+            await lease.spend(Expense(2 * USD))
+        assert [row.cost for row in await stage.watch.views.view_expenses(task)] == [2 * USD]
+        assert await stage.watch.questions() == []
+        await lease.spend(Expense(3 * USD))
+        (asked,) = await stage.watch.questions()
+        assert "The role painter has cost $3.00, and may cost $1.00." in asked.text
+        await lease.complete()
 
     play(scene)

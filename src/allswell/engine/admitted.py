@@ -7,6 +7,7 @@ decided in `domain/access.py`; here it is only asked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -127,11 +128,16 @@ class Admitted:
         return _placed(refused, answers)
 
     async def _hold_to_budgets(self, done: Sequence[Command]) -> None:
-        """Hold what was spent to its limits here: callers may not see what others have spent."""
+        """Hold what was spent to its limits here: callers may not see what others have spent.
+
+        What they said is done by now; where a limit cannot be asked about, the next expense asks again.
+        """
         for command in done:
-            row = await self._behind.store.view_task(command.task) if isinstance(command, Spend) else None
-            if row is not None:
-                await hold_to_budgets(self._behind, self._ids, row.task.role, row.task.run, self._budgets)
+            if isinstance(command, Spend):
+                with contextlib.suppress(AllswellError):
+                    row = await self._behind.store.view_task(command.task)
+                    if row is not None:
+                        await hold_to_budgets(self._behind, self._ids, row.task.role, row.task.run, self._budgets)
 
     async def check_in(self, command: CheckIn) -> Orders:
         """Renew a lease; the orders for its holder."""
