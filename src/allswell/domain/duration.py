@@ -1,7 +1,7 @@
 """Durations as people write them: integers are milliseconds, strings carry a unit ("15m", "1.5h", "400ms").
 
 So it is in Python, in variables and in files. Only where the options of a command line are read is a bare number
-seconds, as it is for `timeout` and `sleep` (doors/cli/parameter.py).
+seconds, as it is for `timeout` and `sleep` (interfaces/cli/options.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Protocol, runtime_checkable
 
-from allswell.domain.names import Millis
+from allswell.domain.ids import Millis
 from allswell.errors import Refused
 
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

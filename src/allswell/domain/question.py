@@ -6,14 +6,16 @@ for it are the lanes that need the service. Nor does one about a message (W5), w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
 import msgspec
 
+from allswell.domain.agents.denied import Denied, DeniedCall, call_text, remark
 from allswell.domain.duration import show
-from allswell.domain.names import (
+from allswell.domain.ids import (
     NO_COMMAND,
     CommandId,
     Millis,
@@ -26,7 +28,7 @@ from allswell.domain.names import (
 from allswell.errors import Refused
 
 
-class Act(StrEnum):
+class AnswerAction(StrEnum):
     """What choosing an option does to the task, or to the service."""
 
     SPLIT = "split"
@@ -45,6 +47,8 @@ class Act(StrEnum):
     """The task ends; dependents go on or are skipped, as they are marked."""
     RETRY = "retry"
     """The task goes back to the pool as it is."""
+    ALLOW = "allow"
+    """The task goes back to the pool, and its next attempt may make one call that was refused: that one, no other."""
     REPLY = "reply"
     """The text is the answer to what an agent asked."""
     PROBE = "probe"
@@ -61,7 +65,16 @@ class Act(StrEnum):
     """The message counts as handled."""
 
 
-SERVICE_ACTS = (Act.PROBE, Act.WAIT, Act.QUIET)
+AGENTS_ACTS = (AnswerAction.RETRY, AnswerAction.CLARIFY, AnswerAction.REPLY)
+"""What an option of an agent's question may do: the task goes on, with or without words.
+
+Limits, cost and fate of a task are changed by the watch's own options alone, under the watch's own labels. A program of
+the user's own that holds a task may offer them all."""
+DESTRUCTIVE = frozenset((AnswerAction.SKIP, AnswerAction.CANCEL_MESSAGE))
+"""What ends work without its being done: never offered first, and asked about once more.
+
+Ends are final, so it is taken back by handing the task over again (task/resubmit.py, `way_back`)."""
+SERVICE_ACTS = (AnswerAction.PROBE, AnswerAction.WAIT, AnswerAction.QUIET)
 """What only a question about a service can offer."""
 
 
@@ -80,19 +93,44 @@ class Takes(StrEnum):
     """An amount in dollars; without one, twice the present."""
 
 
-def takes(act: Act) -> Takes:
+def takes(act: AnswerAction) -> Takes:
     """What somebody may say with an option that acts so."""
     match act:
-        case Act.CLARIFY | Act.REPLY:
+        case AnswerAction.CLARIFY | AnswerAction.REPLY:
             return Takes.WORDS
-        case Act.SPLIT:
+        case AnswerAction.SPLIT:
             return Takes.TASKS
-        case Act.INCREASE_TIMEOUT | Act.INCREASE_IDLE:
+        case AnswerAction.INCREASE_TIMEOUT | AnswerAction.INCREASE_IDLE:
             return Takes.TIME
-        case Act.INCREASE_COST:
+        case AnswerAction.INCREASE_COST:
             return Takes.MONEY
         case _:
             return Takes.REMARK
+
+
+def does(act: AnswerAction) -> str:
+    """What choosing an option does, in a few words: shown beside its label, which may be an agent's."""
+    return _DOES[act]
+
+
+_DOES: Mapping[AnswerAction, str] = {
+    AnswerAction.SPLIT: "smaller tasks replace it",
+    AnswerAction.CLARIFY: "it goes on, with your words",
+    AnswerAction.INCREASE_TIMEOUT: "it goes on with more time",
+    AnswerAction.INCREASE_IDLE: "it goes on, and may be silent for longer",
+    AnswerAction.INCREASE_COST: "it goes on, and may cost more",
+    AnswerAction.ACCEPT: "it counts as done",
+    AnswerAction.SKIP: "it ends without being done",
+    AnswerAction.RETRY: "it goes on, and is told your choice",
+    AnswerAction.ALLOW: "it goes on, and may make this one call",
+    AnswerAction.REPLY: "it goes on, with your answer",
+    AnswerAction.PROBE: "it is tried again now",
+    AnswerAction.WAIT: "it stays shut for now",
+    AnswerAction.QUIET: "you are not asked for a while",
+    AnswerAction.RETRY_MESSAGE: "the message is handled again",
+    AnswerAction.CANCEL_MESSAGE: "the message is dropped for good, and cannot be taken back",
+    AnswerAction.COMPLETE_MESSAGE: "the message counts as handled",
+}
 
 
 class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -100,13 +138,39 @@ class Option(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     key: str
     label: str
-    act: Act
+    act: AnswerAction
+    call: DeniedCall | None = None
+    """Of an option that allows a call: which one."""
+
+
+def in_order(options: Sequence[Option]) -> list[Option]:
+    """Options as they are offered: what ends work without its being done stands last, and is chosen on purpose."""
+    return sorted(options, key=lambda option: option.act in DESTRUCTIVE)
+
+
+def labelled(option: Option) -> str:
+    """An option's label with what choosing it does: the label may be an agent's word, the rest is ours."""
+    return f"{option.label} ({_DOES[option.act]})"
 
 
 def option_of(key: str, label: str) -> Option:
-    """An option that an agent offers: a key that names an act does that, any other one lets the task go on."""
-    acts = [act for act in Act if act not in SERVICE_ACTS]
-    return Option(key, label, Act(key) if key in acts else Act.RETRY)
+    """An option that an agent offers: one that is called like an act does that, any other one lets the task go on."""
+    option = Option(key, label, AnswerAction(key) if key in AGENTS_ACTS else AnswerAction.RETRY)
+    check_agents_option(option)
+    return option
+
+
+def check_agents_option(option: Option) -> None:
+    """Refuse an option that an agent may not offer: one that acts on more than its own going on, or is called so."""
+    meant = AnswerAction(option.key) if option.key in tuple(AnswerAction) else option.act
+    for act in (option.act, meant):
+        if act not in AGENTS_ACTS:
+            text = f"the option {option.key!r} would mean that {_DOES[act]} ({act}); an agent cannot offer that"
+            hint = "leave the options out, or name ways for you to go on; a human can always skip the task"
+            raise Refused("bad_question", text, where="options", hint=hint)
+    if meant is not option.act:
+        text = f"the option {option.key!r} is called like the act {meant}, and does another ({option.act})"
+        raise Refused("bad_question", text, where="options")
 
 
 class Question(msgspec.Struct, frozen=True, gc=False):
@@ -150,29 +214,31 @@ BY_AGENT = "agent"
 _RECALLED = 200
 """So much of a question's text is enough to tell which one it was."""
 
-RETRY = Option("retry", "Try again as it is", Act.RETRY)
-CLARIFY = Option("clarify", "Clarify requirements", Act.CLARIFY)
-SKIP = Option("skip", "Skip task and continue", Act.SKIP)
-SPLIT = Option("split", "Split task into smaller subtasks", Act.SPLIT)
-MORE_MONEY = Option("increase_cost", "Go on with more money for this task", Act.INCREASE_COST)
-_MORE_TIME = Option("increase_timeout", "Increase timeout for this task", Act.INCREASE_TIMEOUT)
-_MORE_IDLE = Option("increase_idle", "Let this task go longer without progress", Act.INCREASE_IDLE)
+RETRY = Option("retry", "Try again as it is", AnswerAction.RETRY)
+CLARIFY = Option("clarify", "Clarify requirements", AnswerAction.CLARIFY)
+SKIP = Option("skip", "Skip task and continue", AnswerAction.SKIP)
+SPLIT = Option("split", "Split task into smaller subtasks", AnswerAction.SPLIT)
+MORE_MONEY = Option("increase_cost", "Go on with more money for this task", AnswerAction.INCREASE_COST)
+_MORE_TIME = Option("increase_timeout", "Increase timeout for this task", AnswerAction.INCREASE_TIMEOUT)
+_MORE_IDLE = Option("increase_idle", "Let this task go longer without progress", AnswerAction.INCREASE_IDLE)
 REPEATED_TIMEOUT_OPTIONS: tuple[Option, ...] = (SPLIT, CLARIFY, _MORE_TIME, SKIP)
 ESCALATION_OPTIONS = (RETRY, CLARIFY, SKIP)
-ACCEPT = Option("accept", "Accept it as it is", Act.ACCEPT)
+ACCEPT = Option("accept", "Accept it as it is", AnswerAction.ACCEPT)
 VERIFICATION_OPTIONS = (
     ACCEPT,
-    Option("retry", "Send it back for more tries", Act.RETRY),
-    Option("clarify", "Send it back with your words", Act.CLARIFY),
+    Option("retry", "Send it back for more tries", AnswerAction.RETRY),
+    Option("clarify", "Send it back with your words", AnswerAction.CLARIFY),
     SKIP,
 )
-REPLY = Option("reply", "Answer in words", Act.REPLY)
+DENIED = "denied"
+"""The kind of a question about a task whose agent was refused calls, and then could not go on."""
+REPLY = Option("reply", "Answer in words", AnswerAction.REPLY)
 SERVICE_OPTIONS = (
-    Option("probe", "Try it again now", Act.PROBE),
-    Option("wait", "Go on with one try per pause, and ask no more until it has recovered", Act.WAIT),
+    Option("probe", "Try it again now", AnswerAction.PROBE),
+    Option("wait", "Go on with one try per pause, and ask no more until it has recovered", AnswerAction.WAIT),
 )
 
-FLOW_LEFT_OPTIONS = (Option("call_off", "Call the flow off", Act.SKIP),)
+FLOW_LEFT_OPTIONS = (Option("call_off", "Call the flow off", AnswerAction.SKIP),)
 """Going on is no option: a flow goes on when its program is run again."""
 
 _WHAT_HAPPENED = {
@@ -202,6 +268,51 @@ def repeated_idle(task: TaskId, name: str, count: int, idles: int, limit: int | 
         f"Task {label} has {what} {times}{length}. Possible causes: it hangs, it waits for something that nobody"
         f" sees, or it works without a sign.{shown}How should we proceed?"
     )
+
+
+def allow_options(denied: Denied, taken: Sequence[str] = ()) -> tuple[Option, ...]:
+    """An option for each refused call that can be allowed; `taken` are the keys of other options."""
+    calls = [] if denied.no_allow else [call for call in denied.calls if not call.barred]
+    first = "allow" if not any(key.startswith("allow") for key in taken) else "allow_call"
+    keys = [first, *(f"{first}_{number}" for number in range(2, len(calls) + 1))]
+    return tuple(
+        Option(key, f"Try again, and allow {call_text(call)} in the next attempt only", AnswerAction.ALLOW, call)
+        for key, call in zip(keys, calls, strict=False)
+    )
+
+
+_PRINTED = re.compile(r"\s*It printed last:\n.*?(?=\nHow should we proceed\?|\Z)", re.DOTALL)
+
+
+def without_output(text: str) -> str:
+    """A question without what was printed: where there is room for a line, half of an output says nothing."""
+    return " ".join(_PRINTED.sub("", text).split())
+
+
+def full_stop(text: str) -> str:
+    """What somebody said, as the end of a sentence: with a full stop, unless it has its own."""
+    said = text.rstrip()
+    return said if said.endswith((".", "!", "?", "…")) else f"{said}."
+
+
+def denied_options(denied: Denied) -> tuple[Option, ...]:
+    """What can be done about a task whose agent was refused calls, and then could not go on."""
+    return (ACCEPT, *allow_options(denied), RETRY, CLARIFY, SKIP)
+
+
+def denied_text(task: TaskId, name: str, denied: Denied, said: str) -> str:
+    """The text of the question about such a task; `said` is what its agent ended with."""
+    label = task if name == task else f"{task} ({name})"
+    parts = [f"Task {label} has ended without being done: {full_stop(said.strip() or 'its agent could not go on')}"]
+    if refused := remark(denied):
+        parts.append(f"{refused}.")
+    barred = [f"{call.text} cannot be allowed from here: {call.barred}." for call in denied.calls if call.barred]
+    if denied.no_allow and len(barred) < len(denied.calls):
+        barred = [f"None can be allowed from here: {denied.no_allow}."]
+    parts += barred
+    if denied.work:
+        parts.append(f"Its work is in {denied.work}.")
+    return " ".join([*parts, "How should we proceed?"])
 
 
 def options_about_time(timeouts: int, idles: int) -> tuple[Option, ...]:
@@ -251,7 +362,7 @@ def note_of(question: Question, option: Option, text: str) -> str:
 
     An agent's own options mean something to whoever holds the task, so the choice itself is told, with the question.
     """
-    if question.kind != BY_AGENT or option.act in (Act.CLARIFY, Act.REPLY):
+    if question.kind != BY_AGENT or option.act in (AnswerAction.CLARIFY, AnswerAction.REPLY):
         return text
     asked = question.text if len(question.text) <= _RECALLED else question.text[:_RECALLED] + "…"
     return f"To “{asked}”, a human chose {option.key} ({option.label})" + (f": {text}" if text else "")

@@ -14,10 +14,9 @@ They are merged setting by setting. A name that is unknown, a value of the wrong
 work are refused when they are loaded, all at once, each with the file and the line.
 """
 
-from allswell.settings.catalogue import SETTINGS
 from allswell.settings.load import load, look
-from allswell.settings.setting import Kind, Setting
+from allswell.settings.schema import SETTINGS, Setting, SettingKind
 from allswell.settings.settings import Row, Settings
-from allswell.settings.sources import Problem
+from allswell.settings.sources import SettingsProblem
 
-__all__ = ["SETTINGS", "Kind", "Problem", "Row", "Setting", "Settings", "load", "look"]
+__all__ = ["SETTINGS", "Row", "Setting", "SettingKind", "Settings", "SettingsProblem", "load", "look"]

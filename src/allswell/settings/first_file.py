@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from allswell.errors import Refused
-from allswell.store.ownership import doubt
+from allswell.store.files import doubt
 
 NAME = "allswell.toml"
 IGNORED = ".allswell/"

@@ -6,33 +6,35 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from allswell.domain.arithmetic.figure import Place
-from allswell.domain.breaker import breaker_rules
-from allswell.domain.deadline import broken_rules as broken_limits
-from allswell.domain.meant import nearest
-from allswell.domain.policy import broken_rules
-from allswell.engine.pace import broken_rules as broken_pace
+from allswell.domain.check.model import Place
+from allswell.domain.scopes import broken_rules as broken_limits
+from allswell.domain.service.breaker import breaker_rules
+from allswell.domain.task.policy import broken_rules
+from allswell.domain.values import nearest
+from allswell.engine.timings import broken_rules as broken_pace
 from allswell.errors import Refused
-from allswell.settings.catalogue import NOT_SETTINGS, PER_ROLE, SETTINGS, TABLES
-from allswell.settings.nearby import DATABASE, FOLDER, nearest_store
-from allswell.settings.setting import PREFIX
-from allswell.settings.settings import Given, Settings
-from allswell.settings.sources import Part, Path_, Problem, Source, files, leaves
-from allswell.settings.values import Unfit, read
+from allswell.settings.nearby import FOLDER, distrusted, find_store
+from allswell.settings.schema import NOT_SETTINGS, PER_ROLE, PREFIX, SETTINGS, TABLES
+from allswell.settings.settings import TRUST_IT, Given, Settings
+from allswell.settings.sources import USER, Part, Path_, SettingsProblem, Source, files, leaves
+from allswell.settings.values import UnfitValue, read
+from allswell.store.files import DATABASE
+from allswell.store.trusted import settings_digest, state_home, trusts_settings
 
 _ROLES = "ROLES_"
 _MOST_WRONG = 50
 FLEET = ("agents", "usage", "compaction")
-"""Tables that are read by `settings.fleet`."""
+"""Tables that are read by `settings.tables`."""
 SINKS = "sinks"
-"""The table that is read by `settings.sinks`."""
+"""The table that is read by `settings.tables`."""
 HOOKS = "hooks"
-"""The table that is read by `settings.hooks`."""
+"""The table that is read by `settings.tables`."""
 SECRETS = "webhook_secrets"
-"""The table that is read by `settings.webhooks`."""
+"""The table that is read by `settings.tables`."""
 
 
 def load(
@@ -48,34 +50,42 @@ def look(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, str] | None = None,
     instead: Path | None = None,
+    untrusted: Literal["refuse", "skip", "read"] = "refuse",
 ) -> Settings:
     """The settings as far as they can be read, with what is wrong in `problems`: for those who look after them.
 
-    `instead` is a file that is read as if it were the `allswell.toml`.
+    `instead` is a file that is read as if it were the `allswell.toml`. What came with the folder and is `untrusted` is
+    refused; or it is skipped, and the user's own store takes the place of a store that is skipped; or it is read, for
+    callers that run nothing and open nothing.
     """
     here = _here(start)
-    reading = _Reading()
+    reading = _SettingsReading()
     read_files = []
+    not_trusted = []
     fleet = sinks = secrets = hooks = None
     for found in files(here, reading.problems, instead):
+        named = found.kind == USER or found.path == instead or untrusted == "read"
+        if not named and not trusts_settings(found.path, settings_digest(found.table)):
+            not_trusted.append(str(found.path))
+            continue
         read_files.append(str(found.path))
         if any(name in found.table for name in FLEET):
-            from allswell.settings.fleet import FleetReading  # only those who have agents pay for it
+            from allswell.settings.tables import FleetReading  # only those who have agents pay for it
 
             fleet = fleet or FleetReading(reading.problems)
             fleet.take(found)
         if SINKS in found.table:
-            from allswell.settings.sinks import sink_tables
+            from allswell.settings.tables import sink_tables
 
             sinks = sinks or sink_tables(reading.problems)
             sinks.take(found)
         if HOOKS in found.table:
-            from allswell.settings.hooks import hook_tables
+            from allswell.settings.tables import hook_tables
 
             hooks = hooks or hook_tables(reading.problems)
             hooks.take(found)
         if SECRETS in found.table:
-            from allswell.settings.webhooks import SecretsReading
+            from allswell.settings.tables import SecretsReading
 
             secrets = secrets or SecretsReading(reading.problems)
             secrets.take(found)
@@ -86,7 +96,10 @@ def look(
     strangers = reading.take_environment(os.environ if environ is None else environ)
     for name, raw in (flags or {}).items():
         reading.take(tuple(name.split(".")), raw, Source("flag", f"--{name}", place=Place(f"--{name}")))
-    where, untrusted = _nearest(here)
+    where, doubted = _nearest(here)
+    if doubted is not None and untrusted == "skip":
+        not_trusted.append(doubted.where)
+        where, doubted = state_home() / FOLDER, None
     settings = Settings(
         reading.given,
         reading.roles,
@@ -94,7 +107,9 @@ def look(
         tuple(read_files),
         strangers=tuple(strangers),
         found=None if where is None else str(where),
-        untrusted=untrusted,
+        untrusted=doubted,
+        untrusted_files=() if untrusted == "skip" else tuple(not_trusted),
+        skipped=tuple(not_trusted) if untrusted == "skip" else (),
     )
     agents = None if fleet is None else fleet.fleet(settings.known_roles())
     told = None if sinks is None else sinks.specs()
@@ -112,21 +127,28 @@ def _here(start: Path | None) -> Path:
         raise Refused("no_folder", text, where="folder") from None
 
 
-def _nearest(here: Path) -> tuple[Path | None, Problem | None]:
+def _nearest(here: Path) -> tuple[Path | None, SettingsProblem | None]:
     """The folder of the nearest store, if there is one; or why it is not used, which stops only who needs it."""
     try:
-        return nearest_store(here), None
+        found = find_store(here)
+        reason = None if found is None else distrusted(found)
     except Refused as error:
-        return None, Problem(error.message, error.where or "")
+        return None, SettingsProblem(error.message, error.where or "")
+    if found is None:
+        return None, None
+    if reason is not None:
+        where = str(found.link or found.folder)
+        return None, SettingsProblem(f"{reason}; {TRUST_IT}, or name another with --store", where, part="trust")
+    return found.folder, None
 
 
-class _Reading:
+class _SettingsReading:
     """What has been read so far; later sources replace what earlier ones said."""
 
     def __init__(self) -> None:
         self.given: dict[str, Given] = {}
         self.roles: dict[str, dict[str, Given]] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[SettingsProblem] = []
 
     def take(self, path: Path_, raw: object, source: Source) -> None:
         """One value."""
@@ -144,7 +166,7 @@ class _Reading:
         else:
             try:
                 value = read(SETTINGS[name], raw)
-            except Unfit as error:
+            except UnfitValue as error:
                 self._wrong(str(error), source, "all" if name == "store" else "figures")
                 return
             if name == "store" and source.folder is not None:
@@ -169,7 +191,7 @@ class _Reading:
         return strangers
 
     def _wrong(self, says: str, source: Source, part: Part = "all") -> None:
-        self.problems.append(Problem(says, source.where, source.place, part))
+        self.problems.append(SettingsProblem(says, source.where, source.place, part))
 
 
 _VARIABLES: Mapping[str, Path_] = {setting.env(): (setting.name,) for setting in SETTINGS.values()}
@@ -227,7 +249,7 @@ def _anchored(url: str, folder: Path) -> str:
     return f"sqlite:///{folder / path}"
 
 
-def _impossible(settings: Settings) -> list[Problem]:
+def _impossible(settings: Settings) -> list[SettingsProblem]:
     """Combinations that cannot work, each with the rule it breaks and where its figures come from."""
     problems = []
     common = broken_rules(settings.policy_for(""))
@@ -238,16 +260,24 @@ def _impossible(settings: Settings) -> list[Problem]:
             said = re.sub(r"(?<![\w.])timeout \(", "agent_timeout (", rule)
             for_role = f"for role {role!r}, " if role else ""
             problems.append(_problem(settings, for_role + said, said, role))
+    for name in ("run_timeout", "run_idle", "run_silence"):
+        if settings.value(name) == 0:
+            said = f'{name} (0 ms) must be positive, or "off"'
+            problems.append(_problem(settings, said, said, ""))
+    limit, idle = settings.value("run_timeout"), settings.value("run_idle")
+    if isinstance(limit, int) and isinstance(idle, int) and idle > limit:
+        said = f"run_idle ({idle} ms) must be at most run_timeout ({limit} ms)"
+        problems.append(_problem(settings, said, said, ""))
     wrong_breaker = tuple(text for holds, text in breaker_rules(settings.breaker()) if not holds)
     broken = (*broken_limits(settings.limits()), *wrong_breaker, *broken_pace(settings.pace()))
     problems += [_problem(settings, said, said, "") for said in broken]
     return problems
 
 
-def _problem(settings: Settings, says: str, rule: str, role: str) -> Problem:
+def _problem(settings: Settings, says: str, rule: str, role: str) -> SettingsProblem:
     """A broken rule, with where the figures that it names were set."""
     named = [name for name in SETTINGS if re.search(rf"(?<![\w.]){re.escape(name)} \(", rule)]
     given = [settings.roles.get(role, {}).get(name) or settings.given.get(name) for name in named]
     sources = [one.source for one in given if one is not None]
     where = ", ".join(dict.fromkeys(source.where for source in sources))
-    return Problem(says, where, sources[0].place if sources else None, "figures")
+    return SettingsProblem(says, where, sources[0].place if sources else None, "figures")

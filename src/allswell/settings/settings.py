@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from allswell.domain.argv import command_of
-from allswell.domain.arithmetic.figure import Figure
-from allswell.domain.breaker import BreakerPolicy
-from allswell.domain.deadline import HardLimits, Limits, Timeouts
-from allswell.domain.expense import from_usd
-from allswell.domain.policy import Policy
-from allswell.domain.quota import Quota
-from allswell.domain.request import KINDS, Escalation, MeshFigures, RequestKind
-from allswell.domain.retry import RetryPolicy
-from allswell.domain.store_url import hide
-from allswell.engine.budgeting import Budgets
-from allswell.engine.pace import Pace
-from allswell.engine.tolerance import Tolerance
+from allswell.domain.agents.cost import from_usd
+from allswell.domain.agents.quota import Quota
+from allswell.domain.build.limits import BuildLimits
+from allswell.domain.check.model import Figure
+from allswell.domain.lease.claim import RUN_ROLE
+from allswell.domain.mesh.request import KINDS, Escalation, MeshFigures, RequestKind
+from allswell.domain.scopes import HardLimits, ScopeLimits, Timeouts
+from allswell.domain.service.breaker import BreakerPolicy
+from allswell.domain.service.retry import RetryPolicy
+from allswell.domain.task.policy import Policy
+from allswell.domain.values import command_of, hide, scheme_of
+from allswell.engine.budget import Budgets
+from allswell.engine.timings import Timings, Tolerance
 from allswell.errors import Refused
-from allswell.settings.catalogue import PER_ROLE, ROLES, SETTINGS
-from allswell.settings.setting import Kind, Value
-from allswell.settings.sources import Part, Problem, Source
+from allswell.settings.schema import PER_ROLE, ROLES, SETTINGS, SettingKind, Value
+from allswell.settings.sources import USER, Part, SettingsProblem, Source, user_file
 from allswell.settings.values import show
 
 if TYPE_CHECKING:
-    from allswell.domain.fleet import AgentSpec, Fleet
-    from allswell.domain.hook_spec import HookSpec
+    from allswell.domain.agents.fleet import AgentSpec, Fleet
+    from allswell.domain.notify.spec import HookSpec, SinkSpec
     from allswell.domain.question import Pause
-    from allswell.domain.sink_spec import SinkSpec
 
 BY_DEFAULT = Source("default")
+TRUST_IT = "read it, then type `allswell trust`"
 _RETRY, _PACE, _DOCTOR, _DAY_COST = "retry.", "pace.", "doctor.", "max_cost_usd_per_day"
-_BREAKER, _QUOTA, _REQUESTS = "breaker.", "quota.", "requests."
+_BREAKER, _BUILD, _QUOTA, _REQUESTS = "breaker.", "build.", "quota.", "requests."
 _TIMEOUTS, _HARD_LIMITS = "timeouts.", "hard_limits."
 
 
@@ -74,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True):
     """Where the watch lives if nobody says so."""
     files: tuple[str, ...] = ()
     """The files that were read, the weaker first."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SettingsProblem, ...] = ()
     """What is wrong; of settings that `load` returned, at most with agents and sinks."""
     strangers: tuple[str, ...] = ()
     """Variables of the environment that look like settings and are none."""
@@ -88,13 +87,17 @@ class Settings(msgspec.Struct, frozen=True):
     """What the files say about hooks."""
     found: str | None = None
     """The folder of the store that was found upward; None: there is none yet."""
-    untrusted: Problem | None = None
+    untrusted: SettingsProblem | None = None
     """Why the store that was found is not used; it concerns only those who name no other one."""
+    untrusted_files: tuple[str, ...] = ()
+    """Files with settings that came with the folder, and that their user has not trusted: they were not read."""
+    skipped: tuple[str, ...] = ()
+    """Files and stores that were left out because they were not trusted, where that was asked for."""
 
     @property
     def fleet(self) -> Fleet:
         """The agents that are set up here; `Refused` if anything is wrong with them."""
-        from allswell.domain.fleet import Fleet
+        from allswell.domain.agents.fleet import Fleet
 
         return self.without("agents").agents or Fleet()
 
@@ -113,8 +116,17 @@ class Settings(msgspec.Struct, frozen=True):
         """The agents as far as they can be read: for those who only look."""
         return {} if self.agents is None else self.agents.agents
 
+    def check_trusted(self) -> None:
+        """Refuse to go on without settings that came with the folder and that their user has not trusted."""
+        if self.untrusted_files:
+            path = self.untrusted_files[0]
+            reason = f"{path} came with this folder, and you have not trusted it"
+            raise Refused("untrusted", f"{reason}: it could name commands to run; {TRUST_IT}", where=path)
+
     def without(self, *parts: Part) -> Settings:
         """The same settings, if there is nothing wrong with these parts of them; else `Refused` with all of it."""
+        if "all" in parts:
+            self.check_trusted()
         wrong = [problem for problem in self.problems if problem.part in parts]
         if wrong:
             listed = "; ".join(map(str, wrong))
@@ -149,7 +161,7 @@ class Settings(msgspec.Struct, frozen=True):
         given = self._given(name, role)
         path = name if self._own(name, role) is None else f"roles.{role}.{name}"
         value = given.value if isinstance(given.value, int | float) else 0
-        if SETTINGS[name].kind is Kind.SECONDS:
+        if SETTINGS[name].kind is SettingKind.SECONDS:
             value = round(value * 1_000)
         return Figure(path, value, given.source.place)
 
@@ -158,7 +170,17 @@ class Settings(msgspec.Struct, frozen=True):
     @property
     def store(self) -> str:
         """The URL of the store; `Refused` if the one that was found is not to be trusted and nobody names another."""
-        return str(self.value("store") or self.found_store)
+        given = self.given.get("store")
+        if given is None or not given.value:
+            return self.found_store
+        url = str(given.value)
+        if given.source.folder is not None and given.source.kind != USER and _wants_key(url):
+            text = (
+                f"{given.source.where} names the server {hide(url)}, and a key is sent only to servers that you name "
+                f"yourself: set ALLSWELL_STORE, use --store, or write it into {user_file()}"
+            )
+            raise Refused("key_withheld", text, where=given.source.where)
+        return url
 
     @property
     def found_store(self) -> str:
@@ -186,6 +208,14 @@ class Settings(msgspec.Struct, frozen=True):
         fields["verify"] = () if fields["verify"] is None else command_of(fields["verify"], "verify")
         return Policy(**fields, retry=RetryPolicy(**retry))
 
+    def run_limit(self, name: Literal["timeout", "idle"]) -> int | None:
+        """The limit of a command under `allswell run`, if one was asked for: for `run`, or for tasks of that role."""
+        value = self.value(f"run_{name}")
+        if value is None and f"run_{name}" not in self.given:
+            of_role = self._own("agent_timeout" if name == "timeout" else name, RUN_ROLE)
+            value = None if of_role is None else of_role.value
+        return value if isinstance(value, int) else None
+
     def budgets(self) -> Budgets:
         """What may be spent in a day, by all and by each role that has a limit of its own."""
         day = self.value(_DAY_COST)
@@ -202,11 +232,11 @@ class Settings(msgspec.Struct, frozen=True):
         """Roles with settings of their own."""
         return sorted({*ROLES, *self.roles})
 
-    def limits(self) -> Limits:
+    def limits(self) -> ScopeLimits:
         """How long scopes may take."""
         timeouts = {name: int(value or 0) for name, value in self._table(_TIMEOUTS)}
         hard_limits = {name: int(value or 0) for name, value in self._table(_HARD_LIMITS)}
-        return Limits(Timeouts(**timeouts), HardLimits(**hard_limits), int(self.value("scope_grace") or 0))
+        return ScopeLimits(Timeouts(**timeouts), HardLimits(**hard_limits), int(self.value("scope_grace") or 0))
 
     def breaker(self) -> BreakerPolicy:
         """When a service is left alone."""
@@ -244,9 +274,14 @@ class Settings(msgspec.Struct, frozen=True):
         kinds = {kind: RequestKind(figures[f"{kind}_timeout"], figures[f"{kind}_retries"]) for kind in KINDS}
         return MeshFigures(kinds, self.escalation(), tuple(self.known_agents), self.private_webhooks, self.secrets)
 
-    def pace(self) -> Pace:
+    def build(self) -> BuildLimits:
+        """What a build may take."""
+        figures = {name: int(value or 0) for name, value in self._table(_BUILD)}
+        return BuildLimits(build=figures.pop("limit"), **figures)
+
+    def pace(self) -> Timings:
         """How patient the engine is."""
-        return Pace(**{name: float(value or 0) / 1_000 for name, value in self._table(_PACE)})
+        return Timings(**{name: float(value or 0) / 1_000 for name, value in self._table(_PACE)})
 
     def tolerance(self) -> Tolerance:
         """How much may be amiss before the doctor says so."""
@@ -292,3 +327,8 @@ class Settings(msgspec.Struct, frozen=True):
             shown=show(setting, value),
             shown_default=show(setting, default),
         )
+
+
+def _wants_key(url: str) -> bool:
+    """Whether a server is called under this URL, to which the key of the environment would be sent."""
+    return scheme_of(url) in ("https", "http", "http+unix")

@@ -5,19 +5,213 @@ from __future__ import annotations
 import os
 import re
 import stat
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from allswell.domain.arithmetic.figure import Place
-from allswell.settings.bounds import LARGEST, too_much
-from allswell.settings.locate import Spot, locate
+from allswell.domain.check.model import Place
 from allswell.settings.nearby import folders
-from allswell.store.ownership import doubt
+from allswell.store.files import doubt
+from allswell.store.trusted import user_folder
+
+# How much a settings file may hold before it is read at all.
+#
+# The reader of TOML in the standard library takes a minute for a name of a thousand parts, and the whole stack for a
+# list
+# of a thousand lists. No settings are like that, so a file that is gets a clear answer instead of a long wait. What is
+# looked at here is seen in one pass over the text, with strings and comments left out.
+
+LARGEST = 1 << 18
+"""Characters."""
+DEEPEST = 32
+"""Lists and tables inside each other."""
+MOST_PARTS = 16
+"""Of a dotted name."""
+LONGEST_WORD = 200
+"""Of a name or a number outside quotes."""
+
+_HIDDEN = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*(?:"{3,5}|$)'  # one that does not end hides all the rest
+    r"|'''(?:[^']|'(?!''))*(?:'{3,5}|$)"
+    r'|"(?:[^"\\\n]|\\[^\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|#[^\n]*",
+    re.DOTALL,
+)
+_BRACKET = re.compile(r"[\[\]{}]")
+_BETWEEN = re.compile(r"[=\n{},\[\]]")
+_WORD = re.compile(r"[\w+\-]+")
+
+
+def too_much(text: str) -> tuple[int, str] | None:
+    """The line at which a file asks too much of its reader, and what it is; None if it does not."""
+    bare = _HIDDEN.sub(_lines_only, text)
+    depth = 0
+    for found in _BRACKET.finditer(bare):
+        depth = max(depth + (1 if found[0] in "[{" else -1), 0)
+        if depth > DEEPEST:
+            return _line(bare, found.start()), f"more than {DEEPEST} lists or tables inside each other"
+    ends = [-1, *(found.start() for found in _BETWEEN.finditer(bare)), len(bare)]
+    for before, end in pairwise(ends):
+        if bare.count(".", before + 1, end) >= MOST_PARTS:
+            return _line(bare, end), f"a name of more than {MOST_PARTS} parts"
+    for found in _WORD.finditer(bare):
+        if found.end() - found.start() > LONGEST_WORD:
+            return _line(bare, found.start()), f"a name or number of more than {LONGEST_WORD} characters"
+    return None
+
+
+def _lines_only(found: re.Match[str]) -> str:
+    """In place of a string or a comment: nothing but the ends of its lines."""
+    return "\n" * found[0].count("\n")
+
+
+def _line(text: str, index: int) -> int:
+    return text.count("\n", 0, index) + 1
+
+
+# Where each name stands in a TOML file: line and column of every key, inside inline tables too.
+#
+# `tomllib` reads values and forgets where they were. This reads the places and forgets the values: it walks over text
+# that `tomllib` has accepted, minding only what hides a key from a plain search, which is strings, comments, arrays and
+# inline tables. Of a text that it does not understand it gives the places it has found so far: they guide people, and
+# nothing is decided by them.
+
+Names = tuple[str, ...]
+
+_BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}'  # up to two quotes may stand before those that end it
+    r"|'''.*?'{3,5}"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_ATOM = re.compile(r"[^,\]}\n#]*")
+
+
+class Spot(NamedTuple):
+    """A place in a text, both counted from 1."""
+
+    line: int
+    column: int
+
+
+class _Lost(Exception):
+    """This is not the TOML it was taken for."""
+
+
+def locate(text: str) -> dict[Names, Spot]:
+    """The first place of each name, by its whole path."""
+    walk = _Walk(text)
+    with suppress(_Lost):
+        walk.document()
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.found: dict[Names, Spot] = {}
+        self._starts = [0, *accumulate(len(line) for line in text.split("\n"))]
+        self._starts = [start + number for number, start in enumerate(self._starts)]
+
+    def document(self) -> None:
+        """Every table and key of the file."""
+        table: Names = ()
+        while self._skip(_BLANK) < len(self.text):
+            if self._takes("["):
+                self._takes("[")
+                self._skip(_SPACE)
+                table = self._key(()) or ()
+                while self._takes("]"):
+                    pass
+            else:
+                self._pair(table)
+
+    def _pair(self, table: Names | None) -> None:
+        path = self._key(table)
+        if not self._takes("="):
+            raise _Lost
+        self._skip(_SPACE)
+        self._value(path)
+
+    def _key(self, table: Names | None) -> Names | None:
+        """A dotted key; without a table it has no path, and is only passed over."""
+        start = self.at
+        parts = [self._part()]
+        while self._skip(_SPACE) < len(self.text) and self._takes("."):
+            self._skip(_SPACE)
+            parts.append(self._part())
+        if table is None:
+            return None
+        path = (*table, *parts)
+        self.found.setdefault(path, self._spot(start))
+        return path
+
+    def _part(self) -> str:
+        if bare := _BARE.match(self.text, self.at):
+            self.at = bare.end()
+            return bare.group()
+        if quoted := _STRING.match(self.text, self.at):
+            self.at = quoted.end()
+            return _unquoted(quoted.group())
+        raise _Lost
+
+    def _value(self, path: Names | None) -> None:
+        """Pass over a value; the keys of an inline table are below the path, those of tables in arrays have none."""
+        if string := _STRING.match(self.text, self.at):
+            self.at = string.end()
+        elif self._takes("["):
+            while self._goes_on("]"):
+                self._value(None)
+        elif self._takes("{"):
+            while self._goes_on("}"):
+                self._pair(path)
+        elif self.at == self._skip(_ATOM):
+            raise _Lost
+
+    def _goes_on(self, end: str) -> bool:
+        """Whether an array or an inline table has one more part."""
+        self._skip(_BLANK)
+        if self._takes(","):
+            self._skip(_BLANK)
+        return not self._takes(end)
+
+    def _skip(self, pattern: re.Pattern[str]) -> int:
+        found = pattern.match(self.text, self.at)
+        self.at = self.at if found is None else found.end()
+        return self.at
+
+    def _takes(self, sign: str) -> bool:
+        taken = self.text.startswith(sign, self.at)
+        self.at += len(sign) * taken
+        return taken
+
+    def _spot(self, index: int) -> Spot:
+        line = bisect_right(self._starts, index)
+        return Spot(line, index - self._starts[line - 1] + 1)
+
+
+def _unquoted(quoted: str) -> str:
+    if "\\" not in quoted or quoted.startswith("'"):
+        return quoted[1:-1]
+    import tomllib
+
+    return str(tomllib.loads(f"key = {quoted}")["key"])
+
 
 FILE = "allswell.toml"
+USER = "user"
+"""The kind of your own settings file, `~/.config/allswell/allswell.toml`: it is trusted, and weaker than all others."""
 PROJECT = "pyproject.toml"
 _SECTION = ("tool", "allswell")
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
@@ -29,7 +223,7 @@ class Source(msgspec.Struct, frozen=True):
     """Which source a value comes from, and where exactly."""
 
     kind: str
-    """`default`, `pyproject.toml`, `allswell.toml`, `environment` or `flag`."""
+    """`default`, `user` (your own settings file), `pyproject.toml`, `allswell.toml`, `environment` or `flag`."""
     where: str = ""
     """The file with the line, the variable, or the flag."""
     folder: Path | None = None
@@ -38,11 +232,13 @@ class Source(msgspec.Struct, frozen=True):
     """The same as data, with the column too; None for a default."""
 
 
-Part = Literal["all", "figures", "agents", "sinks", "hooks"]
-"""What a mistake spoils: everything (which store is meant cannot be known), figures, agents, sinks or hooks."""
+Part = Literal["all", "figures", "agents", "sinks", "hooks", "trust"]
+"""What a mistake spoils: everything (which store is meant cannot be known), figures, agents, sinks or hooks.
+
+`trust` is no mistake: something came with the folder, and its user has not trusted it yet."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class SettingsProblem(msgspec.Struct, frozen=True):
     """Something wrong with the settings, and where."""
 
     says: str
@@ -56,7 +252,7 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.says}" if self.where else self.says
 
 
-class Found(msgspec.Struct, frozen=True):
+class SettingsFile(msgspec.Struct, frozen=True):
     """A file with settings: its tables, and where each name stands."""
 
     kind: str
@@ -78,12 +274,18 @@ class Found(msgspec.Struct, frozen=True):
         return Source(self.kind, f"{file}:{spot.line}", self.path.parent, Place(file, spot.line, spot.column))
 
 
-def files(start: Path, problems: list[Problem], instead: Path | None = None) -> Iterator[Found]:
-    """The nearest files upward that hold settings, the weaker one first; what cannot be read is a problem.
+def files(start: Path, problems: list[SettingsProblem], instead: Path | None = None) -> Iterator[SettingsFile]:
+    """Your own settings file and the nearest ones upward, the weakest first; what cannot be read is a problem.
 
     `instead` is read as if it were the `allswell.toml`.
     """
     above = list(folders(start))
+    own = user_file()
+    text, untrusted = _text(own, problems)
+    if untrusted is not None:
+        problems.append(SettingsProblem(untrusted, str(own), Place(str(own))))
+    elif text is not None and (table := _table(own, text, (), problems)) is not None:
+        yield SettingsFile(USER, own, table, _spots(text, ()))
     for kind, section in ((PROJECT, _SECTION), (FILE, ())):
         named = [instead] if instead is not None and kind == FILE else None
         for path in named or [folder / kind for folder in above]:
@@ -94,14 +296,19 @@ def files(start: Path, problems: list[Problem], instead: Path | None = None) -> 
             table = _table(path, text, section, problems if untrusted is None else [])
             if untrusted is not None and (table is not None or not section):
                 says = f"{untrusted}; take it over (chown), remove it, or work in a folder of your own"
-                problems.append(Problem(says, str(path), Place(str(path))))
+                problems.append(SettingsProblem(says, str(path), Place(str(path))))
                 break
             if table is not None:
-                yield Found(kind, path, table, _spots(text, section))
+                yield SettingsFile(kind, path, table, _spots(text, section))
                 break
 
 
-def _text(path: Path, problems: list[Problem]) -> tuple[str | None, str | None]:
+def user_file() -> Path:
+    """Where the settings of a user lie that hold in every folder."""
+    return user_folder("XDG_CONFIG_HOME", ".config") / FILE
+
+
+def _text(path: Path, problems: list[SettingsProblem]) -> tuple[str | None, str | None]:
     """What stands in a file, and what speaks against trusting it; neither, if there is none that can be read."""
     try:
         link = path.lstat()
@@ -114,16 +321,16 @@ def _text(path: Path, problems: list[Problem]) -> tuple[str | None, str | None]:
         if len(text) <= LARGEST:
             return text, doubts
         problems.append(
-            Problem("the file is larger than 256 KiB, which settings never are", str(path), Place(str(path)))
+            SettingsProblem("the file is larger than 256 KiB, which settings never are", str(path), Place(str(path)))
         )
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except UnicodeDecodeError:
-        problems.append(Problem("the file is not UTF-8 text", str(path), Place(str(path))))
+        problems.append(SettingsProblem("the file is not UTF-8 text", str(path), Place(str(path))))
     except OSError as error:
         # A folder on the way up that may not be entered is nobody's mistake.
         if os.access(path.parent, os.X_OK):
-            problems.append(Problem(f"the file cannot be read: {error.strerror}", str(path), Place(str(path))))
+            problems.append(SettingsProblem(f"the file cannot be read: {error.strerror}", str(path), Place(str(path))))
     return None, None
 
 
@@ -132,14 +339,14 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _table(path: Path, text: str, section: Path_, problems: list[Problem]) -> dict[str, Any] | None:
+def _table(path: Path, text: str, section: Path_, problems: list[SettingsProblem]) -> dict[str, Any] | None:
     """The table with the settings; None if the file has none."""
     import tomllib  # only those who have a file pay for it
 
     if (found := too_much(text)) is not None:
         line, what = found
         place = Place(str(path), line)
-        problems.append(Problem(f"the file holds {what}, which settings never do", str(place), place))
+        problems.append(SettingsProblem(f"the file holds {what}, which settings never do", str(place), place))
         return None
     try:
         table: Any = tomllib.loads(text)
@@ -147,7 +354,7 @@ def _table(path: Path, text: str, section: Path_, problems: list[Problem]) -> di
         says = str(error)
         at = _AT_LINE.search(says)
         place = Place(str(path), int(at[1]), int(at[2])) if at else Place(str(path))
-        problems.append(Problem(f"this is not TOML: {_AT_LINE.sub('', says)}", str(place), place))
+        problems.append(SettingsProblem(f"this is not TOML: {_AT_LINE.sub('', says)}", str(place), place))
         return None
     for part in section:
         table = table.get(part)

@@ -7,29 +7,28 @@ import re
 import shlex
 
 from allswell.domain import duration
-from allswell.domain.argv import command_of
-from allswell.domain.store_url import hide
+from allswell.domain.values import command_of, hide
 from allswell.errors import Refused
-from allswell.settings.setting import Kind, Setting, Value
+from allswell.settings.schema import Setting, SettingKind, Value
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|TB)", re.IGNORECASE)
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 WANTED = {
-    Kind.TEXT: "text",
-    Kind.DURATION: 'milliseconds, or a duration such as "15m"',
-    Kind.SECONDS: 'seconds, or a duration such as "30s"',
-    Kind.COUNT: "a whole number",
-    Kind.SHARE: "a number between 0 and 1",
-    Kind.PERCENT: "a percentage, more than 0 and less than 100",
-    Kind.SIZE: 'bytes, or a size such as "500MB"',
-    Kind.MONEY: "an amount of dollars, more than 0",
-    Kind.CHOICE: "one of its choices",
-    Kind.COMMAND: 'a command: ["make", "test"] or "make test"',
+    SettingKind.TEXT: "text",
+    SettingKind.DURATION: 'milliseconds, or a duration such as "15m"',
+    SettingKind.SECONDS: 'seconds, or a duration such as "30s"',
+    SettingKind.COUNT: "a whole number",
+    SettingKind.SHARE: "a number between 0 and 1",
+    SettingKind.PERCENT: "a percentage, more than 0 and less than 100",
+    SettingKind.SIZE: 'bytes, or a size such as "500MB"',
+    SettingKind.MONEY: "an amount of dollars, more than 0",
+    SettingKind.CHOICE: "one of its choices",
+    SettingKind.COMMAND: 'a command: ["make", "test"] or "make test"',
 }
 
 
-class Unfit(Exception):
+class UnfitValue(Exception):
     """A value that is not what its setting wants; the message says what would be."""
 
 
@@ -44,34 +43,34 @@ def read(setting: Setting, raw: object) -> Value:
         also = "" if setting.none is None else f', or "{setting.none}"'
         wanted = " or ".join(f'"{choice}"' for choice in setting.choices) or WANTED[setting.kind]
         shown = hide(raw) if setting.name == "store" and isinstance(raw, str) else raw
-        raise Unfit(f"{setting.name} must be {wanted}{also}, not {_described(shown)}")
+        raise UnfitValue(f"{setting.name} must be {wanted}{also}, not {_described(shown)}")
     return value
 
 
-def _read(kind: Kind, raw: object, name: str) -> Value:
+def _read(kind: SettingKind, raw: object, name: str) -> Value:
     match kind:
-        case Kind.TEXT | Kind.CHOICE:
+        case SettingKind.TEXT | SettingKind.CHOICE:
             return raw if isinstance(raw, str) and raw.strip() and raw.isprintable() else None
-        case Kind.COMMAND:
+        case SettingKind.COMMAND:
             return _command(raw, name)
-        case Kind.DURATION:
+        case SettingKind.DURATION:
             return _duration(raw, name)
-        case Kind.SECONDS:
+        case SettingKind.SECONDS:
             return _seconds(raw, name)
-        case Kind.COUNT:
+        case SettingKind.COUNT:
             number = _number(raw)
             return int(number) if number is not None and number.is_integer() and not isinstance(raw, float) else None
-        case Kind.SHARE:
+        case SettingKind.SHARE:
             number = _number(raw)
             return number if number is not None and 0 <= number <= 1 else None
-        case Kind.PERCENT:
+        case SettingKind.PERCENT:
             number = _number(raw.removesuffix("%") if isinstance(raw, str) else raw)
             if number is None or not 0 < number < 100:
                 return None
             return _plain(number)
-        case Kind.SIZE:
+        case SettingKind.SIZE:
             return _size(raw)
-        case Kind.MONEY:
+        case SettingKind.MONEY:
             number = _number(raw)
             return _plain(number) if number is not None and 0 < number <= 1_000_000 else None
 
@@ -80,7 +79,7 @@ def _command(raw: object, name: str) -> str | None:
     try:
         return shlex.join(command_of(raw, name)) or None
     except Refused as error:
-        raise Unfit(error.message) from None
+        raise UnfitValue(error.message) from None
 
 
 def _duration(raw: object, name: str) -> int | None:
@@ -89,7 +88,7 @@ def _duration(raw: object, name: str) -> int | None:
     try:
         return duration.parse(raw, where=name)
     except Refused as error:
-        raise Unfit(error.message) from None
+        raise UnfitValue(error.message) from None
 
 
 def _seconds(raw: object, name: str) -> float | None:
@@ -97,11 +96,11 @@ def _seconds(raw: object, name: str) -> float | None:
     if seconds is None:
         try:
             length = _duration(raw, name) if isinstance(raw, str) else None
-        except Unfit:  # its words are about milliseconds
+        except UnfitValue:  # its words are about milliseconds
             return None
         return None if length is None else _plain(length / 1_000)
     if not 0 <= seconds * 1_000 <= duration.LONGEST:
-        raise Unfit(f"{name} must be between 0 and 366 days")
+        raise UnfitValue(f"{name} must be between 0 and 366 days")
     return _plain(seconds)
 
 
@@ -144,19 +143,19 @@ def show(setting: Setting, value: Value) -> str:
     if value is None:
         return setting.none or "-"
     match setting.kind:
-        case Kind.DURATION:
+        case SettingKind.DURATION:
             return _show_length(int(value))
-        case Kind.SECONDS:
+        case SettingKind.SECONDS:
             return _show_length(round(float(value) * 1_000))
-        case Kind.PERCENT:
+        case SettingKind.PERCENT:
             return f"{value:g}%" if isinstance(value, float) else f"{value}%"
-        case Kind.SIZE:
+        case SettingKind.SIZE:
             return _show_size(int(value))
-        case Kind.MONEY:
+        case SettingKind.MONEY:
             return f"{value:g}" if isinstance(value, float) else str(value)
-        case Kind.TEXT | Kind.CHOICE | Kind.COMMAND:
+        case SettingKind.TEXT | SettingKind.CHOICE | SettingKind.COMMAND:
             return hide(str(value))
-        case Kind.COUNT | Kind.SHARE:
+        case SettingKind.COUNT | SettingKind.SHARE:
             return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -8,7 +8,7 @@ difference between two clocks is not, except to notice what became of them: a wa
 was set, and a `boottime` that has moved against `monotonic` counts how long the machine slept.
 
 All are whole milliseconds. Who needs the time takes a `Clock`, so that tests can hand in one that obeys
-them (`allswell.testing.clock.VirtualClock`).
+them (`allswell.testing.loop.VirtualClock`).
 """
 
 from __future__ import annotations
@@ -63,6 +63,49 @@ class SystemClock:
     def boottime(self) -> int:
         """As `monotonic`, and those in which the machine slept (CLOCK_BOOTTIME)."""
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
+
+
+class StandingClock:
+    """A clock that can be made to stand: what is judged by it does not count while something is stopped."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: int | None = None
+        self._stood = 0
+        self._last = 0
+
+    def stand(self, since: int | None = None) -> None:
+        """Stand from now on, or from a moment before, on the monotonic clock that is behind this one."""
+        if self._since is None:
+            self._since = self._clock.monotonic() if since is None else since
+
+    def go_on(self) -> None:
+        """Go on where it stood."""
+        self._stood += self.stands_for
+        self._since = None
+
+    @property
+    def stands_for(self) -> int:
+        """For how long it has stood now; 0 if it does not."""
+        return 0 if self._since is None else max(self._clock.monotonic() - self._since, 0)
+
+    def real(self) -> int:
+        """The monotonic clock that is behind this one."""
+        return self._clock.monotonic()
+
+    def wall(self) -> int:
+        """Milliseconds since the Unix epoch; it never stands."""
+        return self._clock.wall()
+
+    def monotonic(self) -> int:
+        """Milliseconds in which it did not stand."""
+        now = self._clock.monotonic() if self._since is None else self._since
+        self._last = max(self._last, now - self._stood)  # it may have been made to stand from a moment before
+        return self._last
+
+    def boottime(self) -> int:
+        """As `monotonic`, and those in which the machine slept or this stood."""
+        return self._clock.boottime()
 
 
 def this_machine() -> str | None:

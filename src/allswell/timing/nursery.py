@@ -31,7 +31,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from allswell.timing.foreign import refuse_other_loops
+from allswell.timing.loops import refuse_other_loops
 
 T = TypeVar("T")
 

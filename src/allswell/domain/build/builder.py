@@ -13,14 +13,20 @@ from msgspec.structs import replace
 from allswell.domain.build.line import (
     AckLine,
     AuditLine,
+    ClarifyLine,
     CompleteLine,
+    ErrorLine,
     Line,
     MergedLine,
     RejectLine,
     RetryLine,
+    SkippedLine,
     TasksLine,
     TimeoutLine,
 )
+from allswell.domain.build.state import BUILD_OVER
+
+_MOST_NOTES = 100
 
 
 class BuilderState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +40,8 @@ class BuilderState(msgspec.Struct, frozen=True, omit_defaults=True):
     holds: str = ""
     never: tuple[str, ...] = ()
     """What it has failed too often."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """What humans have said of components."""
     over: bool = False
 
 
@@ -44,7 +52,7 @@ class ClaimNow(msgspec.Struct, frozen=True):
 
 
 class BeginWork(msgspec.Struct, frozen=True):
-    """Build it, or mend it: `details` are what the last audit found."""
+    """Build it, or mend it: `details` are what the last audit found, or what a human has said of it."""
 
     component: str
     details: str = ""
@@ -68,6 +76,8 @@ def builder_hears(state: BuilderState, line: Line) -> tuple[BuilderState, list[B
             state = replace(state, free=tuple(dict.fromkeys((*state.free, *free))))
         case AckLine(component, agent):
             state, acts = _given(_taken(state, component), component, agent)
+        case ClarifyLine() | SkippedLine() | ErrorLine():
+            state, acts = _decided(state, line)
         case RejectLine(component, agent, reason) if agent == state.me and component in {state.wants, state.holds}:
             state, acts = _rejected(state, component, reason)
         case AuditLine(component, passed, details) if component == state.holds and not passed:
@@ -92,6 +102,27 @@ def builder_hears(state: BuilderState, line: Line) -> tuple[BuilderState, list[B
     return _next(state, acts)
 
 
+def _decided(state: BuilderState, line: ClarifyLine | SkippedLine | ErrorLine) -> tuple[BuilderState, list[BuilderAct]]:
+    """What humans have decided: about a component, or about the build."""
+    acts: list[BuilderAct] = []
+    match line:
+        case ClarifyLine(component, text):
+            kept = [one for one in state.notes if one[0] != component]
+            state = replace(state, notes=(*kept, (component, text))[-_MOST_NOTES:])
+        case SkippedLine(component, others):
+            for name in (component, *others):
+                state = _taken(state, name)
+            if state.holds in {component, *others}:
+                acts.append(CeaseWork(state.holds, "a human has left it out"))
+                state = replace(state, holds="")
+        case ErrorLine(text) if text in BUILD_OVER:
+            acts += [CeaseWork(state.holds, text)] if state.holds else []
+            state = replace(state, over=True, wants="", holds="")
+        case _:
+            pass
+    return state, acts
+
+
 def builder_gives_up(state: BuilderState, component: str) -> tuple[BuilderState, list[BuilderAct]]:
     """It has said ABORT, or nobody has answered its claim: on to something else."""
     if component not in {state.holds, state.wants}:
@@ -105,7 +136,8 @@ def _given(state: BuilderState, component: str, agent: str) -> tuple[BuilderStat
     if agent == state.me and component == state.holds:
         return state, []  # said again: it goes on with its work
     if agent == state.me:
-        return replace(state, holds=component, wants=""), [BeginWork(component)]
+        said = dict(state.notes).get(component, "")
+        return replace(state, holds=component, wants=""), [BeginWork(component, said)]
     if component == state.holds:
         return replace(state, holds=""), [CeaseWork(component, f"{agent} has it now")]
     return state, []

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from allswell.domain.audit import AUDIT_FAILURES
 from allswell.domain.duration import LONGEST
-from allswell.domain.policy import Policy
+from allswell.domain.ids import RunId
+from allswell.domain.lease.audit import AUDIT_FAILURES
+from allswell.domain.task.policy import Policy
 from allswell.errors import Refused
 
 _NEVER = 1_000_000_000
 """So often nothing happens: a component that times out is simply free again."""
 
 
+USUAL_PROGRESS = 600_000
+"""Milliseconds: how often builders say PROGRESS where neither TASKS nor ACK says how often."""
+
+
 class BuildLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a build may take; lengths of time are milliseconds."""
 
-    progress_every: int = 600_000
+    progress_every: int = USUAL_PROGRESS
     """A builder says PROGRESS at least so often."""
     misses: int = 3
     """So many times in a row it may fail to; then the component is free again."""
@@ -47,11 +52,22 @@ class BuildLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.progress_every * self.misses, LONGEST)
 
 
-def component_policy(limits: BuildLimits) -> Policy:
-    """How a component is watched: by its builder's silence alone. There is no limit on an attempt, as in O1."""
-    return Policy(timeout=LONGEST, idle=limits.silence, checkpoint_interval=LONGEST, timeout_escalation=_NEVER)
+BUILD = BuildLimits()
+"""The protocol's figures."""
+PLAIN_POLICY = Policy(timeout=None, checkpoint_interval=LONGEST, timeout_escalation=_NEVER)
+"""Of the build itself, which its coordinator holds and renews; of components, whose silent holders that coordinator
+ends, since the watch hears no chat; of audits, which are held for no longer than it takes to write a verdict down."""
 
 
-PLAIN_POLICY = Policy(timeout=LONGEST, checkpoint_interval=LONGEST, timeout_escalation=_NEVER)
-"""Of the build itself, which its coordinator holds and renews, and of audits, which nobody holds for longer than it
-takes to write a verdict down."""
+# The roles of a build's tasks. Nobody takes one out of the pool: a coordinator gives them, each by its name.
+
+BUILD_ROLE = "build.coordinator"
+"""The build itself, which its coordinator holds."""
+COMPONENT_ROLE = "build.component"
+AUDIT_ROLE = "build.audit"
+BUILD_ROLES = frozenset((BUILD_ROLE, COMPONENT_ROLE, AUDIT_ROLE))
+
+
+def command_key(run: RunId) -> str:
+    """Where the command is kept that coordinates a build."""
+    return f"build.{run}.command"

@@ -1,0 +1,1 @@
+"""Who may do what: rights, keys, and sessions of browsers."""

@@ -1,0 +1,239 @@
+"""Calls that an agent's program refused to make for want of a permission: a remark beside the end of its attempt.
+
+An agent works around most refusals, so a refused call says nothing about its task. It is told as a warning. Only where
+the agent's own end says that it could not go on does a human decide (lease/holder.py), who may allow one call for the
+next attempt. What may be allowed is that call and no other: its tool, and every field of its input that changes what it
+does. A call is never turned into a pattern, so nothing in its text can widen what is allowed.
+
+A call that a human cannot read whole in the question is not offered, nor is one that the user's own rules or hooks
+refuse: those count more than a human's answer to us.
+
+Claude Code lists its refusals in the last line (`permission_denials`), without their reasons. From 2.1.3 on each is
+also told when it happens (`system/permission_denied`, `tool_result_meta`), with what refused it. Codex lists none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.ids import Token
+from allswell.errors import Refused
+
+CALLS_MOST = 5
+"""Different calls that are kept of one attempt; the rest is counted."""
+NAMED = 3
+"""Calls that a remark names."""
+INPUT_MOST = 600
+"""Characters of a call that can be allowed: a human has to read all of them."""
+SHOWN = 80
+"""Characters of a call in a remark."""
+_TOOL_MOST = 100
+_TEXT_MOST = 4_000
+_REFUSALS = re.compile(rb'"permission_denials": *\[ *\{|"permission_denied"')
+_SPEAKS_FOR = ("command", "file_path", "path", "notebook_path", "url", "pattern", "query")
+"""Which field of an input is shown of a call, the first that is there; else all of it."""
+WITHOUT_EFFECT: Mapping[str, tuple[str, ...]] = {"Bash": ("description", "timeout"), "WebFetch": ("prompt",)}
+"""By tool: the fields that an agent words differently each time, and that do not change what the call does."""
+_REFUSED_BY = {"rule": "a rule in the settings of Claude Code refuses it", "hook": "a hook of yours refuses it"}
+
+
+class DeniedCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One call that was refused."""
+
+    tool: str
+    text: str
+    """The call in a few words, on one line."""
+    input: str = ""
+    """What it does, whole, as JSON with sorted keys; empty where that is too long."""
+    barred: str = ""
+    """Why it cannot be allowed, in words; empty: it can be."""
+
+
+class Denied(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The calls that were refused in one attempt; `calls` are the different ones, at most `CALLS_MOST`."""
+
+    calls: tuple[DeniedCall, ...] = ()
+    count: int = 0
+    no_allow: str = ""
+    """Why none of them can be allowed, in words: how the agent is started decides that."""
+    work: str = ""
+    """Where the attempt has worked, in words."""
+
+
+class AllowedCall(msgspec.Struct, frozen=True, gc=False):
+    """A call that a human has allowed for one attempt."""
+
+    token: Token
+    """Of the attempt."""
+    tool: str
+    input: str
+    """As of the denied call."""
+
+
+NOTHING_DENIED = Denied()
+
+
+# --- what was printed -------------------------------------------------------------------------------------------------
+
+
+def denied_in(printed: bytes) -> Denied:
+    """What was refused, by what an agent has printed so far: all of it, or the end of it."""
+    if _REFUSALS.search(printed) is None:
+        return NOTHING_DENIED
+    inputs: dict[str, tuple[str, object]] = {}
+    reasons: dict[str, str] = {}
+    told: list[str] = []
+    listed: list[object] = []
+    over = False
+    for line in _lines(printed):
+        match line.get("type"):
+            case "assistant":
+                inputs.update(_tool_uses(line))
+            case "system" if line.get("subtype") == "permission_denied":
+                told.append(str(line.get("tool_use_id")))
+                reasons[told[-1]] = _REFUSED_BY.get(str(line.get("decision_reason_type")), "")
+            case "user":
+                reasons.update({id_: reason for id_, reason in _decisions(line) if not reasons.get(id_)})
+            case "result":
+                denials = line.get("permission_denials")
+                over = over or isinstance(denials, list)
+                listed += [denial for denial in (denials if isinstance(denials, list) else ()) if denial not in listed]
+            case _:
+                pass
+    if over:
+        known = [call for denial in listed if (call := _listed(denial, reasons)) is not None]
+    else:
+        known = [(*inputs[id_], reasons[id_]) for id_ in told if id_ in inputs]
+    calls = [denied_call(tool, given, barred) for tool, given, barred in known]
+    return Denied(tuple(dict.fromkeys(calls))[:CALLS_MOST], len(listed) if over else len(told))
+
+
+def _lines(printed: bytes) -> Iterator[dict[str, object]]:
+    """The lines that tell of calls and refusals."""
+    for line in printed.split(b"\n"):
+        speaks = b'"permission_den' in line or b'"tool_result_meta"' in line or b'"tool_use"' in line
+        if not speaks or not line.startswith(b"{"):
+            continue
+        try:
+            decoded = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if isinstance(decoded, dict) and decoded.get("session_id"):
+            yield decoded
+
+
+def _tool_uses(line: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, object]]]:
+    message = line.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, Mapping) and part.get("type") == "tool_use" and isinstance(part.get("name"), str):
+            yield str(part.get("id")), (part["name"], part.get("input"))
+
+
+def _decisions(line: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What decided about the calls whose results a line has."""
+    results = line.get("tool_result_meta")
+    for result in results if isinstance(results, list) else ():
+        decision = result.get("permission_decision") if isinstance(result, Mapping) else None
+        if isinstance(decision, Mapping):
+            reason = "hook" if decision.get("source") == "hook" else str(decision.get("reason_type"))
+            yield str(result.get("id")), _REFUSED_BY.get(reason, "")
+
+
+def _listed(entry: object, reasons: Mapping[str, str]) -> tuple[str, object, str] | None:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("tool_name"), str):
+        return None
+    return entry["tool_name"], entry.get("tool_input"), reasons.get(str(entry.get("tool_use_id")), "")
+
+
+def denied_call(tool: str, given: object, barred: str = "") -> DeniedCall:
+    """A refused call as it is kept: bounded, and exact where it can be allowed."""
+    acts = given
+    if isinstance(given, Mapping):
+        acts = {name: value for name, value in given.items() if name not in WITHOUT_EFFECT.get(tool, ())}
+    exact = msgspec.json.encode(acts, order="sorted").decode()
+    if not isinstance(acts, dict) or not tool.isascii() or not tool.isprintable() or len(tool) > _TOOL_MOST:
+        barred = barred or "it is not plain what it does"
+    elif len(exact) > INPUT_MOST:
+        barred = barred or "it is too long to be read whole"
+    return DeniedCall(tool[:_TOOL_MOST], _in_short(tool, acts), exact if len(exact) <= INPUT_MOST else "", barred)
+
+
+def _in_short(tool: str, acts: object) -> str:
+    text: object = ""
+    if isinstance(acts, Mapping):
+        text = next((acts[name] for name in _SPEAKS_FOR if isinstance(acts.get(name), str)), acts or "")
+    if not isinstance(text, str):
+        text = msgspec.json.encode(text).decode()
+    name, shown = _on_one_line(tool)[:_TOOL_MOST], _on_one_line(text)
+    shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
+    return f"{name}({shown})" if shown else name
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def check_denied(denied: Denied) -> None:
+    """Refuse what cannot be the refused calls of an attempt: it comes from a supervisor, which may be elsewhere."""
+    texts = (denied.no_allow, denied.work, *(part for call in denied.calls for part in (call.text, call.barred)))
+    if len(denied.calls) > CALLS_MOST or any(len(text) > _TEXT_MOST or not text.isprintable() for text in texts):
+        raise Refused("bad_denied", "these are too many refused calls, or they are not plain", where="denied")
+    for call in denied.calls:
+        if not call.barred and denied_call(call.tool, _decoded(call.input)) != replace(call, barred=""):
+            raise Refused("bad_denied", f"{call.tool[:_TOOL_MOST]!r} is not spelled out", where="denied")
+
+
+def _decoded(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def call_text(call: DeniedCall) -> str:
+    """A call as a permission rule would name it; of one that can be allowed it says everything.
+
+    What is not printable, or would read as something else, is shown as JSON with escapes.
+    """
+    if call.barred:
+        return call.text
+    given = msgspec.json.decode(call.input, type=dict[str, object])
+    command = given.get("command")
+    if len(given) == 1 and isinstance(command, str) and _is_plain(command):
+        return f"{call.tool}({command})"
+    escaped = "".join(char if char.isascii() and char.isprintable() else _escape(char) for char in call.input)
+    return f"{call.tool}({escaped})"
+
+
+def _is_plain(command: str) -> bool:
+    """Whether a command reads between brackets as what it is."""
+    odd = not command.isascii() or not command.isprintable() or command != command.strip()
+    return not odd and not set("()\\") & set(command)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+
+
+def remark(denied: Denied) -> str:
+    """That calls were refused, and which, in a sentence; empty if none were."""
+    if not denied.count:
+        return ""
+    names = list(dict.fromkeys(call.text for call in denied.calls))
+    more = ", …" if len(names) > NAMED or len(denied.calls) == CALLS_MOST else ""
+    which = f": {', '.join(names[:NAMED])}{more}" if names else ""
+    return f"1 call was refused{which}" if denied.count == 1 else f"{denied.count} calls were refused{which}"
+
+
+def allowed_note(attempt: int, call: DeniedCall) -> str:
+    """What the next holder is told of a call that a human has allowed."""
+    return f"In attempt {attempt}, and in no later one, this call is allowed, exactly as it stands: {call_text(call)}"

@@ -1,0 +1,247 @@
+"""The agents of a fleet as they are written down: what each is, what it may hold, and how it is called.
+
+Three kinds, one set of rules. A **command** is started anew for every task. A **function** of Python is called: async
+in the supervisor's own loop, sync in a process of its own. A **remote** holder is started by somebody else and claims
+by itself; it is listed, so that it is missed when it is silent.
+
+Text in a command's words can name what belongs to the task at hand: `{prompt}`, `{handover}` and so on (`PLACES`). A
+name in braces that is none of these is a mistake; braces around anything else are just braces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from posixpath import join, normpath
+from typing import Literal
+
+import msgspec
+
+from allswell.domain.agents.evidence import in_one_folder
+from allswell.domain.check.model import Place
+from allswell.domain.values import nearest
+from allswell.errors import Refused
+
+PLACES: Mapping[str, str] = {
+    "prompt": "what the agent is asked to do, made from the agent's `prompt`",
+    "prompt_file": "the path of a file that holds the prompt",
+    "name": "the task's name",
+    "payload": "what was submitted with the task: text as it is, anything else as JSON",
+    "handover": "what earlier attempts and humans have left for this one, in words; empty for a first attempt",
+    "task": "the task's id",
+    "attempt": "which attempt this is, from 1",
+    "agent": "who holds the task, such as claude.1",
+    "role": "the task's role",
+    "folder": "the folder it works in: its worktree, if it has one",
+    "orders_file": "the path of a file that the watch writes to when it wants a check-in",
+}
+PROMPT = "{name}\n\n{payload}\n\n{handover}"
+_PLACE = re.compile(r"\{([a-z_]+)\}")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+CONCURRENCY_MAX = 1_000
+
+
+class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One entry of `[agents]`; lengths of time are milliseconds."""
+
+    name: str = ""
+    command: tuple[str, ...] = ()
+    function: str = ""
+    """`module:name`."""
+    installed: bool = False
+    """Whether its function is looked for among what is installed, and not in its folder: the user's own settings name
+    it, and the folder may be anyone's."""
+    remote: bool = False
+    role: str | None = None
+    """Which tasks it takes: those of one role; those without a role, if it is empty; any, if it is not set."""
+    concurrency: int = 1
+    prompt: str = PROMPT
+    hears: Literal["socket", "stdin", "file"] = "socket"
+    """How it is asked for a check-in, beside the socket: by a line on its input, or in `{orders_file}`."""
+    cwd: str = "."
+    env: dict[str, str] = {}
+    pass_env: tuple[str, ...] = ()
+    """Variables of the supervisor that it gets too, such as `ANTHROPIC_*`."""
+    account: str = ""
+    """Whose usage limit it runs into: agents of one account wait together."""
+    context_window: int | None = None
+    """How many tokens its context takes; then how much of it is left is read from what it prints."""
+    worktree: bool = False
+    idle: int | None = None
+    grace: int = 10_000
+
+    @property
+    def kind(self) -> Literal["command", "function", "remote"]:
+        """What it is."""
+        return "command" if self.command else "function" if self.function else "remote"
+
+    def roles(self) -> tuple[str, ...] | None:
+        """The roles it claims; None for any."""
+        return None if self.role is None else (self.role,)
+
+    def limit_of(self) -> str:
+        """The service that is parked when it meets a usage limit."""
+        return self.account or self.name
+
+
+WORK = "work:"
+"""How the name of an agent begins that was typed (`allswell work`) and stands in no file."""
+
+
+def longer_idle(spec: AgentSpec) -> str:
+    """How to let an agent go longer without proof of progress: what to type, or where to set it."""
+    return "a longer --idle" if spec.name.startswith(WORK) else f"a longer idle in [agents.{spec.name}]"
+
+
+class UsageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`[usage]`: where the fleet learns how much of its context and session is left."""
+
+    command: tuple[str, ...] = ()
+    function: str = ""
+    every: int = 60_000
+    timeout: int = 10_000
+    account: str = ""
+    """Whose session it tells of, where it does not say so itself."""
+
+
+class CompactionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`[compaction]`: what is called with the collected check-ins when the context runs out."""
+
+    command: tuple[str, ...] = ()
+    function: str = ""
+    timeout: int = 300_000
+
+
+class Fleet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that the files say about agents."""
+
+    agents: Mapping[str, AgentSpec] = {}
+    usage: UsageSpec = UsageSpec()
+    compaction: CompactionSpec = CompactionSpec()
+    places: Mapping[str, Place] = {}
+    """Where each agent is written."""
+    usage_place: Place | None = None
+    """Where the source of the usage is written."""
+
+
+def accounts_of(fleet: Fleet) -> list[str]:
+    """The accounts of the agents that a supervisor of this fleet starts."""
+    return sorted({spec.limit_of() for spec in fleet.agents.values() if spec.kind != "remote"})
+
+
+def beside_each_other(agents: Mapping[str, AgentSpec], here: str) -> dict[str, tuple[str, ...]]:
+    """Commands that may find somebody at work in their folder, with the names of those; itself, if it takes several.
+
+    `here` is the folder that a relative one counts from.
+    """
+    folders = {
+        name: normpath(join(here, spec.cwd))
+        for name, spec in agents.items()
+        if spec.command and not spec.worktree and "{" not in spec.cwd
+    }
+    found = {}
+    for name, folder in folders.items():
+        others = [
+            other
+            for other, place in folders.items()
+            if in_one_folder(folder, place) and (other != name or agents[name].concurrency > 1)
+        ]
+        if others:
+            found[name] = tuple(others)
+    return found
+
+
+def wrong_with_agent(spec: AgentSpec) -> list[tuple[str, str]]:
+    """Every rule that an agent breaks: the field, and what to do about it."""
+    about = {"": _kind_of(spec), "concurrency": _number_of(spec)}
+    found = [(field, text) for field, text in about.items() if text]
+    words = {"command": spec.command, "prompt": (spec.prompt,), "cwd": (spec.cwd,), "env": tuple(spec.env.values())}
+    for field, texts in words.items():
+        found += [(field, text) for one in texts for text in _strange_places(one, _places_of(field))]
+    if spec.command and not any("{prompt}" in word or "{prompt_file}" in word for word in spec.command):
+        own = {"{task}", "{payload}", "{name}"}
+        if not any(place in word for word in spec.command for place in own):
+            found.append(("command", "no word of it names {prompt} or {prompt_file}: it would not know what to do"))
+    if spec.hears == "file" and not any("{orders_file}" in word for word in (*spec.command, *spec.env.values())):
+        found.append(("hears", "it hears by a file, and nothing tells it {orders_file}"))
+    if spec.function and not _FUNCTION.fullmatch(spec.function):
+        found.append(("function", f"{spec.function!r} is not written module:name"))
+    if spec.context_window is not None and spec.context_window < 1:
+        found.append(("context_window", f"a context of {spec.context_window} tokens cannot be: 200000 is usual"))
+    if spec.grace < 0 or (spec.idle is not None and spec.idle <= 0):
+        found.append(("grace" if spec.grace < 0 else "idle", "a length of time must be positive"))
+    return found
+
+
+def _kind_of(spec: AgentSpec) -> str:
+    """What is wrong with what it is, if anything."""
+    given = {"command": spec.command, "function": spec.function, "remote": spec.remote}
+    kinds = [name for name, value in given.items() if value]
+    if not kinds:
+        return "an agent is a command, a function or remote = true, and this one is none of them"
+    if len(kinds) > 1:
+        return f"an agent is a command, a function or remote, and this one has {' and '.join(kinds)}: which of them?"
+    return "a remote agent has its own folders: leave worktree out" if spec.remote and spec.worktree else ""
+
+
+def _number_of(spec: AgentSpec) -> str:
+    if 1 <= spec.concurrency <= CONCURRENCY_MAX:
+        return ""
+    return f"concurrency ({spec.concurrency}) must be 1 to {CONCURRENCY_MAX}"
+
+
+def _places_of(field: str) -> tuple[str, ...]:
+    if field == "prompt":
+        return tuple(name for name in PLACES if not name.startswith("prompt"))
+    return ("folder",) if field == "cwd" else tuple(PLACES)
+
+
+def _strange_places(text: str, known: tuple[str, ...]) -> list[str]:
+    found = []
+    for name in _PLACE.findall(text):
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean {{{near}}}?" if near else "there are " + ", ".join(f"{{{one}}}" for one in known)
+            found.append(f"nothing is called {{{name}}}; {hint}")
+    return found
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """The text with what its places stand for; what comes in is never looked at again for places of its own."""
+    return _PLACE.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def word_of(word: str, values: Mapping[str, str], *, after_dashes: bool) -> str:
+    """A word of a command, filled in, that the command will not take for an option of its own; or `Refused`.
+
+    What a task brings may begin with a dash. A prompt is then given a line's end before it, which means nothing to
+    whoever reads it. Anything else might be changed by that, so it must come after a word `--`.
+    """
+    filled = fill(word, values)
+    place = _PLACE.match(word)
+    if place is None or not filled.startswith("-"):
+        return filled
+    if place[1] == "prompt":
+        return f"\n{filled}"
+    if after_dashes:
+        return filled
+    text = f"{{{place[1]}}} begins with a dash here ({filled[:40]!r}), and the command could take it for an option"
+    raise Refused("bad_command", f'{text}; put a word "--" before it, or let it read {{prompt_file}}', where="command")
+
+
+def own_variables(spec: AgentSpec, folder: str) -> dict[str, str]:
+    """An agent's variables for a command that is started as it; what names a task or its prompt is not among them."""
+    known = {"folder": folder, "role": spec.role or ""}
+    return {name: fill(value, known) for name, value in spec.env.items() if {*_PLACE.findall(value)} <= known.keys()}
+
+
+def holders(spec: AgentSpec, supervisor: str) -> list[str]:
+    """The names under which an agent's slots hold tasks; those of another supervisor than `main` carry its name."""
+    prefix = "" if supervisor in (MAIN, spec.name) else f"{supervisor}/"
+    if spec.concurrency == 1:
+        return [f"{prefix}{spec.name}"]
+    return [f"{prefix}{spec.name}.{number}" for number in range(1, spec.concurrency + 1)]
+
+
+MAIN = "main"
+"""The supervisor that is not given another name."""

@@ -1,0 +1,1 @@
+"""Telling the outside: sinks and hooks as they are written down, deliveries, alerts, and metrics."""

@@ -1,0 +1,247 @@
+"""What people are alerted to, how urgent it is, and what they read.
+
+An alert has a **cause**: of several with one cause that go out together only the first is told, and a cause that was
+told lately is not told again. A question is a cause of its own; a service, an account or a sink that keeps failing is
+one cause for as long as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
+from typing import Any
+
+import msgspec
+
+from allswell.domain.duration import show
+from allswell.domain.mesh.comms import STATUSES, Comm
+from allswell.domain.notify.spec import Severity
+from allswell.domain.question import Option, does, in_order
+from allswell.domain.rules.event import Event
+
+DEFAULT_HEARS = (
+    *("question_asked", "questions_open", "task_failed", "service_escalated", "breaker_opened", "usage_limit"),
+    *("session_paused", "sink_down", "delivery_given_up", "task_blocked_long", "run_silent"),
+)
+"""What an alerts sink hears of unless it says otherwise."""
+AGAIN = 3_600_000
+"""A cause is not told again within so many milliseconds."""
+REMEMBERED = 500
+"""At most so many causes are remembered, the newest."""
+LONGEST = 1_500
+SHOWN = 10
+"""At most so many go out as one message, so that all of them can be read."""
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """One thing to be told."""
+
+    severity: Severity
+    cause: str
+    title: str
+    text: str
+    question: str = ""
+    """Which question this asks, if it does."""
+
+
+def alert_for(event: Event, name: str, options: Sequence[Option] = ()) -> Alert:
+    """What to say about an event; `name` is its task's, or empty, `options` those of the question it asks."""
+    if event.kind == "question_asked":
+        return _asked(event.data, name, options)
+    write = _WRITERS.get(event.kind)
+    if write is not None:
+        return write(event.data, name)
+    said = ", ".join(f"{key} {value}" for key, value in event.data.items() if value not in ("", None))
+    title = event.kind.replace("_", " ") + (f": {name}" if name else "")
+    return Alert("info", f"{event.kind} {event.task or event.agent or event.run or said}", title, cut(said))
+
+
+def sentence(words: str, cause: str, *, urgent: bool = False) -> Alert:
+    """A sentence for a channel; what is urgent is said in quiet hours too."""
+    return Alert("critical" if urgent else "info", cause, "", words)
+
+
+def _asked(data: Mapping[str, Any], name: str, options: Sequence[Option]) -> Alert:
+    """A question, with the commands that answer it."""
+    question = str(data["question"])
+    ways = [
+        f"  allswell answer {quote(question)} {quote(option.key)}    ({option.label}: {does(option.act)})"
+        for option in in_order(options)
+    ]
+    text = f"{cut(str(data['text']))}\n\n" + "\n".join(
+        ["Answer with one of:", *ways] if ways else ["allswell questions"]
+    )
+    return Alert("warning", question, f"A question{f' about {name}' if name else ''}", text, question)
+
+
+def _failed(data: Mapping[str, Any], name: str) -> Alert:
+    text = f"{data['reason']}: {cut(str(data['message']))}".removesuffix(": ")
+    return Alert("warning", f"failed {name} {data['reason']}", f"Failed: {name}", f"{text}\nallswell why {quote(name)}")
+
+
+def _open(data: Mapping[str, Any], _: str) -> Alert:
+    count = data["count"]
+    title = "1 question waits for you" if count == 1 else f"{count} questions wait for you"
+    return Alert("warning", "questions open", title, "allswell questions")
+
+
+def _service(data: Mapping[str, Any], _: str) -> Alert:
+    reason = f"\n{cut(str(data['reason']))}" if data.get("reason") else ""
+    text = f"It needs a human.{reason}\nallswell why {quote(str(data['question']))}"
+    return Alert("critical", f"service {data['service']}", f"{data['service']} needs you", text, str(data["question"]))
+
+
+def _breaker(data: Mapping[str, Any], _: str) -> Alert:
+    service = data["service"]
+    text = f"{data['failures']} failures in a row; it is left alone for a while."
+    return Alert("info", f"breaker {service}", f"{service} keeps failing", text)
+
+
+def _sink(data: Mapping[str, Any], _: str) -> Alert:
+    what = "is not taking what it is told" if "target" in data else "has given a message up"
+    text = f"{cut(str(data['reason']))}\nallswell deliveries"
+    return Alert("warning", f"sink {data['sink']}", f"The sink {data['sink']} {what}", text)
+
+
+def _blocked_long(data: Mapping[str, Any], name: str) -> Alert:
+    """A blocked task that somebody shall look at; each reminder is a cause of its own."""
+    lasted = show(int(data["blocked_ms"]))
+    text = f"It waits for {data['to']} to answer {data['request']}.\nallswell why {quote(name)}"
+    cause = f"blocked {data['request']} {data['count']}"
+    return Alert("critical" if data["critical"] else "warning", cause, f"Blocked for {lasted}: {name}", text)
+
+
+def _silent(data: Mapping[str, Any], name: str) -> Alert:
+    """A command that has been silent for a while; each time is a cause of its own."""
+    lasted = show(int(data["silent_ms"]) // 1_000 * 1_000)
+    text = f"{cut(str(data['printed']))}; it goes on.\nallswell logs {quote(name)}\nallswell cancel {quote(name)}"
+    return Alert("warning", f"silent {name} {lasted}", f"No sign of progress for {lasted}: {name}", text)
+
+
+_WRITERS: Mapping[str, Callable[[Mapping[str, Any], str], Alert]] = {
+    "questions_open": _open,
+    "task_failed": _failed,
+    "service_escalated": _service,
+    "breaker_opened": _breaker,
+    "task_blocked_long": _blocked_long,
+    "run_silent": _silent,
+    "sink_down": _sink,
+    "delivery_given_up": _sink,
+}
+
+
+def cut(text: str) -> str:
+    """As much of a text as an alert shows."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def together(alerts: Sequence[Alert]) -> tuple[str, str]:
+    """One message of several: its title and its text, each cause once."""
+    told = list({alert.cause: alert for alert in reversed(alerts)}.values())[::-1]
+    if not any(alert.title for alert in told):  # sentences for a channel, in their order
+        return "", "\n".join(alert.text for alert in told)
+    if len(told) == 1:
+        return told[0].title, told[0].text
+    shown = [f"{alert.title}\n{alert.text}".strip() for alert in told]
+    return f"{len(told)} things need a look", "\n\n".join(shown)
+
+
+def worth_telling(alert: Alert, told: Mapping[str, int], now: int) -> bool:
+    """Whether it is time to tell a cause, given when each was told last."""
+    at = told.get(alert.cause)
+    return at is None or abs(now - at) >= AGAIN
+
+
+def told_now(alert: Alert, told: Mapping[str, int], now: int) -> dict[str, int]:
+    """When each cause was told last, after this alert; what is too long ago to matter is forgotten.
+
+    A sentence for a channel is said each time, so it is not remembered.
+    """
+    if not alert.title:
+        return dict(told)
+    recent = [(cause, at) for cause, at in told.items() if abs(now - at) < AGAIN and cause != alert.cause]
+    return dict([*recent[1 - REMEMBERED :], (alert.cause, now)])
+
+
+# A row of the communication log as a page of Notion's, and what its database must be like.
+#
+# One page stands for one request, from `Sent` to its end: what each message of it says is written over what was there.
+# `Allswell Id` says which request it is, and is how a page is found again; `Review` is a tick for people.
+
+TITLE = "Mesh Communication Log"
+ID = "Allswell Id"
+REVIEW = "Review"
+TYPES: Mapping[str, str] = {
+    "Event": "title",
+    "Source Agent": "rich_text",
+    "Target Agent": "rich_text",
+    "Status": "select",
+    "Timeout (min)": "number",
+    "Blocked Task": "rich_text",
+    "Resolution": "rich_text",
+    "Timestamp": "date",
+    "Retry Count": "number",
+    REVIEW: "checkbox",
+    ID: "rich_text",
+}
+"""Every property, with its type."""
+_LONGEST = 2_000
+"""Of a text, counted as Notion counts: in UTF-16."""
+
+
+def schema() -> dict[str, Any]:
+    """The properties of a database that is made for the log."""
+    made: dict[str, Any] = {name: {type_: {}} for name, type_ in TYPES.items()}
+    made["Status"] = {"select": {"options": [{"name": status} for status in STATUSES]}}
+    return made
+
+
+def wrong_with_schema(properties: Mapping[str, Any]) -> list[str]:
+    """What does not fit in a database that is there; nothing, if all of it does."""
+    found = []
+    for name, type_ in TYPES.items():
+        there = properties.get(name)
+        if there is None:
+            titles = [other for other, about in properties.items() if about.get("type") == "title"]
+            rename = f": rename {titles[0]!r}" if type_ == "title" and titles else ""
+            found.append(f"there is no property {name!r} ({type_}){rename}")
+        elif there.get("type") != type_:
+            found.append(f"{name!r} is of type {there.get('type')}, and should be {type_}")
+    return found
+
+
+def page_of(comm: Comm, moment: str) -> dict[str, Any]:
+    """The properties of a request's page after this message; `moment` is its time as text."""
+    return {
+        "Event": {"title": _text(comm.event)},
+        "Source Agent": {"rich_text": _text(comm.source)},
+        "Target Agent": {"rich_text": _text(comm.target)},
+        "Status": {"select": {"name": comm.status}},
+        "Timeout (min)": {"number": comm.timeout_min},
+        "Blocked Task": {"rich_text": _text(comm.blocked_task)},
+        "Resolution": {"rich_text": _text(comm.resolution)},
+        "Timestamp": {"date": {"start": moment}},
+        "Retry Count": {"number": comm.retries},
+        REVIEW: {"checkbox": comm.review},
+        ID: {"rich_text": _text(comm.request)},
+    }
+
+
+def news_of(page: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written over a page that is there: what this message says nothing about stays as it was.
+
+    So a request that was answered late still shows how long was waited, and for what.
+    """
+    return {name: value for name, value in page.items() if any(value.values())}
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"text": {"content": cut_utf16(text, _LONGEST)}}] if text else []
+
+
+def cut_utf16(text: str, most: int) -> str:
+    """As much of a text as has so many units of UTF-16."""
+    raw = text.encode("utf-16-le", "replace")
+    if len(raw) <= most * 2:
+        return text
+    return raw[: (most - 1) * 2].decode("utf-16-le", "ignore") + "…"

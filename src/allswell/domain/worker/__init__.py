@@ -1,0 +1,1 @@
+"""Messages of a queue: limits, retries and quarantine."""
