@@ -6,59 +6,59 @@ TYPE_CHECKING = False  # type checkers know the name; `typing` is imported once 
 
 if TYPE_CHECKING:
     from allswell.app import make_watch, open  # noqa: A004 - `allswell.open` is how one says it
-    from allswell.domain.breaker import BreakerPolicy
-    from allswell.domain.guard import GuardPolicy, RetryBudget
-    from allswell.domain.journal import Position
-    from allswell.domain.listing import TaskFilter
-    from allswell.domain.names import QuestionId, RunId, TaskId
-    from allswell.domain.policy import Policy
+    from allswell.domain.ids import QuestionId, RunId, TaskId
     from allswell.domain.question import Option, Question
-    from allswell.domain.retry import ErrorClass, Failure, RetryPolicy
-    from allswell.domain.task import State
-    from allswell.engine.handle import Lease
+    from allswell.domain.rules.event import Position
+    from allswell.domain.service.breaker import BreakerPolicy
+    from allswell.domain.service.guard import GuardPolicy, RetryBudget
+    from allswell.domain.service.retry import ErrorClass, Failure, RetryPolicy
+    from allswell.domain.task.model import State, TaskFilter
+    from allswell.domain.task.policy import Policy
+    from allswell.engine.lease import Lease
     from allswell.engine.sync import SyncLease, SyncWatch
     from allswell.engine.watch import Watch
     from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
-    from allswell.runtime.agents.work import SyncWork, Work
+    from allswell.runtime.agents.function import SyncWork, Work
+    from allswell.runtime.deadlines import flow, llm_call, run, step, tool
     from allswell.runtime.guard import Guard, guard
-    from allswell.runtime.run_tool import Output, ToolCancelled, ToolResult, ToolTimeout, run_tool, run_tool_sync
-    from allswell.runtime.scoped import flow, llm_call, run, step, tool
-    from allswell.runtime.travel import (
+    from allswell.runtime.propagation import (
         deadline_environment,
+        handover,
         inherit_deadline,
         inherit_remaining,
         remaining_headers,
         remaining_meta,
     )
-    from allswell.timing.scope import Scope, ScopeTimeout, check_deadline, pause, remaining_ms, within
+    from allswell.runtime.run_tool import Output, ToolCancelled, ToolResult, ToolTimeout, run_tool, run_tool_sync
+    from allswell.timing.scopes import Scope, ScopeTimeout, check_deadline, pause, remaining_ms, within
 
 _HOMES = {
     "app": ("make_watch", "open"),
-    "domain.breaker": ("BreakerPolicy",),
-    "domain.guard": ("GuardPolicy", "RetryBudget"),
-    "domain.names": ("QuestionId", "RunId", "TaskId"),
-    "domain.policy": ("Policy",),
+    "domain.service.breaker": ("BreakerPolicy",),
+    "domain.service.guard": ("GuardPolicy", "RetryBudget"),
+    "domain.ids": ("QuestionId", "RunId", "TaskId"),
+    "domain.task.policy": ("Policy",),
     "domain.question": ("Option", "Question"),
-    "domain.retry": ("ErrorClass", "Failure", "RetryPolicy"),
-    "domain.task": ("State",),
-    "domain.journal": ("Position",),
-    "domain.listing": ("TaskFilter",),
-    "engine.handle": ("Lease",),
+    "domain.service.retry": ("ErrorClass", "Failure", "RetryPolicy"),
+    "domain.task.model": ("State", "TaskFilter"),
+    "domain.rules.event": ("Position",),
+    "engine.lease": ("Lease",),
     "engine.sync": ("SyncLease", "SyncWatch"),
     "engine.watch": ("Watch",),
     "errors": ("AllswellError", "BreakerOpen", "Bug", "LeaseLost", "Refused", "ServiceParked", "Unavailable"),
-    "runtime.agents.work": ("SyncWork", "Work"),
+    "runtime.agents.function": ("SyncWork", "Work"),
     "runtime.guard": ("Guard", "guard"),
     "runtime.run_tool": ("Output", "ToolCancelled", "ToolResult", "ToolTimeout", "run_tool", "run_tool_sync"),
-    "runtime.scoped": ("flow", "llm_call", "run", "step", "tool"),
-    "runtime.travel": (
+    "runtime.deadlines": ("flow", "llm_call", "run", "step", "tool"),
+    "runtime.propagation": (
         "deadline_environment",
+        "handover",
         "inherit_deadline",
         "inherit_remaining",
         "remaining_headers",
         "remaining_meta",
     ),
-    "timing.scope": ("Scope", "ScopeTimeout", "check_deadline", "pause", "remaining_ms", "within"),
+    "timing.scopes": ("Scope", "ScopeTimeout", "check_deadline", "pause", "remaining_ms", "within"),
 }
 """Where each public name lives. It is imported when it is first used, so that a part starts without the whole."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -103,6 +103,7 @@ __all__ = [
     "deadline_environment",
     "flow",
     "guard",
+    "handover",
     "inherit_deadline",
     "inherit_remaining",
     "llm_call",

@@ -1,6 +1,6 @@
 """`python -m allswell` is the `allswell` command."""
 
-from allswell.doors.cli import main
+from allswell.interfaces.cli import main
 
 if __name__ == "__main__":
     main()

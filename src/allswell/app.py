@@ -19,26 +19,26 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from allswell.domain.policy import Policy
+from allswell.domain.mesh.request import FIGURES, MeshFigures
 from allswell.domain.question import Pause
-from allswell.domain.request import FIGURES, MeshFigures
-from allswell.domain.store_url import hide, scheme_of
+from allswell.domain.task.policy import Policy
+from allswell.domain.values import hide, scheme_of
+from allswell.engine.backend import TellsOfWait, log_wait, open_patiently
 from allswell.engine.engine import Engine
 from allswell.engine.ids import Ids
-from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
-from allswell.engine.pace import DEFAULT, Pace
+from allswell.engine.timings import DEFAULT_PACE, Timings
 from allswell.engine.watch import Watch
 from allswell.errors import Refused
 from allswell.settings import load
 from allswell.store.port import Store
 from allswell.store.views import Views
 from allswell.timing.clock import Clock, SystemClock, this_machine
-from allswell.timing.foreign import refuse_other_loops
+from allswell.timing.loops import refuse_other_loops
 
 if TYPE_CHECKING:
-    from allswell.engine.gate import Gate
+    from allswell.engine.access.gate import Gate
     from allswell.engine.sync import SyncWatch
-    from allswell.remote.server import Server
+    from allswell.remote.backend import RemoteServer
     from allswell.settings import Settings
 
 
@@ -77,7 +77,7 @@ def make_watch(  # noqa: PLR0913 - each has a name
     *,
     clock: Clock | None = None,
     chance: random.Random | None = None,
-    pace: Pace = DEFAULT,
+    pace: Timings = DEFAULT_PACE,
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
     pause_on_question: Pause = "task",
@@ -109,7 +109,7 @@ def is_remote(url: str) -> bool:
 def watch_on(
     url: str,
     *,
-    pace: Pace = DEFAULT,
+    pace: Timings = DEFAULT_PACE,
     policies: Mapping[str, Policy] | None = None,
     sweeping: bool = True,
     pause_on_question: Pause = "task",
@@ -135,20 +135,20 @@ def watch_on(
     )
 
 
-def server_at(url: str, pace: Pace, tell_of_wait: TellsOfWait) -> Server:
+def server_at(url: str, pace: Timings, tell_of_wait: TellsOfWait) -> RemoteServer:
     """The server that a URL names, called with the key of the environment."""
-    from allswell.remote.connection import Connections
-    from allswell.remote.key_source import key_from
-    from allswell.remote.server import Server
+    from allswell.remote.backend import RemoteServer
+    from allswell.remote.connection import ConnectionPool
+    from allswell.remote.discovery import key_from
 
-    return Server(Connections(url, key_from(os.environ)), pace, tell_of_wait)
+    return RemoteServer(ConnectionPool(url, key_from(os.environ)), pace, tell_of_wait)
 
 
 @contextlib.asynccontextmanager
-async def views_on(url: str, pace: Pace, tell_of_wait: TellsOfWait) -> AsyncIterator[Views]:
+async def views_on(url: str, pace: Timings, tell_of_wait: TellsOfWait) -> AsyncIterator[Views]:
     """What can be looked at in a store, or on a server, without a watch."""
     if is_remote(url):
-        from allswell.remote.records import RemoteRecords
+        from allswell.remote.backend import RemoteRecords
 
         server = server_at(url, pace, tell_of_wait)
         try:
@@ -166,7 +166,7 @@ async def views_on(url: str, pace: Pace, tell_of_wait: TellsOfWait) -> AsyncIter
 
 def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_wait) -> Gate:
     """A watch on a store for callers from elsewhere, each with a key."""
-    from allswell.engine.gate import Gate
+    from allswell.engine.access.gate import Gate
 
     store, clock, chance = store_for(url), SystemClock(), random.Random()
     engine = Engine(
@@ -179,13 +179,21 @@ def make_gate(url: str, settings: Settings, *, tell_of_wait: TellsOfWait = log_w
         tell_of_wait=tell_of_wait,
     )
     ids = Ids(clock.wall, chance.getrandbits)
-    return Gate(engine, ids, policies=settings.policies(), mesh=settings.mesh(), budgets=settings.budgets())
+    return Gate(
+        engine,
+        ids,
+        policies=settings.policies(),
+        mesh=settings.mesh(),
+        budgets=settings.budgets(),
+        breaker=settings.breaker(),
+        quota=settings.quota(),
+    )
 
 
 class Opening:
     """A watch about to be opened: `async with` gives the async face, `with` the sync one."""
 
-    def __init__(self, url: str | None, pace: Pace | None, policies: Mapping[str, Policy] | None) -> None:
+    def __init__(self, url: str | None, pace: Timings | None, policies: Mapping[str, Policy] | None) -> None:
         settings = load()
         self._url = url or settings.store
         self._pace = pace or settings.pace()
@@ -229,7 +237,7 @@ class Opening:
 
 
 def open(  # noqa: A001 - `allswell.open` is how one says it
-    url: str | None = None, *, pace: Pace | None = None, policies: Mapping[str, Policy] | None = None
+    url: str | None = None, *, pace: Timings | None = None, policies: Mapping[str, Policy] | None = None
 ) -> Opening:
     """Open a watch: `memory:`, `sqlite:///path`, `postgresql://…`, or a server's `https://…`; else settings say."""
     return Opening(url, pace, policies)

@@ -1,30 +1,32 @@
 """What a watch is the face of: it carries commands to where they are decided, and shows what was committed.
 
 In the process that has the store this is the engine (`engine.py`). From elsewhere it is a connection to a server
-(`allswell.remote`), and on that server, for each caller, the engine behind the rules of access (`admitted.py`). All of
-them take the same commands and answer with the same values, so a watch, its leases and its guards know none by name.
+(`allswell.remote`), and on that server, for each caller, the engine behind the rules of access (`access/gate.py`).
+All of them take the same commands and answer with the same values, so a watch, its leases and its guards know none by
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
 import msgspec
 
-from allswell.domain.claim import Granted
-from allswell.domain.command import CheckIn, Claim, Command, RecordStep
-from allswell.domain.hold import Orders
-from allswell.domain.journal import Position
-from allswell.domain.names import RunId, TaskId
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.holder import Orders
 from allswell.domain.question import HeldBack
-from allswell.engine.pace import Pace
-from allswell.engine.signal import Signal
-from allswell.errors import AllswellError
-from allswell.store.outbox import Outbox
-from allswell.store.views import Views
-from allswell.store.words import Words
+from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep
+from allswell.domain.rules.event import Position
+from allswell.engine.timings import Timings
+from allswell.engine.wakeup import Signal
+from allswell.errors import AllswellError, Unavailable
+from allswell.store.port import KeyValue, Store
+from allswell.store.views import Outbox, Views
 from allswell.timing.clock import Clock
 
 
@@ -35,7 +37,7 @@ class Claimed(msgspec.Struct, frozen=True):
     sent: float
 
 
-class Records(Views, Words, Outbox, Protocol):
+class Records(Views, KeyValue, Outbox, Protocol):
     """What is kept, as far as a watch looks at it or keeps something there itself."""
 
     @property
@@ -65,7 +67,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Timings:
         """How patient it is."""
         ...
 
@@ -141,3 +143,43 @@ class Backend(Protocol):
     def record_here(self, step: RecordStep) -> bool:
         """The short way for a step that comes from a thread; False: go the long way."""
         ...
+
+
+# Opening a store whose server may be away: it is tried again, as long as a command would be (`pace.store_patience`).
+#
+# A server is restarted, or is still starting up, when a program or a single command comes; that is no reason to fail
+# it. A store that is a file is there or is not, and is not waited for. An attempt that is under way is not cut off: a
+# server that does not even answer costs its `connect_timeout` more.
+
+log = logging.getLogger("allswell.engine")
+TellsOfWait = Callable[[str], None]
+
+
+def log_wait(says: str) -> None:
+    """Tell of a wait where nobody else does."""
+    log.warning("%s", says)
+
+
+async def open_patiently(store: Store, pace: Timings, tell: TellsOfWait = log_wait) -> None:
+    """Open a store; `tell` hears once, in a sentence, that it is waited for."""
+    if not store.shared_clock:  # it has no clock of its own, so nobody serves it
+        await store.open()
+        return
+    loop = asyncio.get_running_loop()
+    until = loop.time() + pace.store_patience
+    pause, told = pace.retry_first, False
+    while True:
+        try:
+            await store.open()
+        except Unavailable as error:
+            left = until - loop.time()
+            if left <= 0:
+                gave_up = f"{error.message}; gave up after store_patience {pace.store_patience:g} s"
+                raise Unavailable(gave_up, hint=error.hint) from error
+            if not told:
+                tell(f"Waiting up to {pace.store_patience:g} s for the store: {error.message}")
+                told = True
+        else:
+            return
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 2, pace.retry_most)

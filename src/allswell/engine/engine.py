@@ -1,7 +1,7 @@
 """The engine: carries commands to the store in batches, sweeps, and wakes whoever waits, here and in other processes.
 
 What a commit means for those who wait is told twice: to this process at once, by its signals, and to the others by
-the store's calls (`store/call.py`), which may be lost. Timers and consequences are told to others only by an engine
+the store's calls (`store/port.py`), which may be lost. Timers and consequences are told to others only by an engine
 that does not sweep: one that does is awake for its own.
 """
 
@@ -16,35 +16,81 @@ from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from allswell.domain.claim import Granted
-from allswell.domain.command import CheckIn, Claim, Command, RecordStep, Release
-from allswell.domain.decide import decide
-from allswell.domain.hold import Orders
-from allswell.domain.lease import Lease as FlowLease
-from allswell.domain.names import NO_COMMAND, Millis, TaskId, can_name
+from allswell.domain.ids import NO_COMMAND, Millis, TaskId, can_name
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.holder import Orders, said_again
+from allswell.domain.lease.model import LeaseRow as FlowLease
 from allswell.domain.question import NOTHING_HELD_BACK, HeldBack, Pause, held_back
-from allswell.domain.rule import LaneKey
-from allswell.domain.situation import Situation
-from allswell.domain.word import said_again
-from allswell.engine.backend import Claimed
-from allswell.engine.batch import Performed, Plan, perform
-from allswell.engine.batcher import Batch, Batcher, Wait, commit
-from allswell.engine.book import News
-from allswell.engine.ear import Ear
-from allswell.engine.opening import TellsOfWait, log_wait, open_patiently
-from allswell.engine.pace import DEFAULT, Pace
-from allswell.engine.signal import Signal, either
+from allswell.domain.rules.command import CheckIn, Claim, Command, RecordStep, Release
+from allswell.domain.rules.decide import decide
+from allswell.domain.rules.rule import LaneKey, RowSnapshot
+from allswell.engine.backend import Claimed, TellsOfWait, log_wait, open_patiently
+from allswell.engine.group_commit import Batch, Batcher, Wait, commit
+from allswell.engine.plan import BatchPlan, Performed, perform
 from allswell.engine.sweeper import Sweeper
+from allswell.engine.timings import DEFAULT_PACE, Timings
+from allswell.engine.unit_of_work import CommitEffects
+from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, LeaseLost, Unavailable
-from allswell.store.call import NOTHING, Call
-from allswell.store.own_clock import SetBack
-from allswell.store.port import CommitUnknown, Store, Transaction
-from allswell.store.shortcut import Recorded, ShortWay
+from allswell.store.clock import SetBack
+from allswell.store.port import NOTHING, CommitUnknown, FastStepWriter, Recorded, Store, Transaction, Wakeup
 from allswell.timing.clock import Clock, SystemClock
 from allswell.timing.nursery import Nursery
 
+# How a process takes calls from others: at once while they are rare, ever more seldom while they lead to nothing.
+#
+# Every call costs each waiting process a look at the store. A fleet that waits for one kind of work would look ten
+# thousand times for nothing while others are busy with another kind. So after each call the next one is heard only
+# after a pause, which doubles up to the pace of polling; a look that found something, or a quiet while, takes it back
+# to the beginning. What arrives during a pause is not lost: it is one call at its end.
+
+_FIRST = 0.005
+
+
+class Ear:
+    """Passes calls on to `ring`, and bounds how often; `most` is the longest pause, in seconds."""
+
+    def __init__(self, ring: Callable[[], None], *, most: float) -> None:
+        self._ring = ring
+        self._most = most
+        self._pause = min(_FIRST, most)
+        self._open_at = 0.0
+        self._later: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def call(self) -> None:
+        """Somebody called."""
+        if self._closed or self._later is not None:
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._open_at:
+            if now >= self._open_at + self._most:
+                self.rewarded()
+            self._pass_on()
+        else:
+            self._later = loop.call_at(self._open_at, self._pass_on)
+
+    def rewarded(self) -> None:
+        """A look found something: calls are worth hearing."""
+        self._pause = min(_FIRST, self._most)
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._closed = True
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
+    def _pass_on(self) -> None:
+        self._later = None
+        self._open_at = asyncio.get_running_loop().time() + self._pause
+        self._pause = min(self._pause * 2, self._most)
+        self._ring()
+
+
 T = TypeVar("T")
-_ONE_STEP = News(steps=True)
+_ONE_STEP = CommitEffects(steps=True)
 TELL_STEPS_EVERY = 0.1
 """Seconds. Nobody waits for a finished step; those in other processes who read the journal hear of many at once."""
 HEAR_AFTER = 0.2
@@ -60,7 +106,7 @@ class Engine:
         *,
         draw: Callable[[], float],
         clock: Clock | None = None,
-        pace: Pace = DEFAULT,
+        pace: Timings = DEFAULT_PACE,
         sweeping: bool = True,
         machine: str | None = None,
         pause_on_question: Pause = "task",
@@ -83,7 +129,7 @@ class Engine:
         self._hearing = False
         self._ready_elsewhere = Ear(self.ready.fire, most=pace.claim_poll)
         self._journal_elsewhere = Ear(self.journal.fire, most=pace.follow_poll)
-        self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(News(spreads=True)), most=pace.sweep_most)
+        self._spreads_elsewhere = Ear(lambda: self.sweeper.hear(CommitEffects(spreads=True)), most=pace.sweep_most)
         self._lanes: dict[LaneKey, int] = {}
         self._decisions = Batcher[Command](
             self._commit,
@@ -92,7 +138,7 @@ class Engine:
             draw=draw,
             tell=self._tell,
             unwanted=self._give_back,
-            abreast=store.abreast,
+            max_parallel=store.max_parallel,
         )
         self._checkins = Batcher[CheckIn](
             partial(self._commit, durable=False),
@@ -111,7 +157,7 @@ class Engine:
             unwanted=lambda _: None,
         )
         self._telling_steps: asyncio.TimerHandle | None = None
-        self._short_way = store if isinstance(store, ShortWay) else None
+        self._short_way = store if isinstance(store, FastStepWriter) else None
         self._flows: dict[TaskId, FlowLease] = {}
         """The leases of flows that have steps recorded here, as they were last seen."""
         self._nursery = Nursery()
@@ -125,7 +171,7 @@ class Engine:
         self._decisions.open()
         self._checkins.open()
         self._records.open()
-        for number in range(self._decisions.abreast):
+        for number in range(self._decisions.max_parallel):
             self._nursery.start(self._decisions.work(), name=f"decisions {number + 1}")
         self._nursery.start(self._checkins.work(), name="check-ins")
         self._nursery.start(self._records.work(), name="steps")
@@ -181,7 +227,7 @@ class Engine:
 
     def _decide_step(self, step: RecordStep, lease: FlowLease, now: Millis) -> Recorded | None:
         """What recording a step comes to on this lease; None for whatever is not plain, which goes the long way."""
-        decision = decide(Situation(now, leases={step.flow: lease}, lanes=self._lanes), step)
+        decision = decide(RowSnapshot(now, leases={step.flow: lease}, lanes=self._lanes), step)
         if decision.error is not None:
             return None
         (made,), (event,) = decision.recorded, decision.events
@@ -240,8 +286,11 @@ class Engine:
         if self.sweeper.owes:
             with contextlib.suppress(Unavailable, CommitUnknown, SetBack):  # the sweeper tries again by itself
                 await self.sweeper.work_off()
-        if (await self.held_back()).everything:
+        back = await self.held_back()
+        if back.everything:
             return [[] for _ in claims], sent
+        if back.runs:
+            claims = [replace(claim, outside=back.runs) for claim in claims]
         asked: asyncio.Future[Any] = self._decisions.ask_many(claims)
         return await self._unless_cancelled(asked, self._give_back), sent
 
@@ -313,7 +362,7 @@ class Engine:
             except SetBack:  # in this very moment, or before this process was there
                 await self.sweeper.settle()
 
-    async def _learn_lanes(self, plan: Plan) -> None:
+    async def _learn_lanes(self, plan: BatchPlan) -> None:
         """Have the store intern the lanes that are new to us; what no store can hold is refused when it is decided."""
         wanted = [lane for lane in plan.lanes if lane not in self._lanes]
         wanted = [(role, services) for role, services in wanted if all(map(can_name, (role, *services)))]
@@ -333,7 +382,7 @@ class Engine:
                     gone = Release(NO_COMMAND, lease.task, lease.token, lease.agent, "nobody took it")
                     self._decisions.ask(gone).add_done_callback(_forget)
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: CommitEffects) -> None:
         if news.ready:
             self.ready.fire()
         if news.events:
@@ -341,13 +390,13 @@ class Engine:
         self.sweeper.owe(news)
         self.sweeper.hear(news)
 
-    def _call(self, news: News) -> Call:
+    def _call(self, news: CommitEffects) -> Wakeup:
         """What other processes are told of a commit."""
         if self._sweeping:
-            return Call(news.ready, news.events)
-        return Call(news.ready, news.events, news.spreads, news.due)
+            return Wakeup(news.ready, news.events)
+        return Wakeup(news.ready, news.events, news.spreads, news.due)
 
-    def _tell_steps(self, news: News) -> None:
+    def _tell_steps(self, news: CommitEffects) -> None:
         if not news.steps:
             return
         self.journal.fire()
@@ -356,7 +405,7 @@ class Engine:
 
     def _tell_steps_elsewhere(self) -> None:
         self._telling_steps = None
-        self.store.announce(Call(journal=True))
+        self.store.announce(Wakeup(journal=True))
 
     def hear(self) -> None:
         """Hear what other processes tell, from now on; whoever begins to wait for them calls this first."""
@@ -368,7 +417,7 @@ class Engine:
         await asyncio.sleep(HEAR_AFTER)
         self.hear()
 
-    def _heard(self, call: Call) -> None:
+    def _heard(self, call: Wakeup) -> None:
         if call.ready:
             self._ready_elsewhere.call()
         if call.journal:
@@ -376,10 +425,10 @@ class Engine:
         if call.spreads:
             self._spreads_elsewhere.call()
         if call.due is not None:
-            self.sweeper.hear(News(due=call.due))
+            self.sweeper.hear(CommitEffects(due=call.due))
 
 
-def _nothing(_: News) -> Call:
+def _nothing(_: CommitEffects) -> Wakeup:
     return NOTHING
 
 

@@ -1,6 +1,7 @@
 """A hold on a Python flow, for whoever runs its program: taken up, renewed, and ended; steps are recorded under it.
 
-`Watch.take_up` gives one. The rules are in `domain/flow.py`; this translates, as `Watch` does, and decides nothing.
+`Watch.take_up` gives one. The rules are in `domain/task/aggregate.py`; this translates, as `Watch` does, and decides
+nothing.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import re
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from allswell.domain.claim import STEP_ROLE
-from allswell.domain.command import NewTask, RecordStep
-from allswell.domain.flow import FLOW_ROLE
-from allswell.domain.names import CommandId, RunId, TaskId
-from allswell.domain.policy import DEFAULT, Policy
+from allswell.domain.ids import CommandId, RunId, TaskId
+from allswell.domain.lease.claim import STEP_ROLE
+from allswell.domain.rules.command import NewTask, RecordStep
+from allswell.domain.task.aggregate import FLOW_ROLE
+from allswell.domain.task.policy import DEFAULT, Policy
 from allswell.engine.backend import Backend
-from allswell.engine.handle import Lease
 from allswell.engine.ids import task_for_key
+from allswell.engine.lease import Lease
 from allswell.errors import Refused
 
 PAGE = 1_000

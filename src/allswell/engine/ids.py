@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import blake2b
 
-from allswell.domain.names import CommandId, RunId, TaskId
+from allswell.domain.ids import CommandId, RunId, TaskId
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME_BITS, _CHANCE_BITS = 45, 35

@@ -1,4 +1,4 @@
-"""Requests between agents as programs ask, read and answer them; the rules are the core's (domain/request.py).
+"""Requests between agents as programs ask, read and answer them; the rules are the core's (domain/mesh/request.py).
 
 Who waits for an answer looks when something was told, and when the request goes on by itself; in between it proves on
 behalf of its agent that the attempt is alive, since it is known what that waits for, and until when. When the last
@@ -9,40 +9,156 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from allswell.domain.address import WEBHOOKS, agent_of, check_webhook, role_for, role_of
-from allswell.domain.claim import Granted
-from allswell.domain.command import MoveOn, NewTask, Respond, SendRequest
-from allswell.domain.duration import Duration, parse
-from allswell.domain.hold import Orders
-from allswell.domain.inbox import InboxItem
-from allswell.domain.listing import TaskFilter, TaskRow
-from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token, is_request, request_id
-from allswell.domain.plain_data import to_json
-from allswell.domain.policy import DEFAULT, Policy
-from allswell.domain.request import FIGURES, MeshFigures, check_kind
-from allswell.domain.responding import RequestStands, is_for
-from allswell.domain.task import KEPT, OPEN, RequestSpec, State
-from allswell.domain.webhook_secret import secrets_for
-from allswell.engine.backend import Backend
-from allswell.engine.candidates import can_serve
+from allswell.domain.access.key import PREFIX as KEYS
+from allswell.domain.access.key import Key
+from allswell.domain.agents.status import PRESENCE_PREFIX, AgentSlot, is_alive, read_all
+from allswell.domain.agents.status import PRESENCE_PREFIX as SUPERVISORS
+from allswell.domain.duration import LONGEST, Duration, parse
+from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token, is_request, request_id
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.holder import Orders
+from allswell.domain.lease.model import LeaseRow, is_asked
+from allswell.domain.mesh.delivery import UNANSWERED
+from allswell.domain.mesh.request import COLLABORATION, DELEGATION, FIGURES, WEBHOOK, InboxItem, MeshFigures, check_kind
+from allswell.domain.mesh.respond import RequestStands, is_addressed_to, is_for
+from allswell.domain.mesh.routing import agent_of, check_webhook, family, is_agent, names_of, role_for, role_of
+from allswell.domain.notify.spec import secrets_for
+from allswell.domain.rules.command import Decline, MoveOn, NewTask, NoteListed, Respond, SendRequest
+from allswell.domain.task.model import KEPT, OPEN, RequestSpec, State, TaskFilter, TaskRow, folded
+from allswell.domain.task.policy import DEFAULT, Policy
+from allswell.domain.task.submit import LISTED_MAX, WEBHOOKS
+from allswell.domain.values import to_json
+from allswell.engine.backend import Backend, Records
 from allswell.engine.ids import Ids, mark_for
-from allswell.engine.known_agents import KnownAgents
-from allswell.engine.signal import either
-from allswell.errors import AllswellError, LeaseLost, Refused
+from allswell.engine.lookup import did_you_mean
+from allswell.engine.wakeup import either
+from allswell.errors import AllswellError, Refused
+from allswell.store.views import Views
 
 if TYPE_CHECKING:
-    from allswell.engine.handle import Lease
+    from allswell.engine.lease import Lease
+
+
+# Who is known to be able to answer a request: whom of them to pass over, and whether they all wait, the core decides.
+#
+# Known are the slots of supervisors that are alive, and whoever holds a task: of the role that a request is for, or
+# under
+# the name of the agent that it is for. Others may have a role, too: they are not in the way of anything, for nobody is
+# barred from a request whom this does not name.
+
+_MOST = 1_000
+
+
+async def can_answer(views: Views, request: SendRequest) -> tuple[AgentId, ...]:
+    """The holders that are known to be able to answer a request, without the one who asks; of too many, none."""
+    role, agent = role_of(request.spec.to), agent_of(request.request.role)
+    if role is not None:
+        holders = await can_serve(views, role)
+    elif agent is not None:
+        rows = await views.view_tasks(TaskFilter(text=folded(agent), states=("held",), limit=_MOST))
+        known = [*(post.holder for post in await _posts(views)), *_holding(rows)]
+        holders = {holder for holder in known if is_agent(holder, agent)}
+    else:
+        return ()
+    others = tuple(AgentId(holder) for holder in sorted(holders - {request.agent}))
+    return others if len(others) <= LISTED_MAX else ()
+
+
+async def can_serve(views: Views, role: str) -> set[str]:
+    """The holders that are known to have this role."""
+    rows = await views.view_tasks(TaskFilter(role=role, states=("held",), limit=_MOST))
+    return {*(post.holder for post in await _posts(views) if post.role in (None, role)), *_holding(rows)}
+
+
+async def _posts(views: Views) -> list[AgentSlot]:
+    """The slots of supervisors that are alive."""
+    now = (await views.view_agenda()).now
+    known = read_all((await views.view_kept(PRESENCE_PREFIX)).values())
+    return [post for presence in known if is_alive(presence, now) for post in presence.posts]
+
+
+def _holding(rows: Sequence[TaskRow]) -> list[AgentId]:
+    return [row.lease.agent for row in rows if row.lease is not None]
+
+
+# Which agents there are, as far as anybody can know: so that a request to a name that was mistyped is refused.
+#
+# Known is who is set up here, has a key, is in a supervisor's fleet, holds a task now, or has ever asked somebody or
+# looked into its inbox: that is noted, once, under the agent's name.
+
+_SEEN = "mesh.agent."
+"""What is kept of an agent that was seen."""
+_KNOWN_AGENTS_PAGE = 1_000
+
+
+class KnownAgents:
+    """The agents that a request can be for."""
+
+    def __init__(self, store: Records, set_up: Collection[str]) -> None:
+        self._store = store
+        self._set_up = set_up
+        self._noted: set[str] = set()
+        self._checked: set[str] = set()
+
+    async def note(self, agent: str) -> None:
+        """This agent was here."""
+        name = family(agent)
+        if name and name not in self._noted and name.isprintable() and len(name) <= 200:  # else it is refused anyway
+            await self._store.remember(f"{_SEEN}{name}", "1")
+            self._noted.add(name)
+
+    async def check(self, to: str) -> None:
+        """Refuse a name that nobody has."""
+        if self._is_set_up(to):
+            return
+        known = await self._seen()
+        if to not in known:
+            near = did_you_mean(to, sorted(known | set(self._set_up))) or "; for whoever has a role, ask role:NAME"
+            raise Refused(
+                "unknown_agent", f"nobody is called {to!r}: not set up here, no key, never seen{near}", where="to"
+            )
+        self._checked.add(to)
+
+    async def is_known(self, to: str) -> bool:
+        """Whether somebody has this name, as far as that can be seen from here."""
+        if self._is_set_up(to):
+            return True
+        with contextlib.suppress(Refused):
+            return to in await self._seen()
+        return False
+
+    def _is_set_up(self, to: str) -> bool:
+        return to in self._checked or any(is_agent(to, name) or is_agent(name, to) for name in self._set_up)
+
+    async def _seen(self) -> set[str]:
+        names = {word.removeprefix(_SEEN) for word in await self._store.view_kept(_SEEN)}
+        for presence in read_all((await self._store.view_kept(SUPERVISORS)).values()):
+            names |= {name for post in presence.posts for name in (post.agent, *names_of(post.holder))}
+        for text in (await self._store.view_kept(KEYS)).values():
+            names |= set(msgspec.json.decode(text, type=Key).agents)
+        after = ""
+        while True:
+            page = await self._store.view_tasks(TaskFilter(states=("held",), after=after, limit=_KNOWN_AGENTS_PAGE))
+            names |= {name for row in page if row.lease is not None for name in names_of(row.lease.agent)}
+            if len(page) < _KNOWN_AGENTS_PAGE:
+                return names
+            after = page[-1].task.id
+
 
 COMES_WITHIN = 2_000
 """Milliseconds that a caller which waits has to learn of the block itself, before it is made without it."""
 _LIVES = 10.0
 """Seconds between two signs of life of a caller that waits."""
 _PAGE = 100
+POSTED = Policy(timeout=None, checkpoint_interval=LONGEST)
+"""The policy of webhooks: what bounds the attempt to post one is the delivery's own time."""
 
 
 class Requested(msgspec.Struct, frozen=True):
@@ -57,6 +173,7 @@ class Requested(msgspec.Struct, frozen=True):
     """What to do where it is blocked."""
     next: Any = None
     """The lease on what to do instead, already claimed; None: there is nothing."""
+    kind: str = ""
     reason: str = ""
     """Why it came to nothing, where it has not blocked the task."""
 
@@ -64,6 +181,9 @@ class Requested(msgspec.Struct, frozen=True):
 class Wishes(TypedDict, total=False):
     """What a request may have beside whom it is for and what it is about."""
 
+    blocks: bool
+    """Whether the task waits for the answer where nobody gives one in time, and is taken from its holder; it does, if
+    nothing is said. Else the holder works on, and hears of the answer with a check-in."""
     again: Duration | None
     """Once it has blocked its task: after how long it is delivered anew."""
     kept: Duration | None
@@ -87,12 +207,15 @@ class Caller(msgspec.Struct, frozen=True):
     agent: AgentId
 
 
-class _Instead(msgspec.Struct, frozen=True):
+class Instead(msgspec.Struct, frozen=True):
     """What a caller wants to have where its request has blocked its task."""
 
-    roles: tuple[str, ...] | None
-    length: int | None
-    claims: bool
+    roles: tuple[str, ...] | None = None
+    """Of the task that is claimed then; None: as of the one that asks."""
+    length: int | None = None
+    """Of its lease, in milliseconds, as of a claim."""
+    claims: bool = True
+    """Whether anything is claimed."""
 
 
 class Mesh:
@@ -120,6 +243,13 @@ class Mesh:
         """The policy of a role's tasks that set nothing by themselves."""
         return self._policies.get(role) or self._policies.get("", DEFAULT)
 
+    async def kind_for(self, to: str) -> str:
+        """What is meant by a request of which only whom it is for was said: to nobody in particular, a delegation."""
+        if "://" in to:
+            return WEBHOOK
+        known = role_of(to) is not None or (self._known is not None and await self._known.is_known(to))
+        return COLLABORATION if known else DELEGATION
+
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def sending(
@@ -144,6 +274,7 @@ class Mesh:
             role=wishes.get("role", ""),
             escalate=self._escalation.after,
             remind=self._escalation.remind,
+            blocks=wishes.get("blocks", True),
         )
         lane = role_for(to, kind)
         if lane == WEBHOOKS:
@@ -153,17 +284,16 @@ class Mesh:
         payload, key = wishes.get("payload"), wishes.get("key")
         text = "null" if payload is None else to_json(payload, f"payload of {summary!r}")
         mark = self._ids.mark() if key is None else mark_for(key)
-        new = NewTask(request_id(caller.task, mark), summary, role=lane, payload=text, policy=self.policy_for(lane))
+        policy = POSTED if lane == WEBHOOKS else self.policy_for(lane)
+        new = NewTask(request_id(caller.task, mark), summary, role=lane, payload=text, policy=policy)
         command = self._ids.command() if key is None else CommandId(f"ask.{new.id}")
         return SendRequest(command, caller.task, caller.token, caller.agent, new, spec)
 
     async def routed(self, said: SendRequest) -> SendRequest:
-        """A request to a role, with those who are known to have it."""
-        role = role_of(said.spec.to)
-        if role is None:
-            return said
-        candidates = await can_serve(self._engine.store, role, said.agent)
-        return msgspec.structs.replace(said, candidates=candidates)
+        """A request with those who are known to be able to answer it, as far as they can be seen from here."""
+        with contextlib.suppress(Refused):
+            return msgspec.structs.replace(said, candidates=await can_answer(self._engine.store, said))
+        return said
 
     async def send(self, said: SendRequest, say: Callable[[SendRequest], Awaitable[object]]) -> TaskId:
         """Ask, unless nobody knows the agent that it is for; the id of the request."""
@@ -178,36 +308,53 @@ class Mesh:
         self,
         caller: Caller,
         request: TaskId,
+        instead: Instead,
         *,
-        roles: Sequence[str] | None = None,
-        length: int | None = None,
-        claims: bool = True,
+        patience: float | None = None,
         checkin: Callable[[], Awaitable[Orders]] | None = None,
         renew: Callable[[], Awaitable[Orders]] | None = None,
     ) -> Requested:
-        """Wait for the answer, or for the end of the schedule; with `claims`, something else is claimed then."""
-        claim = _Instead(None if roles is None else tuple(roles), length, claims and self._hold is not None)
+        """Wait for the answer, or for the end of the schedule; what is wanted `instead` is claimed then.
+
+        With `patience` it is waited for so many seconds at most: then the request is answered for as `open`.
+        """
+        claim = msgspec.structs.replace(instead, claims=instead.claims and self._hold is not None)
         loop = asyncio.get_running_loop()
         self._engine.hear()
-        alive = loop.time()
+        until = math.inf if patience is None else loop.time() + patience
+        held = True
         while True:
             news = self._engine.journal.listen()
             row = await self._row(request)
             stand = row.task.record.request
             assert stand is not None  # noqa: S101 - it is a request
-            left = (stand.due - await self._now()) / 1_000
-            if row.task.state != OPEN or stand.blocked_at is not None or not stand.waiting or left <= 0:
+            now = await self._now()
+            left = (stand.due - now) / 1_000
+            lease = await self._lease_of(caller) if held else None
+            held, was_held = lease is not None, held
+            is_over = row.task.state != OPEN or stand.blocked_at is not None
+            if (
+                not is_over
+                and not stand.waiting
+                and row.task.spec.request is not None
+                and not row.task.spec.request.blocks
+            ):
+                return Requested(request, OPEN, kind=row.task.spec.request.kind, reason=UNANSWERED)
+            if is_over or left <= 0 or (held and not stand.waiting) or held is not was_held:
                 ended = await self._how_it_stands(caller, row, claim)
                 if ended is not None:
                     return ended
-                left = 0.0
-            if checkin is not None and renew is not None and loop.time() - alive >= _LIVES:
-                alive = loop.time()
-                await _show_life(checkin, renew)
+                left = 0.0 if held else left
+            if loop.time() >= until:
+                return Requested(request, OPEN, kind=_kind(row))
+            lives = _LIVES if lease is None else _lives(lease) / 1_000
+            if lease is not None and checkin is not None and renew is not None:
+                await _show_life(lease, now, checkin, renew)
             poll = self._engine.pace.follow_poll * (0.75 + self._engine.draw() / 2)
-            await either(news, max(min(left, poll * 4, _LIVES), poll / 4))
+            pause = max(min(left, poll * 4, lives), min(poll / 4, lives))
+            await either(news, min(pause, max(until - loop.time(), 0.0)))
 
-    async def _how_it_stands(self, caller: Caller, row: TaskRow, instead: _Instead) -> Requested | None:
+    async def _how_it_stands(self, caller: Caller, row: TaskRow, instead: Instead) -> Requested | None:
         """The end, where it has come; None: it is open, and delivered again."""
         request, stand = row.task.id, row.task.record.request
         if row.task.state != OPEN and (stand is None or stand.blocked_at is None):
@@ -230,7 +377,13 @@ class Mesh:
             return None if answer.state == OPEN else await self._ended(await self._row(request))
         granted = answer[0] if isinstance(answer, list) and answer else None
         lease = self._hold(granted, sent) if isinstance(granted, Granted) and self._hold is not None else None
-        return Requested(request, "blocked", blocked=True, fallback="next_task", next=lease)
+        return Requested(request, "blocked", blocked=True, fallback="next_task", next=lease, kind=_kind(row))
+
+    async def _lease_of(self, caller: Caller) -> LeaseRow | None:
+        """The lease that asked; None once it is over, as another request of its own may have blocked its task."""
+        row = await self._engine.store.view_task(caller.task)
+        lease = None if row is None else row.lease
+        return lease if lease is not None and lease.token == caller.token else None
 
     async def is_exhausted(self, request: TaskId) -> bool | None:
         """Whether nobody has answered it, and it is about to block its task; None: it has ended, or has blocked it."""
@@ -238,14 +391,14 @@ class Mesh:
         stand = row.task.record.request
         if row.task.state != OPEN or stand is None or stand.blocked_at is not None:
             return None
-        return not stand.waiting
+        return not stand.waiting and row.task.spec.request is not None and row.task.spec.request.blocks
 
     async def _ended(self, row: TaskRow) -> Requested:
         task = row.task
         if task.state != State.DONE:
-            return Requested(task.id, task.state, reason=task.record.reason)
+            return Requested(task.id, task.state, kind=_kind(row), reason=task.record.reason)
         _, result = await self._engine.store.view_payload(task.id)
-        return Requested(task.id, task.state, None if result is None else msgspec.json.decode(result))
+        return Requested(task.id, task.state, None if result is None else msgspec.json.decode(result), kind=_kind(row))
 
     async def _row(self, request: TaskId) -> TaskRow:
         row = await self._engine.store.view_task(request)
@@ -258,8 +411,13 @@ class Mesh:
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    async def inbox(self, agent: str, roles: Sequence[str] = (), *, wait: float = 0.0) -> list[InboxItem]:
-        """What this agent can answer, the oldest first; with `wait`, so many seconds are waited for the first."""
+    async def inbox(
+        self, agent: str, roles: Sequence[str] = (), *, wait: float = 0.0, mesh: bool = False
+    ) -> list[InboxItem]:
+        """What is addressed to this agent, the oldest first; with `mesh`, what is addressed to others and may answer.
+
+        With `wait`, so many seconds are waited for a delivery that was not listed to it before.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         if wait > 0:
@@ -268,14 +426,20 @@ class Mesh:
             await self._known.note(agent)
         while True:
             news = self._engine.journal.listen()
-            found = await self._inbox(agent, roles)
+            found = [item for item in (await self.inboxes({agent: roles}))[agent] if item.mesh == mesh]
+            fresh = [item for item in found if item.new]
             left = until - loop.time()
-            if found or left <= 0:
+            if fresh or left <= 0:
+                await self._listed(agent, fresh)
                 return found
             await either(news, min(left, self._engine.pace.follow_poll * (0.75 + self._engine.draw() / 2) * 4))
 
-    async def _inbox(self, agent: str, roles: Sequence[str]) -> list[InboxItem]:
-        return (await self.inboxes({agent: roles}))[agent]
+    async def _listed(self, agent: str, items: Sequence[InboxItem]) -> None:
+        """Note what was listed; a key that does not speak for the agent changes nothing by looking."""
+        if items:
+            said = NoteListed(self._ids.command(), tuple(item.request_id for item in items[:_PAGE]), AgentId(agent))
+            with contextlib.suppress(AllswellError):
+                await self._engine.do(said)
 
     async def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
         """What each of these agents, with its roles, can answer: one look for all of them."""
@@ -286,6 +450,7 @@ class Mesh:
             rows += [row for row in page if is_request(row.task.id)]
             after = page[-1].task.id if len(page) == _PAGE else ""
         rows.sort(key=lambda row: (row.task.created_at, row.task.id))
+        now = await self._now() if rows else Millis(0)
         items: dict[TaskId, InboxItem] = {}
         found: dict[str, list[InboxItem]] = {}
         for agent, roles in agents.items():
@@ -293,8 +458,11 @@ class Mesh:
             for row in rows:
                 if self._is_asked(row, agent, roles):
                     if row.task.id not in items:
-                        items[row.task.id] = await self._item(row)
-                    mine.append(items[row.task.id])
+                        items[row.task.id] = await self._item(row, now)
+                    stand = row.task.record.request
+                    item, mesh = items[row.task.id], not is_addressed_to(row.task, agent, roles)
+                    new = stand is not None and agent not in stand.listed
+                    mine.append(msgspec.structs.replace(item, mesh=mesh, new=new))
         return found
 
     @staticmethod
@@ -302,7 +470,7 @@ class Mesh:
         origin = row.task.spec.origin
         return origin is not None and origin.agent != agent and is_for(row.task, agent, roles)
 
-    async def _item(self, row: TaskRow) -> InboxItem:
+    async def _item(self, row: TaskRow, now: Millis) -> InboxItem:
         task = row.task
         spec, stand, origin = task.spec.request, task.record.request, task.spec.origin
         assert spec is not None and stand is not None and origin is not None  # noqa: S101, PT018 - it is a request
@@ -317,6 +485,8 @@ class Mesh:
             origin.task,
             stand.attempt,
             stand.due if stand.waiting else None,
+            task.created_at,
+            max(now - task.created_at, 0),
         )
 
     async def respond(
@@ -327,15 +497,50 @@ class Mesh:
         text = "null" if answer is None else to_json(answer, "answer")
         await self._engine.do(Respond(id_, TaskId(request), AgentId(agent), tuple(roles), text))
 
+    async def decline(
+        self, request: str, reason: str = "", *, agent: str, roles: Sequence[str] = (), command: str | None = None
+    ) -> None:
+        """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
+        id_ = self._ids.command() if command is None else CommandId(command)
+        await self._engine.do(Decline(id_, TaskId(request), AgentId(agent), tuple(roles), reason))
 
-async def _show_life(checkin: Callable[[], Awaitable[Orders]], renew: Callable[[], Awaitable[Orders]]) -> None:
-    """Prove that the attempt is alive, and answer for it where a check-in is owed."""
-    with contextlib.suppress(LeaseLost):  # the request has blocked it: whoever waits learns of that next
-        try:
-            orders = await renew()
-            if orders.asked:
-                await checkin()
-        except LeaseLost:
-            raise
-        except AllswellError:
-            pass  # the store is away; it is asked again
+
+def _kind(row: TaskRow) -> str:
+    return DELEGATION if row.task.spec.request is None else row.task.spec.request.kind
+
+
+def _lives(lease: LeaseRow) -> int:
+    """Milliseconds between two signs of life of a caller that waits: soon enough for its lease."""
+    limits = [limit // 3 for limit in (lease.idle, lease.length) if limit is not None]
+    return max(min(int(_LIVES * 1_000), *limits), 1) if limits else int(_LIVES * 1_000)
+
+
+async def _show_life(
+    lease: LeaseRow, now: Millis, checkin: Callable[[], Awaitable[Orders]], renew: Callable[[], Awaitable[Orders]]
+) -> None:
+    """Prove that the attempt is alive, where that is due; that it waits is no idleness, and answers for it."""
+    every = _lives(lease)
+    proved = lease.granted_at if lease.checkin_at is None else lease.checkin_at
+    owed = is_asked(lease, now) or (lease.idle is not None and now - proved >= every)
+    if owed or now - lease.renewed_at >= every:
+        with contextlib.suppress(AllswellError):  # it is lost, which is learnt next; or the store is away
+            await (checkin() if owed else renew())
+
+
+# Requests to a role that nobody is known to have: they are never refused, and are told by whoever looks.
+
+_UNSERVED_PAGE = 500
+
+
+async def unserved_roles(views: Views, has_role: Callable[[str], bool]) -> dict[str, int]:
+    """How many requests are open for each role that nobody has; `has_role` tells of the agents that are set up."""
+    asked: Counter[str] = Counter()
+    after = "m_"
+    while is_request(after):
+        page = await views.view_tasks(TaskFilter(open=True, after=after, limit=_UNSERVED_PAGE))
+        specs = [row.task.spec.request for row in page if row.lease is None]
+        asked.update(role for spec in specs if spec is not None and (role := role_of(spec.to)) is not None)
+        after = page[-1].task.id if len(page) == _UNSERVED_PAGE else ""
+    return {
+        role: count for role, count in sorted(asked.items()) if not has_role(role) and not await can_serve(views, role)
+    }

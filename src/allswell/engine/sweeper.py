@@ -16,19 +16,75 @@ import logging
 from collections.abc import Callable, Sequence
 
 from allswell.domain.duration import show
-from allswell.domain.set_back import distance_note, distance_on
-from allswell.engine import sweep
-from allswell.engine.batch import Performed
-from allswell.engine.batcher import Work, commit
-from allswell.engine.book import News
-from allswell.engine.pace import Pace
-from allswell.engine.settling import ClocksSeen, SettlingStep, step
-from allswell.engine.signal import Signal, either
+from allswell.domain.ids import RunId, TaskId
+from allswell.domain.lease.clock_change import distance_note, distance_on
+from allswell.domain.lease.expiry import OneMoreWindow, Tick
+from allswell.domain.rules.command import Command
+from allswell.domain.run.lifecycle import TickRun
+from allswell.domain.task.fanout import working_off
+from allswell.engine.clock_adjust import ClocksSeen, SettlingStep, step
+from allswell.engine.group_commit import Work, commit
+from allswell.engine.plan import BatchPlan, Performed, perform
+from allswell.engine.timings import Timings
+from allswell.engine.unit_of_work import CommitEffects
+from allswell.engine.wakeup import Signal, either
 from allswell.errors import AllswellError, Unavailable
-from allswell.store.call import Call
-from allswell.store.own_clock import DISTANCE, Due, SetBack
-from allswell.store.port import CommitUnknown, Store, Transaction
+from allswell.store.clock import DISTANCE, Due, SetBack
+from allswell.store.port import CommitUnknown, LockKind, Store, Transaction, Wakeup, Wanted
 from allswell.timing.clock import Clock, look_at
+
+# What happens by itself: timers that fall due, and consequences that are worked off in chunks.
+#
+# Any number of sweepers may run, in any number of processes; none is leader. What one finds is a hint: it becomes a
+# command like any other (`Tick`, `TellDependents`, …), and the core decides it on rows that are locked and read again.
+# It passes over what another has, and re-arms a timer that was found too early.
+
+CHUNK = 500
+"""The most rows that one transaction of a sweeper touches."""
+
+
+async def look(tx: Transaction) -> tuple[Sequence[Due], Sequence[str]]:
+    """What has fallen due, those of tasks first, and which consequences are waiting. Only hints: nothing is locked."""
+    now = await tx.now()
+    dues = sorted(await tx.find_due(now, CHUNK), key=lambda due: (_is_run(due), due.owner))
+    return dues, await tx.find_spreads(CHUNK)
+
+
+async def find_spreads(tx: Transaction) -> Sequence[str]:
+    """Which consequences are waiting."""
+    return await tx.find_spreads(CHUNK)
+
+
+async def tick(tx: Transaction, dues: Sequence[Due]) -> Performed:
+    """Let time pass for these timers' owners; whether each was handled is its answer."""
+    commands: list[Command] = [
+        TickRun(RunId(due.owner)) if _is_run(due) else Tick(TaskId(due.owner), due.agent) for due in dues
+    ]
+    return await _perform(tx, commands)
+
+
+def _is_run(due: Due) -> bool:
+    return due.owner.startswith("r_")
+
+
+async def spread(tx: Transaction, id_: str) -> Performed:
+    """Work off one chunk of a consequence; the answer is whether there was anything to do."""
+    locked = await tx.lock(LockKind.SPREAD, [id_], skip=True)
+    if not locked:
+        return Performed([False], CommitEffects())
+    row = (await tx.read(Wanted(spreads=locked))).spreads[id_]
+    return await _perform(tx, [working_off(row, CHUNK)])
+
+
+async def wake_up(tx: Transaction, after: str, slept: int) -> Performed:
+    """Give a chunk of leases one more window after the machine slept; the answer is where the walk goes on."""
+    return await _perform(tx, [OneMoreWindow(after, slept, CHUNK)])
+
+
+async def _perform(tx: Transaction, commands: Sequence[Command]) -> Performed:
+    """What happens by itself makes no tasks, and leaves nothing to chance."""
+    return await perform(tx, BatchPlan(commands), {}, lambda: 0.0)
+
 
 log = logging.getLogger(__name__)
 _OWN_STEPS_MOST = 200
@@ -45,10 +101,10 @@ class Sweeper:
         store: Store,
         *,
         clock: Clock,
-        pace: Pace,
+        pace: Timings,
         draw: Callable[[], float],
-        tell: Callable[[News], None],
-        call: Callable[[News], Call],
+        tell: Callable[[CommitEffects], None],
+        call: Callable[[CommitEffects], Wakeup],
         machine: str | None,
     ) -> None:
         self._store = store
@@ -79,12 +135,12 @@ class Sweeper:
         """What could not be handled and is set aside; for those who look after the watch."""
         return list(self._set_aside)
 
-    def hear(self, news: News) -> None:
+    def hear(self, news: CommitEffects) -> None:
         """Wake up if something was committed that cannot wait for the next look."""
         if news.spreads or (news.due is not None and (self._next_look is None or news.due < self._next_look)):
             self._agenda.fire()
 
-    def owe(self, news: News) -> None:
+    def owe(self, news: CommitEffects) -> None:
         """Take note of a commit of this process: what follows from it, its own next claim shall find."""
         if news.spreads:
             self._caused += 1
@@ -99,7 +155,7 @@ class Sweeper:
         steps = 0
         while self.owes and steps < _OWN_STEPS_MOST:
             caused = self._caused
-            waiting = await self._store.transact(sweep.find_spreads, durable=False)
+            waiting = await self._store.transact(find_spreads, durable=False)
             waiting = [id_ for id_ in waiting if id_ not in self._set_aside][: _OWN_STEPS_MOST - steps]
             if not waiting:
                 self._spread = caused
@@ -110,7 +166,7 @@ class Sweeper:
                 await asyncio.sleep(self._pace.sweep_busy * (0.5 + self._draw()))
 
     async def _spread_one(self, id_: str) -> bool:
-        return await self._guarded([id_], lambda tx: sweep.spread(tx, id_))
+        return await self._guarded([id_], lambda tx: spread(tx, id_))
 
     async def work(self) -> None:
         """Sweep until cancelled."""
@@ -145,7 +201,7 @@ class Sweeper:
             sleep = most if due is None else min(most, (due - agenda.now) / 1000)
             self._next_look = agenda.now + sleep * 1000
             return sleep
-        dues, spreads = await self._store.transact(sweep.look, durable=False)
+        dues, spreads = await self._store.transact(look, durable=False)
         loop_now = asyncio.get_running_loop().time()
         self._set_aside = {owner: until for owner, until in self._set_aside.items() if until > loop_now}
         dues = [due for due in dues if due.owner not in self._set_aside]
@@ -159,9 +215,9 @@ class Sweeper:
         """Handle timers together; if that breaks as a whole, one by one, so that only the sick one is set aside."""
         owners = [due.owner for due in dues]
         if len(dues) == 1:
-            return await self._guarded(owners, lambda tx: sweep.tick(tx, dues))
+            return await self._guarded(owners, lambda tx: tick(tx, dues))
         try:
-            return await self._handle(owners, lambda tx: sweep.tick(tx, dues))
+            return await self._handle(owners, lambda tx: tick(tx, dues))
         except (Unavailable, CommitUnknown, SetBack):
             raise
         except Exception:
@@ -282,7 +338,7 @@ class Sweeper:
             start = after
             performed = await commit(
                 self._store,
-                lambda tx, start=start: sweep.wake_up(tx, start, jumped),  # type: ignore[misc]
+                lambda tx, start=start: wake_up(tx, start, jumped),  # type: ignore[misc]
                 call=self._call,
             )
             self._tell(performed.news)

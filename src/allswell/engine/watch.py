@@ -7,41 +7,511 @@ out is plain values: the engine behind it, its store and its transactions are no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from allswell.domain.claim import Granted
-from allswell.domain.command import (
+import msgspec
+
+from allswell.domain.duration import Duration, parse
+from allswell.domain.ids import NO_COMMAND, AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.holder import Orders
+from allswell.domain.lease.model import Agent
+from allswell.domain.mesh.request import FIGURES, InboxItem, MeshFigures
+from allswell.domain.question import Question
+from allswell.domain.rules.command import (
+    Admit,
     Answer,
+    AskForHelp,
     Cancel,
+    CheckIn,
+    Claim,
     EndRun,
     NewTask,
     Notice,
     OpenRun,
+    Park,
+    Report,
     Submit,
     TakeUp,
+    Unpark,
 )
-from allswell.domain.duration import Duration, parse
-from allswell.domain.event import Event
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.policy import Policy
-from allswell.domain.request import FIGURES, MeshFigures
+from allswell.domain.rules.event import Entry, Event, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.breaker import BreakerPolicy, CallOutcome, Permit
+from allswell.domain.service.calls import ServiceReply
+from allswell.domain.service.retry import ErrorClass
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.answer import DismissQuestion, DismissTask
+from allswell.domain.task.model import Attempt, State, TaskFilter, TaskRow
+from allswell.domain.task.policy import Policy
+from allswell.domain.task.resubmit import Resubmit
 from allswell.engine.backend import Backend
-from allswell.engine.budgeting import limit_run, money
-from allswell.engine.deciding import Deciding
+from allswell.engine.budget import limit_run, money
 from allswell.engine.flow import FlowHold, new_flow
-from allswell.engine.form import TaskMaker
-from allswell.engine.ids import Ids, run_for_key
-from allswell.engine.joining import Joining
-from allswell.engine.mesh import Mesh
-from allswell.engine.needs import with_ids
-from allswell.engine.pace import Pace
+from allswell.engine.ids import Ids, run_for_key, task_for_key
+from allswell.engine.lease import Held, Lease
+from allswell.engine.mesh import Mesh, Requested, Wishes
+from allswell.engine.submission import Joining, TaskMaker, with_ids
+from allswell.engine.timings import Timings
+from allswell.engine.wakeup import Signal, Waiter, either
+from allswell.errors import AllswellError, Refused, Unavailable
+from allswell.store.views import Outbox, Views
 from allswell.timing.clock import Clock
-from allswell.timing.own_loop import OwnLoop
+from allswell.timing.loops import OwnLoop
 
 if TYPE_CHECKING:
-    from allswell.engine.bulk import Submitted
+    from allswell.engine.submission import Submitted
+
+
+# Following the journal: every event once, in order, from where one left off.
+#
+# A follower with a name has a durable cursor. Its handler is called with events in order; the cursor moves on when it
+# has
+# returned, so an event is delivered at least once: after a crash the last few may come again, with the same positions.
+# A handler that fails is called again with the same events after a pause; it holds up nobody but itself.
+
+CHUNK = 500
+log = logging.getLogger(__name__)
+
+
+async def events(engine: Backend, after: Position, *, follow: bool) -> AsyncIterator[Entry]:
+    """The journal after a position; with `follow`, for ever."""
+    if follow:
+        engine.hear()
+    while True:
+        news = engine.journal.listen()
+        try:
+            entries = await engine.store.journal(after, CHUNK)
+        except Unavailable:
+            if not follow:
+                raise
+            entries = []
+        for entry in entries:
+            yield entry
+            after = entry.position
+        if len(entries) == CHUNK:
+            continue
+        if not follow:
+            return
+        await either(news, engine.pace.follow_poll * (0.75 + engine.draw() / 2))
+
+
+async def follow(engine: Backend, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+    """Hand the journal to `handler`, chunk by chunk, until cancelled; progress is kept under `name`."""
+    engine.hear()
+    pause = engine.pace.retry_first
+    after: Position | None = None
+    while True:
+        news = engine.journal.listen()
+        try:
+            if after is None:
+                after = await engine.store.cursor(name)
+            entries = await engine.store.journal(after, CHUNK)
+            if entries:
+                await handler(entries)
+                await engine.store.advance(name, entries[-1].position)
+                after = entries[-1].position
+                pause = engine.pace.retry_first
+                continue
+            wait = engine.pace.follow_poll * (0.75 + engine.draw() / 2)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a follower that fails is nobody else's trouble
+            log.warning("follower %s failed and will try again in %.2f s: %r", name, pause, error)
+            wait = pause
+            pause = min(pause * 2, engine.pace.retry_most)
+        await either(news, wait)
+
+
+# The reading half of a watch: what can be looked at, and what tells that it is worth looking again.
+#
+# Everything here is plain values; nothing is changed, and nobody waits for writers.
+
+
+class WatchViews:
+    """What can be looked at in an open watch."""
+
+    def __init__(self, engine: Backend) -> None:
+        self._engine = engine
+
+    @property
+    def views(self) -> Views:
+        """Everything that can be looked at, as the command line and the explanations read it."""
+        return self._engine.store
+
+    @property
+    def outbox(self) -> Outbox:
+        """What sinks have to deliver: for those who deliver it, and those who look after them."""
+        return self._engine.store
+
+    async def now(self) -> Millis:
+        """The store's clock, in milliseconds since the epoch."""
+        return (await self._engine.store.view_agenda()).now
+
+    async def task(self, task: str) -> TaskRow | None:
+        """One task as it stands."""
+        return await self._engine.store.view_task(TaskId(task))
+
+    async def payload(self, task: str) -> Any:  # noqa: ANN401 - whatever the submitter put in
+        """What was submitted with a task; None for what is no task."""
+        payload, _ = await self._engine.store.view_payload(TaskId(task))
+        return None if payload is None else msgspec.json.decode(payload)
+
+    async def result(self, task: str) -> Any:  # noqa: ANN401 - whatever the holder gave
+        """The result of a task that is done; what its holder says before that was verified is none yet."""
+        _, result = await self._engine.store.view_payload(TaskId(task))
+        row = None if result is None else await self._engine.store.view_task(TaskId(task))
+        return None if result is None or row is None or row.task.state != State.DONE else msgspec.json.decode(result)
+
+    async def tasks(self, which: TaskFilter | None = None) -> list[TaskRow]:
+        """Tasks by id, a page at a time."""
+        return await self._engine.store.view_tasks(which or TaskFilter())
+
+    async def attempts(self, task: str) -> list[Attempt]:
+        """How each attempt at a task ended."""
+        return await self._engine.store.view_attempts(TaskId(task))
+
+    async def counts(self) -> dict[str, int]:
+        """How many tasks stand where."""
+        return await self._engine.store.view_counts()
+
+    async def question(self, question: str) -> Question | None:
+        """One question as it stands."""
+        return await self._engine.store.view_question(QuestionId(question))
+
+    async def questions(self, *, open_only: bool = True) -> list[Question]:
+        """What waits for a human, the oldest first."""
+        return await self._engine.store.view_questions(open_only=open_only)
+
+    async def run(self, run: str) -> Run | None:
+        """One run as it stands."""
+        return await self._engine.store.view_run(RunId(run))
+
+    async def runs(self) -> list[Run]:
+        """Runs, the newest first."""
+        return await self._engine.store.view_runs()
+
+    async def agents(self) -> list[Agent]:
+        """Agents that have missed check-ins."""
+        return [agent for agent in await self._engine.store.view_agents() if not agent.standing]
+
+    async def services(self) -> list[ServiceRow]:
+        """Services that something is, or was, held against."""
+        return list((await self._engine.store.view_services()).values())
+
+    async def unaccounted(self) -> list[TaskId]:
+        """Open tasks that nothing will ever move again. There are none: that is the promise, and this checks it."""
+        return await self._engine.store.view_unaccounted()
+
+    def events(self, *, after: Position | None = None, follow: bool = False) -> AsyncIterator[Entry]:
+        """The journal, from the start or after a position; with `follow`, it goes on as things happen."""
+        return events(self._engine, after or Position(), follow=follow)
+
+    def follow(self, name: str, handler: Callable[[Sequence[Entry]], Awaitable[None]]) -> None:
+        """Hand the journal to `handler` from where it last was, for as long as this watch is open."""
+        self._engine.start(follow(self._engine, name, handler), name=f"follower {name}")
+
+    # --- when to look again: listen first, then look, then wait, and no call is lost ----------------------------------
+
+    def on_ready(self) -> Waiter:
+        """What rings when a task may have become ready. It is a hint: whoever waits for it also looks by itself."""
+        return self._engine.ready.listen()
+
+    def on_event(self) -> Waiter:
+        """What rings when the journal may have grown. It is a hint, as `on_ready` is."""
+        return self._engine.journal.listen()
+
+
+# What guards ask of a watch and tell it: the breakers of services, which every process on one store shares.
+
+
+class Guarding(WatchViews):
+    """A watch as guards have it."""
+
+    def __init__(self, engine: Backend, ids: Ids) -> None:
+        super().__init__(engine)
+        self._ids = ids
+
+    async def admit(self, service: str, policy: BreakerPolicy) -> ServiceReply:
+        """May this service be called now? Whoever finds its breaker half-open is the probe."""
+        return _told(await self._engine.do(Admit(self._ids.command(), service, policy)))
+
+    async def report(self, permit: Permit, outcome: CallOutcome, policy: BreakerPolicy) -> ServiceReply:
+        """What came of a call that was let through."""
+        return _told(await self._engine.do(Report(self._ids.command(), permit, outcome, policy)))
+
+    async def park(self, service: str, delay: int) -> ServiceReply:
+        """Nobody calls this service for so many milliseconds."""
+        return _told(await self._engine.do(Park(self._ids.command(), service, delay)))
+
+    async def ask_for_help(
+        self, service: str, cause: ErrorClass, reason: str, message: str = "", *, holds: bool = False
+    ) -> None:
+        """Calls to a service are given up for something that only a human can mend: ask, once per cause.
+
+        With `holds` it is an account of agents, and they get nothing to do before the answer.
+        """
+        await self._engine.do(AskForHelp(self._ids.command(), service, cause, reason, message, holds))
+
+
+def _told(answer: object) -> ServiceReply:
+    assert isinstance(answer, ServiceReply)  # noqa: S101 - for the type checker
+    return answer
+
+
+# A watch as agents have it that ask and answer each other; and as those who speak for one.
+
+
+class Meshing(Guarding):
+    """What agents say to each other, through an open watch."""
+
+    def __init__(self, engine: Backend, ids: Ids, mesh: Mesh) -> None:
+        super().__init__(engine, ids)
+        self._mesh = mesh
+
+    def held(self, task: str, token: int, agent: str) -> Held:
+        """An attempt that somebody holds, to speak for it: nothing is asked before something is said."""
+        return Held(self._engine, self._ids, TaskId(task), Token(token), AgentId(agent), self._mesh)
+
+    async def request(
+        self,
+        to: str,
+        kind: str,
+        summary: str,
+        *,
+        held: Held,
+        roles: Sequence[str] | None = None,
+        lease: Duration | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Requested:
+        """Ask another agent for whoever holds an attempt, and wait for the answer: as `Lease.request`."""
+        return await held.request(to, kind, summary, roles=roles, lease=lease, **wishes)
+
+    async def inbox(
+        self, agent: str, *, roles: Sequence[str] = (), wait: Duration = 0, mesh: bool = False
+    ) -> list[InboxItem]:
+        """The requests that are addressed to this agent, which has these roles; `wait` is as of `claim`.
+
+        With `mesh` those that are addressed to others, where everybody was asked for help. A delivery that was listed
+        before is not `new`, and ends no wait.
+        """
+        return await self._mesh.inbox(agent, roles, wait=parse(wait, where="wait") / 1_000, mesh=mesh)
+
+    async def inboxes(self, agents: Mapping[str, Sequence[str]]) -> dict[str, list[InboxItem]]:
+        """What each of these agents, with its roles, can answer: one look for all of them."""
+        return await self._mesh.inboxes(agents)
+
+    async def respond(
+        self, request: str, answer: object = None, *, agent: str, roles: Sequence[str] = (), command: str | None = None
+    ) -> None:
+        """Answer a request, as this agent; the first answer counts, and a late one too."""
+        await self._mesh.respond(request, answer, agent=agent, roles=roles, command=command)
+
+    async def decline(
+        self, request: str, reason: str = "", *, agent: str, roles: Sequence[str] = (), command: str | None = None
+    ) -> None:
+        """Decline a request that is addressed to this agent; whoever asked learns of it at once."""
+        await self._mesh.decline(request, reason, agent=agent, roles=roles, command=command)
+
+
+# Renewing what a watch holds, for as long as it is open.
+#
+# A lease is due at a third of its length. Those that would be due soon after come along: so the leases of a fleet,
+# taken at two hundred different moments, are renewed in a few batches and soon all at once, and not in two hundred.
+
+_SOON = 6_000
+"""A lease comes along that would be due within a sixth of its length (which is in milliseconds)."""
+_NOTHING_HELD = 60.0
+
+
+class Renewing:
+    """The leases of one watch that have to be renewed."""
+
+    def __init__(self, engine: Backend) -> None:
+        self._engine = engine
+        self._held: dict[tuple[str, int], Lease] = {}
+        self._sooner = Signal()
+        self._next = 0.0
+        """When the next look is due, on the loop's clock."""
+
+    def hold(self, lease: Lease) -> None:
+        """Renew this one too, from now on."""
+        self._held[(lease.task, lease.token)] = lease
+        due = lease.renew_at
+        if due is not None and due < self._next:
+            self._sooner.fire()
+
+    async def work(self) -> None:
+        """Renew every lease in time, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            news = self._sooner.listen()
+            self._held = {key: lease for key, lease in self._held.items() if not lease.over and lease.lost is None}
+            moments = [(due, lease) for lease in self._held.values() if (due := lease.renew_at) is not None]
+            now = loop.time()
+            self._next = min((due for due, _ in moments), default=now + _NOTHING_HELD)
+            if self._next > now:
+                await either(news, self._next - now)
+                continue
+            due_soon = [lease for due, lease in moments if due <= now + (lease.length or 0) / _SOON]
+            try:
+                answers = await say_many(self._engine, due_soon, proof=False)
+            except AllswellError:
+                answers = []  # the store is away: the leases lapse, or it comes back in time
+            if not any(isinstance(answer, Orders) for answer in answers):
+                await asyncio.sleep(self._engine.pace.retry_first)
+
+
+async def say_many(engine: Backend, leases: Sequence[Lease], *, proof: bool) -> list[Orders | AllswellError]:
+    """Check in on many leases at once; orders, or what went wrong, for each."""
+    sent = asyncio.get_running_loop().time()
+    said = [CheckIn(lease.task, lease.token, lease.agent, proof) for lease in leases]
+    answers = await engine.check_in_many(said)
+    return [lease.heard(answer, sent) for lease, answer in zip(leases, answers, strict=True)]
+
+
+# A watch as those have it who do the work: take tasks, hold them, prove progress on many, complete many.
+
+
+class Claiming(Meshing):
+    """What is claimed through an open watch, and held for as long as it is open."""
+
+    def __init__(self, engine: Backend, ids: Ids, mesh: Mesh) -> None:
+        super().__init__(engine, ids, mesh)
+        self._renewing = Renewing(engine)
+
+    async def claim(
+        self,
+        *,
+        agent: str,
+        roles: Sequence[str] | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        command: str | None = None,
+        task: str | None = None,
+    ) -> Lease | None:
+        """Take one task, or None if there is none within `wait`.
+
+        With `task` it is that one or none.
+        """
+        got = await self.claim_many(1, agent=agent, roles=roles, wait=wait, lease=lease, command=command, task=task)
+        return got[0] if got else None
+
+    async def claim_many(
+        self,
+        count: int,
+        *,
+        agent: str,
+        roles: Sequence[str] | None = None,
+        wait: Duration = 0,
+        lease: Duration | None = None,
+        command: str | None = None,
+        task: str | None = None,
+    ) -> list[Lease]:
+        """Take up to `count` tasks. With `lease`, they are renewed for as long as this watch is open, or else lapse."""
+        seconds = parse(wait, where="wait") / 1_000
+        length = None if lease is None else parse(lease, where="lease")
+        if isinstance(roles, str):
+            raise Refused("bad_field", "roles must be a list", where="roles")
+        wanted = {
+            "id": command or NO_COMMAND,
+            "agent": agent,
+            "roles": None if roles is None else tuple(roles),
+            "count": count,
+            "length": length,
+            "task": task,
+        }
+        try:
+            claim = msgspec.convert(wanted, Claim)
+        except msgspec.ValidationError as error:
+            raise Refused("bad_field", f"this cannot be claimed: {error}", where="claim") from None
+        granted = await self._engine.claim(claim, wait=seconds)
+        return [self.hold(one, granted.sent) for one in granted.granted]
+
+    async def claim_each(
+        self, tasks: Sequence[TaskId], *, agent: str, lease: int | None = None
+    ) -> list[Lease | AllswellError | None]:
+        """Take these tasks, each if it can be had; a lease, None, or what is wrong, for each."""
+        claims = [Claim(NO_COMMAND, AgentId(agent), length=lease, task=task) for task in tasks]
+        answers, sent = await self._engine.claim_each(claims)
+        got: list[Lease | AllswellError | None] = []
+        for answer in answers:
+            if isinstance(answer, AllswellError):
+                got.append(answer)
+            else:
+                got.append(self.hold(answer[0], sent) if answer else None)
+        return got
+
+    def hold(self, granted: Granted, sent: float) -> Lease:
+        """A handle on what was granted when this was sent; renewed for as long as this watch is open, if it need be."""
+        held = Lease(self._engine, self._ids, granted, sent, self._mesh)
+        if held.length is not None:
+            self._renewing.hold(held)
+        return held
+
+    async def checkin_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
+        """Prove progress on many leases at once; orders, or what went wrong, for each."""
+        return await say_many(self._engine, leases, proof=True)
+
+    async def renew_many(self, leases: Sequence[Lease]) -> list[Orders | AllswellError]:
+        """Renew many leases at once, without proof of progress; orders, or what went wrong, for each."""
+        return await say_many(self._engine, leases, proof=False)
+
+    async def complete_many(self, done: Sequence[tuple[Lease, object]]) -> list[AllswellError | None]:
+        """Complete many tasks at once, each with its result; what went wrong, or None, for each."""
+        # One word about many tasks: each knows it again by its own lease. Of the same task twice it would be two words.
+        one = self._ids.command() if len({lease.task for lease, _ in done}) == len(done) else None
+        commands = [lease.completion(result, one or self._ids.command()) for lease, result in done]
+        answers = await self._engine.do_many(commands)
+        return [lease.ended(answer) for (lease, _), answer in zip(done, answers, strict=True)]
+
+
+# A watch as those have it who look after ended work: hand it over again, or say that it was seen.
+
+
+class Deciding(Claiming):
+    """What is decided about work that has ended, through an open watch."""
+
+    async def retry(
+        self,
+        task: str,
+        *,
+        dependents: bool = False,
+        again: bool = False,
+        run: str | None = None,
+        by: str = "",
+        command: str | None = None,
+    ) -> dict[TaskId, TaskId]:
+        """Hand an ended task over again as a new one, which carries its history; the new ids by the old ones.
+
+        With `dependents`, those that were skipped because of it, too; one that is done only with `again`. The new ones
+        are in the run of the old ones, which must be open, or in `run`. Under the same `command` it is done once, and
+        answered with the same ids.
+        """
+        from allswell.engine.submission import named, renewals
+
+        def new_id(old: TaskId) -> TaskId:
+            return self._ids.task() if command is None else task_for_key(f"retry {command} {old}")
+
+        made = await renewals(self.views, TaskId(task), new_id, dependents=dependents, run=run)
+        await self._engine.do(Resubmit(self._command(command), made, again, by))
+        return named(made)
+
+    async def dismiss(self, what: str, by: str, *, command: str | None = None) -> None:
+        """Note that somebody has seen a question, which stays open, or how a task ended: it needs nobody any more."""
+        id_ = self._command(command)
+        seen = DismissQuestion(id_, QuestionId(what), by) if what[:2] == "q_" else DismissTask(id_, TaskId(what), by)
+        await self._engine.do(seen)
+
+    async def unpark(self, service: str, by: str, *, command: str | None = None) -> None:
+        """Have a service called again that asked to wait, or that failed: a human knows that it works."""
+        await self._engine.do(Unpark(self._command(command), service, by))
+
+    def _command(self, given: str | None) -> CommandId:
+        return self._ids.command() if given is None else CommandId(given)
 
 
 def to_nobody(*_: object) -> None:
@@ -146,7 +616,7 @@ class Watch(Deciding):
         a new one opened, with `run_timeout` and `run_cost` (USD). `told` hears the ids, in the order of the tasks;
         `progress` how many were looked at, and then how many of how many were submitted.
         """
-        from allswell.engine.bulk import Bulk
+        from allswell.engine.submission import Bulk
 
         joining = Joining(self.views, None if run_timeout is None else parse(run_timeout, where="run_timeout"))
         bulk = Bulk(
@@ -270,7 +740,7 @@ class Watch(Deciding):
         return self._own_loop
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Timings:
         """How patient it is."""
         return self._engine.pace
 

@@ -53,7 +53,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _HttpCall(msgspec.Struct, frozen=True):
     """What one call says, and how long its answer may take; without a body it is a GET."""
 
     path: str
@@ -90,7 +90,7 @@ class _Use:
                 sock.shutdown(socket.SHUT_RDWR)
 
 
-class Connections:
+class ConnectionPool:
     """The connections of one watch to its server."""
 
     def __init__(self, url: str, key: str) -> None:
@@ -116,7 +116,7 @@ class Connections:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="allswell http")
         use = _Use()
-        said = _Call(path, body, {**self._headers, **trace_headers(), **(headers or {})}, wait + _SLACK)
+        said = _HttpCall(path, body, {**self._headers, **trace_headers(), **(headers or {})}, wait + _SLACK)
         asked = asyncio.get_running_loop().run_in_executor(self._threads, self._call, said, use)
         try:
             return await asked
@@ -124,7 +124,7 @@ class Connections:
             use.give_up()
             raise
 
-    def _call(self, said: _Call, use: _Use) -> HttpAnswer:
+    def _call(self, said: _HttpCall, use: _Use) -> HttpAnswer:
         """In a thread. A kept connection that the other side has closed meanwhile is replaced, once."""
         kept = self._kept.pop() if self._kept else None
         try:
@@ -142,7 +142,7 @@ class Connections:
             use.close()
             raise self._unavailable(error) from None
 
-    def _said(self, connection: http.client.HTTPConnection, said: _Call) -> HttpAnswer:
+    def _said(self, connection: http.client.HTTPConnection, said: _HttpCall) -> HttpAnswer:
         if connection.sock is not None:
             connection.sock.settimeout(said.timeout)
         below = self._parts.path.rstrip("/") if self._is_tcp else ""

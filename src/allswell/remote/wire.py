@@ -1,7 +1,7 @@
 """What travels between a watch and its server: commands and looks by name, each with the types that it has in code.
 
-Nothing is declared twice. Commands are those of the rules of access (`domain/access.py`), looks are the methods of
-`Records`, read off their signatures. So whoever adds a command or a view has it here too. `ANSWERS` says what comes
+Nothing is declared twice. Commands are those of the rules of access (`domain/access/rights.py`), looks are the methods
+of `Records`, read off their signatures. So whoever adds a command or a view has it here too. `ANSWERS` says what comes
 back where that is more than an id or nothing.
 
 Both sides must be of one version as far as these types go; fields that one side does not know are passed over, and
@@ -11,20 +11,33 @@ those that it misses have their defaults.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from allswell.domain.access import ACT_OF, LOOKS
-from allswell.domain.claim import Granted
-from allswell.domain.command import Admit, CheckIn, CheckInAgain, Claim, Command, MoveOn, Park, Report, TakeUp, Verified
-from allswell.domain.hold import Orders
-from allswell.domain.responding import RequestStands
-from allswell.domain.serving import Told
-from allswell.domain.verification import AfterCheck
+from allswell.domain.access.rights import ACT_OF, LOOKS
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.holder import Orders
+from allswell.domain.lease.verification import AfterCheck
+from allswell.domain.mesh.respond import RequestStands
+from allswell.domain.rules.command import (
+    Admit,
+    CheckIn,
+    CheckInAgain,
+    Claim,
+    Command,
+    MoveOn,
+    Park,
+    Report,
+    TakeUp,
+    Verified,
+)
+from allswell.domain.service.calls import ServiceReply
 from allswell.engine.backend import Records
+from allswell.errors import AllswellError, BreakerOpen, Bug, LeaseLost, Refused, ServiceParked, Unavailable
 
 VERSION = 1
 WAIT_MOST = 45_000
@@ -36,9 +49,9 @@ ANSWERS: Mapping[type[Command], Any] = {
     CheckInAgain: Orders,
     MoveOn: list[Granted] | RequestStands | None,
     TakeUp: Granted | str | None,
-    Admit: Told,
-    Report: Told,
-    Park: Told,
+    Admit: ServiceReply,
+    Report: ServiceReply,
+    Park: ServiceReply,
     Verified: AfterCheck,
 }
 """What a command is answered with; all others with ids or nothing."""
@@ -47,7 +60,7 @@ WRITES = ("swap", "revise")
 """What is no look, and no command either: words of the watch's own, and what people do to deliveries."""
 
 
-class Problem(Struct, frozen=True, omit_defaults=True):
+class WireProblem(Struct, frozen=True, omit_defaults=True):
     """What went wrong, as RFC 9457 has it; the fields from `kind` on are ours."""
 
     type: str
@@ -66,7 +79,7 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     place: int | UnsetType = UNSET
 
 
-class Said(Struct, frozen=True):
+class EncodedCommand(Struct, frozen=True):
     """One command: what it is called, and its fields."""
 
     command: str
@@ -76,21 +89,21 @@ class Said(Struct, frozen=True):
 class Saying(Struct, frozen=True, omit_defaults=True):
     """Commands to be decided together; a claim may be waited for, if it comes alone."""
 
-    commands: list[Said]
+    commands: list[EncodedCommand]
     wait_ms: int = 0
 
 
-class Answered(Struct, frozen=True, omit_defaults=True):
+class CommandResult(Struct, frozen=True, omit_defaults=True):
     """What became of one command: its answer, or what went wrong."""
 
     answer: Raw | UnsetType = UNSET
-    error: Problem | UnsetType = UNSET
+    error: WireProblem | UnsetType = UNSET
 
 
 class Answering(Struct, frozen=True, omit_defaults=True):
     """What became of each, in their order; a claim was waited for so long before it was granted."""
 
-    answers: list[Answered]
+    answers: list[CommandResult]
     waited_ms: int = 0
 
 
@@ -120,12 +133,38 @@ def _look(name: str) -> RemoteLook:
 CALLS: Mapping[str, RemoteLook] = {name: _look(name) for name in (*LOOKS, *WRITES)}
 
 
-def said(command: Command) -> Said:
+def said(command: Command) -> EncodedCommand:
     """A command as it travels."""
-    return Said(type(command).__name__, Raw(msgspec.json.encode(command)))
+    return EncodedCommand(type(command).__name__, Raw(msgspec.json.encode(command)))
 
 
-def heard(one: Said) -> Command | None:
+def heard(one: EncodedCommand) -> Command | None:
     """A command as it arrived; None if there is none of that name. What does not fit is a `ValidationError`."""
     kind = COMMANDS.get(one.command)
     return None if kind is None else msgspec.json.decode(one.about, type=kind)
+
+
+# What a server says went wrong, as the error that it was there.
+
+
+def error_of(problem: WireProblem) -> AllswellError:
+    """The error that a problem tells of."""
+    after = None if problem.retry_after_ms is UNSET else problem.retry_after_ms
+    service = "" if problem.service is UNSET else problem.service
+    reason = "" if problem.reason is UNSET else problem.reason
+    match problem.kind:
+        case "refused":
+            refused = Refused(problem.code, problem.detail, where=problem.where, hint=problem.hint)
+            refused.place = None if problem.place is UNSET else problem.place
+            return refused
+        case "lease_lost":
+            task = "" if problem.task_id is UNSET else problem.task_id
+            return LeaseLost(task, 0 if problem.token is UNSET else problem.token, reason)
+        case "unavailable":
+            return Unavailable(problem.detail, hint=problem.hint)
+        case "service_parked":
+            return ServiceParked(service, time.time_ns() // 1_000_000 + (after or 0), after or 0)
+        case "breaker_open":
+            return BreakerOpen(service, after, reason)
+        case _:
+            return Bug(f"the server failed: {problem.detail}")

@@ -24,35 +24,147 @@ store may run it in a thread of its own, where there is no event loop (SQLite do
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from allswell.domain.case import Case
-from allswell.domain.checkin import Agent
-from allswell.domain.event import Event
-from allswell.domain.expense import ExpenseRow
-from allswell.domain.journal import Position
-from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.agents.cost import ExpenseRow
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.question import Question
-from allswell.domain.run import Run, Spread
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt, Bar, Finished, Lane, Ready, Task, Wait
+from allswell.domain.rules.event import Event, Position
+from allswell.domain.run.run import Fanout, Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.aggregate import TaskAggregate
+from allswell.domain.task.model import Attempt, Exclusion, Finished, Lane, Ready, Task, WaitState
 from allswell.errors import AllswellError, Bug
-from allswell.store.call import Calls, Telling
-from allswell.store.outbox import Outbox
-from allswell.store.own_clock import Due, Moved
-from allswell.store.running import RunHints
-from allswell.store.views import Views
-from allswell.store.words import Words
+from allswell.store.clock import Due, Moved
+from allswell.store.views import Outbox, RunHints, Views
+
+# Wake-up calls between processes on one store: what is told, and what that promises (nothing but speed).
+#
+# A call says "it is worth looking now". It carries no facts: who hears one looks at the store, and finds there whatever
+# is true. So a call may be lost, come twice, late, out of order, or about something that somebody else has handled
+# meanwhile, and no work is ever lost with it: everybody who waits also looks again by itself (`engine/timings.py`).
+# That polling is the truth; calls only make it quick.
+#
+# What follows from that for a store (`Calls`, a part of its port):
+#
+# -   Telling is off the write path. A call is sent after the commit it is about, by a thread of its own or, after a
+#     quiet
+#     while, right behind the commit (docs/adr/0028). On PostgreSQL a transaction that notifies takes a lock of the
+# whole     cluster while it commits; a deciding one never does.
+# -   Telling never waits and never fails. Calls that pile up are merged into one; a receiver that is slow, gone or full
+#     is skipped.
+# -   Nobody is told of what it did itself.
+# -   A hearer that may have missed something (it has just begun to hear, or was cut off) is called once, with
+#     `LOOK_AGAIN`.
+# -   A store that has no way to reach other processes does nothing at all.
+
+
+class Wakeup(msgspec.Struct, frozen=True, array_like=True):
+    """What others may want to look at now."""
+
+    ready: bool = False
+    """A task can be claimed that could not before."""
+    journal: bool = False
+    """The journal has grown."""
+    spreads: bool = False
+    """A consequence waits for a sweeper."""
+    due: int | None = None
+    """A timer was set for this moment, earlier perhaps than a sweeper knows of."""
+
+    def __bool__(self) -> bool:
+        return self != NOTHING
+
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody's work waits for it; those who only read along can be told a little later."""
+        return self.ready or self.spreads or self.due is not None
+
+    def merged(self, other: Wakeup) -> Wakeup:
+        """Both in one."""
+        if self is NOTHING or other is NOTHING:  # nearly always
+            return other if self is NOTHING else self
+        moments = [due for due in (self.due, other.due) if due is not None]
+        return Wakeup(
+            self.ready or other.ready,
+            self.journal or other.journal,
+            self.spreads or other.spreads,
+            min(moments, default=None),
+        )
+
+
+NOTHING = Wakeup()
+LOOK_AGAIN = Wakeup(ready=True, journal=True, spreads=True)
+"""Something may have been missed."""
+
+Hearer = Callable[[Wakeup], None]
+
+
+class Calls(Protocol):
+    """The part of a store by which processes wake each other."""
+
+    def announce(self, call: Wakeup) -> None:
+        """Tell other processes that it is worth looking; never waits or fails, and may be lost."""
+        ...
+
+    def hear(self, hearer: Hearer) -> None:
+        """Call `hearer` in the running loop with what other processes tell, until the store is closed."""
+        ...
+
+
+class WakeupSender(Protocol):
+    """The part of a unit of work by which others are told of it."""
+
+    call: Wakeup
+    """What other processes are told when this is committed: as by `Calls.announce`, only sooner."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Wakeup).decode
+
+
+def encode(call: Wakeup) -> bytes:
+    """A call as it travels; far below the 8,000 bytes of a PostgreSQL notification."""
+    return _encode(call)
+
+
+def decode(data: bytes) -> Wakeup:
+    """A call as it arrived; what cannot be read, from a newer version or a stranger, is a reason to look too."""
+    try:
+        return _decode(data)
+    except msgspec.DecodeError:
+        return LOOK_AGAIN
+
+
+# What the watch keeps about itself, beside all work: words under keys, seen by every process on one store.
+#
+# Few and small: how far the clocks are apart, which supervisor has which name. They can be listed by the views.
+
+
+class KeyValue(Protocol):
+    """The part of a store that keeps words about the watch itself."""
+
+    async def recall(self, key: str) -> str | None:
+        """What is kept under a key."""
+        ...
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep something under a key, whatever was there."""
+        ...
+
+    async def swap(self, key: str, before: str | None, after: str) -> bool:
+        """Keep something in the place of what was kept there; False if that is not there any more."""
+        ...
+
 
 T = TypeVar("T")
 
 
-class Kind(StrEnum):
+class LockKind(StrEnum):
     """What can be locked, in the order in which it is."""
 
     SPREAD = "spread"
@@ -64,20 +176,20 @@ class Kind(StrEnum):
     LEASE = "lease"
 
 
-LOCK_ORDER: tuple[Kind, ...] = tuple(Kind)
+LOCK_ORDER: tuple[LockKind, ...] = tuple(LockKind)
 
 
 class Lock(msgspec.Struct, frozen=True):
     """Rows of one kind to lock, sorted by id."""
 
-    kind: Kind
+    kind: LockKind
     ids: Sequence[str]
     shared: bool = False
     skip: bool = False  # only those free at once; of tasks, and then their leases follow them
     fresh: bool = False
     """Nothing has these ids unless this unit of work is done a second time, and nothing else is locked. A store far
-    away need not look: it may go by the clock as it saw it last, and `Conflict` tells of the second time. If the answer
-    to such a commit is lost it may call that `Unavailable`: to do it again is to find out."""
+    away need not look: it may go by the clock as it saw it last, and `RowConflict` tells of the second time. If the
+    answer to such a commit is lost it may call that `Unavailable`: to do it again is to find out."""
 
 
 class Wanted(msgspec.Struct):
@@ -101,7 +213,7 @@ class Wanted(msgspec.Struct):
 class Rows(msgspec.Struct):
     """What was read."""
 
-    spreads: dict[str, Spread] = msgspec.field(default_factory=dict)
+    spreads: dict[str, Fanout] = msgspec.field(default_factory=dict)
     runs: dict[RunId, Run] = msgspec.field(default_factory=dict)
     services: dict[str, ServiceRow] = msgspec.field(default_factory=dict)
     agents: dict[AgentId, Agent] = msgspec.field(default_factory=dict)
@@ -109,20 +221,22 @@ class Rows(msgspec.Struct):
     tasks: dict[TaskId, Task] = msgspec.field(default_factory=dict)
     ready: dict[TaskId, Ready] = msgspec.field(default_factory=dict)
     timers: dict[str, Millis] = msgspec.field(default_factory=dict)
-    waits: dict[TaskId, list[Wait]] = msgspec.field(default_factory=dict)  # sorted by kind and target
-    leases: dict[TaskId, Lease] = msgspec.field(default_factory=dict)
+    waits: dict[TaskId, list[WaitState]] = msgspec.field(default_factory=dict)  # sorted by kind and target
+    leases: dict[TaskId, LeaseRow] = msgspec.field(default_factory=dict)
     attempts: dict[tuple[TaskId, Token], Attempt] = msgspec.field(default_factory=dict)
     awaited: set[TaskId] = msgspec.field(default_factory=set)
     payloads: dict[TaskId, str] = msgspec.field(default_factory=dict)
     bars: dict[TaskId, set[AgentId]] = msgspec.field(default_factory=dict)
     expenses: dict[TaskId, list[ExpenseRow]] = msgspec.field(default_factory=dict)  # by token
-    cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)  # then their rows are in none of the others
+    cases: dict[TaskId, TaskAggregate] = msgspec.field(
+        default_factory=dict
+    )  # then their rows are in none of the others
 
 
-class Changes(msgspec.Struct):
+class RowChanges(msgspec.Struct):
     """What to write; each list is one multi-row statement.
 
-    `new_*` rows must not exist (`Conflict` if another transaction made them first), the others must.
+    `new_*` rows must not exist (`RowConflict` if another transaction made them first), the others must.
     """
 
     new_runs: list[Run] = msgspec.field(default_factory=list)
@@ -143,21 +257,22 @@ class Changes(msgspec.Struct):
     drop_ready: list[Ready] = msgspec.field(default_factory=list)
     timers: list[tuple[str, Millis]] = msgspec.field(default_factory=list)  # put; of a task or a run
     drop_timers: list[str] = msgspec.field(default_factory=list)
-    new_waits: list[Wait] = msgspec.field(default_factory=list)
-    drop_waits: list[Wait] = msgspec.field(default_factory=list)
-    new_bars: list[Bar] = msgspec.field(default_factory=list)
-    new_leases: list[Lease] = msgspec.field(default_factory=list)
-    leases: list[Lease] = msgspec.field(default_factory=list)
+    new_waits: list[WaitState] = msgspec.field(default_factory=list)
+    drop_waits: list[WaitState] = msgspec.field(default_factory=list)
+    new_bars: list[Exclusion] = msgspec.field(default_factory=list)
+    drop_bars: list[Exclusion] = msgspec.field(default_factory=list)
+    new_leases: list[LeaseRow] = msgspec.field(default_factory=list)
+    leases: list[LeaseRow] = msgspec.field(default_factory=list)
     """Where task and token still match, else it is a `Bug`; `deadline` can change, and all from `judged` on."""
     drop_leases: list[tuple[TaskId, Token]] = msgspec.field(default_factory=list)
     new_attempts: list[Attempt] = msgspec.field(default_factory=list)
     late_attempts: list[Attempt] = msgspec.field(default_factory=list)  # only what came after changes
     expenses: list[ExpenseRow] = msgspec.field(default_factory=list)  # put; their tasks are locked
-    new_spreads: list[Spread] = msgspec.field(default_factory=list)
+    new_spreads: list[Fanout] = msgspec.field(default_factory=list)
     drop_spreads: list[str] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     at: Millis = Millis(0)  # the `now` of the decisions, stamped on the events
-    cases: dict[TaskId, Case] = msgspec.field(default_factory=dict)
+    cases: dict[TaskId, TaskAggregate] = msgspec.field(default_factory=dict)
     """How every task that is touched then stands, or nothing: a store may keep them, to spare reading them."""
     moved: Moved | None = None  # on a store that goes by this machine's clock
 
@@ -181,14 +296,16 @@ class CommitUnknown(AllswellError):
         self.ticket = ticket
 
 
-class Conflict(AllswellError):
+class RowConflict(AllswellError):
     """Another transaction made the same new row first; roll back and decide again on what is there now."""
 
 
-class Transaction(Telling, RunHints, Protocol):
+class Transaction(WakeupSender, RunHints, Protocol):
     """One unit of work on the store."""
 
-    async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
+    async def lock(
+        self, kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: bool = False
+    ) -> Sequence[str]:
         """Lock rows (sorted by id) and return the ids that exist; with `skip`, only those free at once."""
         ...
 
@@ -207,7 +324,7 @@ class Transaction(Telling, RunHints, Protocol):
         """Rows as committed now, or as written by this transaction."""
         ...
 
-    async def write(self, changes: Changes) -> None:
+    async def write(self, changes: RowChanges) -> None:
         """Write every table once."""
         ...
 
@@ -257,7 +374,7 @@ class Transaction(Telling, RunHints, Protocol):
         ...
 
     async def find_asking(self) -> Sequence[str]:
-        """Which agents wait for an answer of which (`asking_line` of every open request that tells one).
+        """Which agents wait for an answer of which (`asking_lines` of every open request).
 
         Whoever asks next waits for the end of this transaction, so that two requests which would close a circle
         together see each other. Asked before anything is locked, and before `find_claimed`.
@@ -269,13 +386,13 @@ class Transaction(Telling, RunHints, Protocol):
         ...
 
 
-class Store(Views, Calls, Words, Outbox, Protocol):
+class Store(Views, Calls, KeyValue, Outbox, Protocol):
     """A place where a watch lives."""
 
     url: str
     shared_clock: bool
     """Whether `now` is a server's clock: then this machine's clock jumps concern nobody else."""
-    abreast: int  # how many units of work at once pay
+    max_parallel: int  # how many units of work at once pay
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date or refuse."""
@@ -314,7 +431,7 @@ class Store(Views, Calls, Words, Outbox, Protocol):
         ...
 
 
-def drive(work: Coroutine[Any, Any, T]) -> T:
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a unit of work to its end where there is no event loop; all that it awaits answers at once."""
     try:
         work.send(None)
@@ -323,3 +440,92 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         return result
     work.close()
     raise Bug("a unit of work awaited something other than its transaction")
+
+
+# The short way to record a step of a flow: one commit, and hardly anything around it.
+#
+# A unit of work locks, reads, decides and writes, each by calls of its own. A recorded step needs one row to decide on,
+# the flow's lease, and writes two: that much a store can do at once, on a connection of its own. The core decides here
+# as everywhere. Where the lease is at hand (SQLite), it is read under the write lock. Where it is a round trip away
+# (PostgreSQL), the core decides on the lease as the caller last saw it, and one statement writes what was decided if
+# the row is still that one: it compares, and knows no rule.
+#
+# What makes it safe is that it may always decline: whatever is not plain (a lease that is not what it was, a row that
+# is
+# there already, a connection that breaks) is left to the long way, which says who is refused, and why, and recognises a
+# step that was recorded after all.
+
+
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """A finished task and its event."""
+
+    made: Finished
+    event: Event
+    at: Millis
+
+
+Decide = Callable[[LeaseRow, Millis], Recorded | None]
+"""A decision on a flow's lease alone; None where more must be known."""
+
+
+@runtime_checkable
+class FastStepWriter(Protocol):
+    """A store that knows one."""
+
+    async def record(self, believed: LeaseRow, decide: Decide) -> bool:
+        """As `record_here`, for an event loop, which waits for a thread of the store's; it waits for nobody else."""
+        ...
+
+    def record_here(self, believed: LeaseRow, decide: Decide, patience: float) -> bool:
+        """Whether what was decided is committed, durably; otherwise, and after any error, go the long way.
+
+        For a thread that has no event loop. It is decided on the lease as it is, or on the one that the caller believes
+        in, and committed only if that still stands. One that has waited so many seconds for others goes the long way.
+        """
+        ...
+
+
+# Taking what a batch names, step by step: where a call costs nothing, or what is locked depends on what was free.
+
+_FIELDS = {
+    LockKind.SPREAD: ("spreads",),
+    LockKind.RUN: ("runs",),
+    LockKind.SERVICE: ("services",),
+    LockKind.AGENT: ("agents",),
+    LockKind.QUESTION: ("questions",),
+    LockKind.TASK: ("tasks", "awaited", "payloads", "bars", "expenses"),
+    LockKind.LEASE: ("leases",),
+}
+"""Which fields of `Wanted` name rows under which lock."""
+
+
+async def take_in_turn(tx: Transaction, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
+    """Lock kind by kind, read the clock, then the rows that were locked."""
+    locked = await lock_in_turn(tx, locks)
+    now = await tx.now()
+    return now, await tx.read(only_locked(wanted, locked))
+
+
+async def lock_in_turn(tx: Transaction, locks: Sequence[Lock]) -> dict[LockKind, Sequence[str]]:
+    """Lock kind by kind; where tasks in other hands are passed over, so are their leases."""
+    locked: dict[LockKind, Sequence[str]] = {}
+    passing_over = False
+    for lock in locks:
+        ids = lock.ids
+        if lock.kind is LockKind.LEASE and passing_over:
+            free = {*locked[LockKind.TASK]}
+            ids = [id_ for id_ in ids if id_ in free]
+        passing_over = passing_over or lock.skip
+        locked[lock.kind] = await tx.lock(lock.kind, ids, skip=lock.skip, shared=lock.shared) if ids else ()
+    return locked
+
+
+def only_locked(wanted: Wanted, locked: Mapping[LockKind, Sequence[str]]) -> Wanted:
+    """What is wanted, without the rows that do not exist: what appears after the lock must not be read."""
+    kept = Wanted()
+    for kind, ids_locked in locked.items():
+        held = {*ids_locked}
+        for field in _FIELDS[kind]:
+            if ids := getattr(wanted, field):
+                setattr(kept, field, [id_ for id_ in ids if id_ in held])
+    return kept

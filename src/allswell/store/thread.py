@@ -22,7 +22,7 @@ from allswell.errors import Unavailable
 T = TypeVar("T")
 
 
-class Job(Generic[T]):
+class ThreadJob(Generic[T]):
     """One call, on its way through the thread."""
 
     __slots__ = ("_error", "_function", "_result", "_tell", "_thread", "has_run")
@@ -78,7 +78,7 @@ class WorkThread:
 
     def post(self, function: Callable[[], object]) -> None:
         """Have a function called in the thread, whose end nobody waits for; what it raises is lost."""
-        self._calls.put(Job(function, self).run)
+        self._calls.put(ThreadJob(function, self).run)
 
     async def call(self, function: Callable[[], T], *, timeout: float, what: str) -> T:
         """The function's result, computed in the thread; `what` names the bound in the error when it passes."""
@@ -97,7 +97,7 @@ class WorkThread:
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
-        job = Job(function, self, tell)
+        job = ThreadJob(function, self, tell)
         self._calls.put(job.run)
         until = loop.time() + timeout
         self._bounds[future] = (until, f"{what} did not answer within {timeout:g} s")

@@ -10,17 +10,75 @@ from typing import Protocol
 
 import msgspec
 
-from allswell.domain.checkin import Agent
-from allswell.domain.expense import ExpenseRow, Spent, SpentBy
-from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import TaskFilter, TaskRow
-from allswell.domain.names import Millis, QuestionId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
+from allswell.domain.ids import Millis, QuestionId, RunId, TaskId
+from allswell.domain.lease.model import Agent
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter
 from allswell.domain.question import Question
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt
-from allswell.store.outbox import OutboxViews
-from allswell.store.running import RunViews
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
+
+# The part of a store that keeps what sinks still have to deliver. Plain rows: what becomes of them, others decide.
+
+
+class OutboxViews(Protocol):
+    """The part that shows it."""
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        ...
+
+
+class Outbox(OutboxViews, Protocol):
+    """Deliveries, beside the cursors of those who make them."""
+
+    async def enlist(
+        self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str = ""
+    ) -> bool:
+        """Keep new deliveries, move a follower's cursor and keep its memory: all of it or nothing.
+
+        False, and nothing is changed, if the cursor is not where the follower believes it is (`after`): somebody else
+        follows in its name, or an answer was lost. So no event is taken in twice. The memory is a word under
+        `memory_key(follower)`; an empty one leaves that as it was.
+        """
+        ...
+
+    async def forget(self, follower: str, sink: str) -> None:
+        """Forget a follower: its cursor, what its sink still had to deliver, and every word under its name."""
+        ...
+
+    async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery] = ()) -> None:
+        """Write deliveries as they are now, and forget those that are gone; what is not there any more stays away."""
+        ...
+
+
+# What a store tells of runs beside their rows: which run a task is in, who holds what in it, and how it stands.
+
+
+class RunHints(Protocol):
+    """The part of a unit of work that looks at runs without locks."""
+
+    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
+        """Runs as they were last committed, or as written by this transaction. Also after a pick: nothing waits."""
+        ...
+
+    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
+        """In which runs these tasks are. That never changes; those that are in none are missing."""
+        ...
+
+    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
+        """Tasks of a run that somebody holds, by id, for a walk over all of them."""
+        ...
+
+
+class RunViews(Protocol):
+    """The part of a store that shows single runs."""
+
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        ...
 
 
 class Agenda(msgspec.Struct, frozen=True):
@@ -30,6 +88,7 @@ class Agenda(msgspec.Struct, frozen=True):
     next_due: Millis | None
     spreads: bool
     stands: int = 0  # time stands still: the wall was set back by so much, and that is not settled yet
+    spread: str = ""  # the oldest of the consequences that wait: the id of the task or run that has ended
 
 
 class Views(RunViews, OutboxViews, Protocol):
@@ -97,6 +156,10 @@ class Views(RunViews, OutboxViews, Protocol):
 
     async def journal(self, after: Position, limit: int) -> list[Entry]:
         """Events after a position in the journal's order; never skips one that commits late."""
+        ...
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Every follower that has ever got anywhere, and where."""
         ...
 
     async def cursor(self, follower: str) -> Position:

@@ -8,13 +8,14 @@ make that impossible, it is a `Bug` that names everyone in the circle.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import types
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Literal
 
 from allswell.errors import Bug
-from allswell.store.port import Kind
+from allswell.store.port import LockKind
 
-Row = tuple[Kind, str]
+Row = tuple[LockKind, str]
 Key = Row | tuple[Literal["claim", "asking"], str]
 """A row, or the name of a claim: there is no row for that."""
 
@@ -152,3 +153,18 @@ class LockTable:
 
 def _say(key: Key | None) -> str:
     return "nothing" if key is None else f"{key[0]} {key[1]}"
+
+
+# A turn for everybody else, which every statement of a strict store begins with.
+#
+# `asyncio.sleep(0)` without its wrapping. An event loop that knows when nobody else is ready can say so instead (the
+# deterministic one does): then there is nobody to give way to, and the statement goes straight on.
+
+Turn = Callable[[], Awaitable[None] | None]
+"""Gives everybody else who is ready a turn; None where nobody is."""
+
+
+@types.coroutine
+def a_turn() -> Generator[None, None, None]:
+    """Let everybody who is ready run before going on."""
+    yield

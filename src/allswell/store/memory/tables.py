@@ -6,25 +6,30 @@ commit: `unaccounted` holds the tasks that would hang silently, and is empty whi
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+import itertools
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, assert_never
 
-from allswell.domain.checkin import Agent
-from allswell.domain.circle import asking_line
-from allswell.domain.expense import ExpenseRow
-from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, is_request
+from allswell.domain.agents.cost import ExpenseRow
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token, is_request
+from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.mesh.request import asking_lines
+from allswell.domain.notify.delivery import Delivery
 from allswell.domain.question import Question
-from allswell.domain.run import Run, Spread
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt, Ready, State, Task, Wait
-from allswell.store.port import Kind
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Fanout, Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import OPEN, Attempt, Lane, Ready, State, Task, WaitState
+from allswell.store.clock import DISTANCE, SETTLING, ClockReading, Moved, StoreClock, settling_of
+from allswell.store.memory.locks import Key, LockTable, Turn, a_turn
+from allswell.store.port import Hearer, LockKind, RowChanges, RowConflict
+from allswell.timing.clock import Clock
 
 K = TypeVar("K")
 V = TypeVar("V")
 Sorted = TypeVar("Sorted", tuple[int, TaskId], tuple[Millis, str], TaskId)
-Numbered = tuple[int, Spread]
+Numbered = tuple[int, Fanout]
 """A spread with its place in the order in which they were made."""
 
 
@@ -79,10 +84,10 @@ class Tables:
         self.results: dict[TaskId, str] = {}
         self.ready: dict[TaskId, Ready] = {}
         self.timers: dict[str, Millis] = {}
-        self.waits: dict[TaskId, tuple[Wait, ...]] = {}
+        self.waits: dict[TaskId, tuple[WaitState, ...]] = {}
         self.bars: dict[TaskId, frozenset[AgentId]] = {}
         self.expenses: dict[TaskId, tuple[ExpenseRow, ...]] = {}
-        self.leases: dict[TaskId, Lease] = {}
+        self.leases: dict[TaskId, LeaseRow] = {}
         self.attempts: dict[tuple[TaskId, Token], Attempt] = {}
         self.spreads: dict[str, Numbered] = {}
 
@@ -100,8 +105,8 @@ class Tables:
 
     def asking(self) -> list[str]:
         """Which agents wait for an answer of which."""
-        lines = [asking_line(self.tasks[id_]) for id_ in self.open_tasks if is_request(id_)]
-        return sorted(filter(None, lines))
+        requests = (self.tasks[id_] for id_ in self.open_tasks if is_request(id_))
+        return asking_lines(requests, lambda ids: {id_: self.leases[id_].token for id_ in ids if id_ in self.leases})
 
     def apply(self, draft: Draft) -> None:
         """Make a transaction's writes everybody's."""
@@ -201,7 +206,7 @@ class Tables:
             return id_ in self.timers
         return any(self._is_alive(wait) for wait in waits)
 
-    def _is_alive(self, wait: Wait) -> bool:
+    def _is_alive(self, wait: WaitState) -> bool:
         if wait.kind == "question":
             question = self.questions.get(QuestionId(wait.target))
             return question is not None and question.closed_at is None
@@ -241,30 +246,30 @@ class Draft:
         self.spreads = Layer("spread", tables.spreads)
         self.targets: dict[str, dict[TaskId, None]] = {}
         """For each target, whose own drafted waits may name it."""
-        self.dropped: dict[tuple[Kind, str], None] = {}
+        self.dropped: dict[tuple[LockKind, str], None] = {}
         """Lockable rows that were dropped, even if they were made anew afterwards."""
 
-    def exists(self, kind: Kind, id_: str) -> bool:
+    def exists(self, kind: LockKind, id_: str) -> bool:
         """Whether there is such a row, as this transaction sees it."""
         match kind:
-            case Kind.SPREAD:
+            case LockKind.SPREAD:
                 return self.spreads.get(id_) is not None
-            case Kind.RUN:
+            case LockKind.RUN:
                 return self.runs.get(RunId(id_)) is not None
-            case Kind.SERVICE:
+            case LockKind.SERVICE:
                 return self.services.get(id_) is not None
-            case Kind.AGENT:
+            case LockKind.AGENT:
                 return self.agents.get(AgentId(id_)) is not None
-            case Kind.QUESTION:
+            case LockKind.QUESTION:
                 return self.questions.get(QuestionId(id_)) is not None
-            case Kind.TASK:
+            case LockKind.TASK:
                 return self.tasks.get(TaskId(id_)) is not None
-            case Kind.LEASE:
+            case LockKind.LEASE:
                 return self.leases.get(TaskId(id_)) is not None
             case _:
                 assert_never(kind)
 
-    def put_waits(self, task: TaskId, waits: tuple[Wait, ...]) -> None:
+    def put_waits(self, task: TaskId, waits: tuple[WaitState, ...]) -> None:
         """Replace a task's wait rows."""
         self.waits.put(task, waits or None)
         for wait in waits:
@@ -304,3 +309,120 @@ def _leave(index: dict[K, dict[V, None]], key: K, member: V) -> None:
         members.pop(member, None)
         if not members:
             del index[key]
+
+
+# What all connections of one memory store share: the rows, the locks, the clock, and the journal.
+#
+# A transaction gets its number (xid) with its first write, and events get theirs when they are written, not when they
+# are committed; so events can appear out of order, as they do with a sequence. The journal shows only what is older
+# than every transaction that still runs.
+
+OnCommit = Callable[[list[RowChanges]], None]
+
+
+class LockRequest:
+    """A locking statement on its way: what it asks for, and which of those rows were dropped meanwhile.
+
+    A row that was dropped and made anew while the statement waited is another row: it is not the one that was asked
+    for, and the statement neither locks nor returns it.
+    """
+
+    def __init__(self, kind: LockKind, ids: Sequence[str]) -> None:
+        self.wanted: dict[Key, None] = dict.fromkeys((kind, id_) for id_ in ids)
+        self.gone: dict[Key, None] = {}
+
+
+class Database:
+    """One place where rows live; it forgets everything when the process ends."""
+
+    def __init__(self, clock: Clock, turn: Turn = a_turn, *, of_server: bool = False) -> None:
+        self.turn = turn
+        self.tables = Tables()
+        self.locks = LockTable()
+        self.lanes: dict[tuple[str, tuple[str, ...]], Lane] = {}
+        self.cursors: dict[str, Position] = {}
+        self.deliveries: dict[tuple[str, tuple[int, int, int]], Delivery] = {}
+        """What sinks still have to deliver, by sink and place."""
+        self.kept: dict[str, str] = {}
+        """What the watch keeps about itself."""
+        self.outcomes: dict[str, bool] = {}
+        """How the commits ended whose answers were lost."""
+        self.hearers: dict[object, Hearer] = {}
+        """By the connection that each belongs to."""
+        self.on_commit: OnCommit | None = None
+        self.numbers = itertools.count(1)
+        self.looking: dict[LockRequest, None] = {}
+        self._clock = StoreClock(clock, of_server=of_server)
+        self._entries: list[Entry] = []
+        self._xids = itertools.count(1)
+        self._event_ids = itertools.count(1)
+        self._spread_numbers = itertools.count(1)
+        self._running: dict[int, None] = {}
+
+    def now(self) -> Millis:
+        """The clock, for a unit of work."""
+        return self._clock.now(0, settling_of(self.kept.get(SETTLING)))
+
+    def see(self) -> tuple[Millis, int]:
+        """The clock for a view, and by how much time stands still."""
+        return self._clock.see(0, settling_of(self.kept.get(SETTLING)))
+
+    def clocks(self) -> ClockReading:
+        """The clocks, whatever they say."""
+        return self._clock.read(0, self.kept.get(SETTLING), self.kept.get(DISTANCE))
+
+    def keep(self, moved: Moved) -> None:
+        """Keep how far settling has got."""
+        before, after = moved.settling
+        if self.kept.get(SETTLING) != before:
+            raise RowConflict("another connection has gone on settling the clock")
+        self.kept[SETTLING] = after
+        if moved.distance is not None:
+            self.kept[DISTANCE] = moved.distance
+
+    def begin(self) -> int:
+        """The number of a transaction that is about to write."""
+        xid = next(self._xids)
+        self._running[xid] = None
+        return xid
+
+    def end(self, xid: int) -> None:
+        """The transaction has committed or was rolled back; the journal need not wait for it."""
+        self._running.pop(xid, None)
+
+    def next_event_id(self) -> int:
+        """From a sequence: drawn at the time of writing, never given back."""
+        return next(self._event_ids)
+
+    def next_spread(self) -> int:
+        """The place of a new spread in the order of making."""
+        return next(self._spread_numbers)
+
+    def apply(self, draft: Draft, entries: Sequence[Entry]) -> None:
+        """Commit: everything becomes visible at once."""
+        if draft.dropped:
+            for looking in self.looking:
+                looking.gone.update(dict.fromkeys(key for key in draft.dropped if key in looking.wanted))
+        self.tables.apply(draft)
+        for entry in entries:
+            if self._entries and entry.position < self._entries[-1].position:
+                insort(self._entries, entry, key=_position)
+            else:
+                self._entries.append(entry)
+
+    def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position that no running transaction can still precede."""
+        if not self._entries or self._entries[-1].position <= after:
+            return []
+        horizon = next(iter(self._running), None)
+        found: list[Entry] = []
+        for place in range(bisect_right(self._entries, after, key=_position), len(self._entries)):
+            entry = self._entries[place]
+            if len(found) >= limit or (horizon is not None and entry.position.xid >= horizon):
+                break
+            found.append(entry)
+        return found
+
+
+def _position(entry: Entry) -> Position:
+    return entry.position

@@ -12,28 +12,364 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge, nsmallest
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from allswell.domain.journal import Entry
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Lane
+from msgspec.structs import replace
+
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.question import Question
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import OPEN, Lane, WaitState
 from allswell.errors import Bug
-from allswell.store.call import NOTHING
-from allswell.store.memory.database import Looking
-from allswell.store.memory.locks import Key, Owner
-from allswell.store.memory.rules import Rules
-from allswell.store.memory.tables import Draft
-from allswell.store.memory.writing import enter, insertions
-from allswell.store.own_clock import ClockReading, Due
-from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
-from allswell.store.taking import take_in_turn
+from allswell.store.clock import ClockReading, Due, Moved
+from allswell.store.memory.locks import Key, Owner, Row
+from allswell.store.memory.tables import Database, Draft, Layer, LockRequest
+from allswell.store.port import LOCK_ORDER, NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted, take_in_turn
 
 if TYPE_CHECKING:
     from allswell.store.memory.store import MemoryStore
 
-_MADE_UNSEEN = (Kind.RUN, Kind.SERVICE, Kind.TASK, Kind.AGENT)
+
+# Entering changes into a transaction's draft, with the checks that a real table makes.
+#
+# A new row's key is locked first, as a unique index does it: whoever makes the same row at the same time waits until
+# the first has ended, and then either makes it or finds it taken.
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def insertions(changes: RowChanges) -> Iterator[tuple[Row, bool]]:
+    """The keys that these changes make, each with whether it must be new."""
+    for run in changes.new_runs:
+        yield (LockKind.RUN, run.id), True
+    for service in changes.new_services:
+        yield (LockKind.SERVICE, service.id), True
+    for agent in changes.new_agents:
+        yield (LockKind.AGENT, agent.id), agent.id not in changes.drop_agents
+    for agent in changes.agents:
+        yield (LockKind.AGENT, agent.id), False
+    for dropped in changes.drop_agents:
+        yield (LockKind.AGENT, dropped), False
+    for question in changes.new_questions:
+        yield (LockKind.QUESTION, question.id), True
+    for task, _ in changes.new_tasks:
+        yield (LockKind.TASK, task.id), True
+    for made in changes.recorded:
+        yield (LockKind.TASK, made.task.id), True
+    if changes.new_leases:
+        ended = {task for task, _ in changes.drop_leases}
+        for lease in changes.new_leases:
+            yield (LockKind.LEASE, lease.task), lease.task not in ended
+    for spread in changes.new_spreads:
+        yield (LockKind.SPREAD, spread.id), spread.id not in changes.drop_spreads
+
+
+def enter(changes: RowChanges, draft: Draft, base: Database, xid: int) -> list[Entry]:
+    """Write into the draft; the journal's new entries are returned."""
+    _enter_around(changes, draft, base)
+    _enter_tasks(changes, draft)
+    _enter_leases(changes, draft)
+    _enter_places(changes, draft)
+    _enter_waits(changes, draft)
+    _enter_expenses(changes, draft)
+    return [Entry(Position(xid, base.next_event_id()), changes.at, event) for event in changes.events]
+
+
+def _enter_around(changes: RowChanges, draft: Draft, base: Database) -> None:
+    for run in changes.new_runs:
+        _insert(draft.runs, run.id, run)
+    for run in changes.runs:
+        _update(draft.runs, run.id, run)
+    for service in changes.new_services:
+        _insert(draft.services, service.id, service)
+    for service in changes.services:
+        _update(draft.services, service.id, service)
+    for id_ in changes.drop_agents:
+        _drop(draft, draft.agents, LockKind.AGENT, id_)
+    for agent in changes.new_agents:
+        _insert(draft.agents, agent.id, agent)
+    for agent in changes.agents:
+        draft.agents.put(agent.id, agent)
+    for dropped in changes.drop_spreads:
+        _drop(draft, draft.spreads, LockKind.SPREAD, dropped)
+    for spread in changes.new_spreads:
+        _insert(draft.spreads, spread.id, (base.next_spread(), spread))
+
+
+def _enter_tasks(changes: RowChanges, draft: Draft) -> None:
+    for question in changes.new_questions:
+        _insert(draft.questions, question.id, question)
+    for question in changes.questions:
+        _update(draft.questions, question.id, question)
+    for task, payload in changes.new_tasks:
+        _insert(draft.tasks, task.id, task)
+        draft.payloads.put(task.id, payload)
+    for made in changes.recorded:
+        _insert(draft.tasks, made.task.id, made.task)
+        draft.payloads.put(made.task.id, made.payload)
+        draft.results.put(made.task.id, made.result)
+        _insert(draft.attempts, (made.task.id, made.attempt.token), made.attempt)
+    for task in changes.moved.tasks if changes.moved is not None else ():
+        _update(draft.tasks, task.id, task)
+    for task, result in changes.tasks:
+        _update(draft.tasks, task.id, task)
+        if result is not None:
+            draft.results.put(task.id, result)
+
+
+def _enter_leases(changes: RowChanges, draft: Draft) -> None:
+    for held, token in changes.drop_leases:
+        _fence(draft, held, token)
+        _drop(draft, draft.leases, LockKind.LEASE, held)
+    moved = [] if changes.moved is None else changes.moved.leases
+    for lease in (*changes.leases, *moved):
+        _fence(draft, lease.task, lease.token)
+        draft.leases.put(lease.task, lease)
+    for lease in changes.new_leases:
+        _insert(draft.leases, lease.task, lease)
+    for attempt in changes.new_attempts:
+        _insert(draft.attempts, (attempt.task, attempt.token), attempt)
+    for attempt in changes.late_attempts:
+        key = (attempt.task, attempt.token)
+        known = draft.attempts.get(key)
+        if known is None:
+            raise Bug(f"attempt {key} does not exist, so nothing can be late on it")
+        draft.attempts.put(key, replace(known, late=attempt.late, afterwards=attempt.afterwards))
+
+
+def _enter_places(changes: RowChanges, draft: Draft) -> None:
+    for dropped in changes.drop_ready:
+        if draft.ready.get(dropped.task) != dropped:
+            raise Bug(f"task {dropped.task} is not ready at that rank, so it cannot be taken from the pool")
+        draft.ready.put(dropped.task, None)
+    for ready in changes.new_ready:
+        _insert(draft.ready, ready.task, ready)
+    for owner in changes.drop_timers:
+        draft.timers.put(owner, None)
+    for owner, due in changes.timers:
+        draft.timers.put(owner, due)
+    for bar in changes.drop_bars:
+        draft.bars.put(bar.task, (draft.bars.get(bar.task) or frozenset()) - {bar.agent})
+    for bar in changes.new_bars:
+        barred = draft.bars.get(bar.task) or frozenset()
+        if bar.agent in barred:
+            raise Bug(f"agent {bar.agent} is barred from task {bar.task} already")
+        draft.bars.put(bar.task, barred | {bar.agent})
+
+
+def _enter_expenses(changes: RowChanges, draft: Draft) -> None:
+    for row in changes.expenses:
+        others = [one for one in draft.expenses.get(row.task) or () if one.token != row.token]
+        draft.expenses.put(row.task, tuple(sorted([*others, row], key=lambda one: one.token)))
+
+
+def _enter_waits(changes: RowChanges, draft: Draft) -> None:
+    changed: dict[TaskId, dict[WaitState, None]] = {}
+    for wait in (*changes.drop_waits, *changes.new_waits):
+        if wait.task not in changed:
+            changed[wait.task] = dict.fromkeys(draft.waits.get(wait.task) or ())
+    for wait in changes.drop_waits:
+        changed[wait.task].pop(wait, None)
+    for wait in changes.new_waits:
+        if wait in changed[wait.task]:
+            raise Bug(f"task {wait.task} waits for {wait.target} already")
+        changed[wait.task][wait] = None
+    for task, waits in changed.items():
+        draft.put_waits(task, tuple(sorted(waits)))
+
+
+def _insert(layer: Layer[K, V], key: K, row: V) -> None:
+    """Make a row whose absence is certain: its key is locked, and whoever was quicker has been found."""
+    if layer.get(key) is not None:
+        raise Bug(f"{layer.name} {key} exists already")
+    layer.put(key, row)
+
+
+def _update(layer: Layer[K, V], key: K, row: V) -> None:
+    if layer.get(key) is None:
+        raise Bug(f"{layer.name} {key} does not exist, so it cannot be changed")
+    layer.put(key, row)
+
+
+def _drop(draft: Draft, layer: Layer[K, V], kind: LockKind, key: K) -> None:
+    layer.put(key, None)
+    draft.dropped[(kind, str(key))] = None
+
+
+def _fence(draft: Draft, task: TaskId, token: int) -> None:
+    current = draft.leases.get(task)
+    if current is None or current.token != token:
+        stands = "nobody holds it" if current is None else f"its token is {current.token}"
+        raise Bug(f"a write with token {token} on task {task}: {stands}")
+
+
+# The protocol of `store/port.py`, held against a transaction: whoever breaks it gets a `Bug` that says how.
+#
+# A real database would let most of this pass, and the harm would show much later: a decision on a stale row, a deadlock
+# once in a thousand batches, a task that nobody wakes. Here it shows at once, so the simulator finds it.
+
+# Under names of their own: every look-up of a member in an enum's class costs as much as a call.
+_SPREAD, _RUN, _SERVICE, _AGENT, _QUESTION, _TASK, _LEASE = LOCK_ORDER
+
+
+class Rules:
+    """What one transaction has done so far, as far as it decides what it may do next."""
+
+    def __init__(self, owner: Owner, draft: Draft) -> None:
+        self._held = owner.held
+        self._draft = draft
+        self._asked: dict[Key, bool] = {}
+        """Every id that was to be locked, with whether exclusively: what does not exist cannot be held."""
+        self._last: LockKind | None = None
+        self._claimed = ""
+        self._picked = False
+        self._now_is_stale = False
+        self._now_was_read = False
+
+    def check_lock(self, kind: LockKind, ids: Sequence[str], *, exclusive: bool, skip: bool) -> None:
+        """One call per kind, in the order, and none after a pick."""
+        if self._picked:
+            raise Bug(f"lock({kind}) after pick: nothing may wait after it")
+        last = self._last
+        if last is not None and LOCK_ORDER.index(kind) <= LOCK_ORDER.index(last):
+            again = "a second time" if kind is last else f"after {last}"
+            raise Bug(f"lock({kind}) {again}: the order of locks is {', '.join(LOCK_ORDER)}, each once")
+        self._last = kind
+        self._now_is_stale = self._now_was_read
+        if not skip:
+            self._asked.update(dict.fromkeys(((kind, id_) for id_ in ids), exclusive))
+
+    def check_claimed(self, command: str) -> None:
+        """Claims are looked up before anything is locked, in their order: their names are locks too."""
+        if self._last is not None or self._picked or command < self._claimed:
+            raise Bug(f"find_claimed({command}) after a lock, or out of order: two of them could wait in a circle")
+        self._claimed = command
+
+    def check_asking(self) -> None:
+        """Who asks whom is looked up before anything is locked, and before all claims: it is a lock too."""
+        if self._last is not None or self._picked or self._claimed:
+            raise Bug("find_asking after a lock or a claim: two of them could wait in a circle")
+
+    def note_now(self) -> None:
+        """The clock was read."""
+        self._now_was_read = True
+        self._now_is_stale = False
+
+    def note_pick(self) -> None:
+        """Claimable tasks were picked."""
+        self._picked = True
+
+    def check_read(self, wanted: Wanted) -> None:
+        """What is read was locked before."""
+        draft, held = self._draft, self._held
+        for kind, ids in (
+            (_SPREAD, wanted.spreads),
+            (_RUN, wanted.runs),
+            (_SERVICE, wanted.services),
+            (_AGENT, wanted.agents),
+            (_TASK, wanted.tasks),
+            (_TASK, wanted.awaited),
+            (_TASK, wanted.payloads),
+            (_TASK, wanted.bars),
+            (_TASK, wanted.expenses),
+            (_TASK, [task for task, _ in wanted.attempts]),
+        ):
+            for id_ in ids:
+                if (kind, id_) not in held:
+                    self._must_be_locked(kind, id_, exists=draft.exists(kind, id_))
+        for question in wanted.questions:
+            row = draft.questions.get(question)
+            if row is None or _cover(row) not in self._held:
+                self._must_be_locked(_QUESTION, question, exists=row is not None)
+        for task in wanted.leases:
+            exists = draft.leases.get(task) is not None
+            if exists or (_TASK, task) not in self._held:
+                self._must_be_locked(_LEASE, task, exists=exists)
+
+    def _must_be_locked(self, kind: LockKind, id_: str, *, exists: bool) -> None:
+        if (kind, id_) in self._held or (not exists and (kind, id_) in self._asked):
+            return
+        why = "is not locked"
+        if (kind, id_) in self._asked:
+            why = "was not among those that lock returned"
+        raise Bug(f"a transaction reads {kind} {id_}, which {why}")
+
+    def check_put(self, changes: RowChanges) -> None:
+        """What is made or replaced was to be locked, so that whoever has it is waited for in the order of locks."""
+        for kind, ids in (
+            (_SERVICE, [service.id for service in changes.new_services]),
+            (_AGENT, [agent.id for agent in (*changes.new_agents, *changes.agents)]),
+            (_AGENT, changes.drop_agents),
+        ):
+            for id_ in ids:
+                if not self._asked.get((kind, id_), False):
+                    self._must_be_alone((kind, id_))
+
+    def check_write(self, changes: RowChanges) -> None:
+        """What is written is held alone; new rows are held by their making."""
+        moved = changes.moved or Moved((None, ""))
+        if self._now_is_stale:
+            raise Bug("write after a lock that came after now: the time of the decision is stale")
+        for kind, ids in (
+            (_RUN, [run.id for run in changes.runs]),
+            (_SERVICE, [service.id for service in changes.services]),
+            (_TASK, [task.id for task in (*moved.tasks, *(task for task, _ in changes.tasks))]),
+            (_LEASE, [lease.task for lease in (*moved.leases, *changes.leases)]),
+            (_LEASE, [task for task, _ in changes.drop_leases]),
+            (_SPREAD, changes.drop_spreads),
+        ):
+            for id_ in ids:
+                self._must_be_alone((kind, id_))
+        for question in changes.questions:
+            if not self._is_alone(_cover(question)):
+                self._must_be_alone((_QUESTION, question.id))
+        for question in changes.new_questions:
+            self._must_be_alone(_cover(question))
+        for task in _covered(changes):
+            self._must_be_alone((_TASK, task))
+        for owner in (*(owner for owner, _ in changes.timers), *changes.drop_timers):
+            if not self._is_alone((_RUN, owner)):
+                self._must_be_alone((_TASK, owner))
+        for wait in changes.new_waits:
+            kind = _QUESTION if wait.kind == "question" else _TASK
+            if (kind, wait.target) not in self._held:
+                raise Bug(f"task {wait.task} would wait for {wait.target}, which is not locked")
+
+    def _is_alone(self, key: Key) -> bool:
+        return self._held.get(key, False)
+
+    def _must_be_alone(self, key: Key) -> None:
+        if not self._is_alone(key):
+            how = "held only as shared" if key in self._held else "not locked"
+            raise Bug(f"a transaction writes {key[0]} {key[1]}, which is {how}")
+
+
+def _cover(question: Question) -> Key:
+    """The lock that covers a question: that of what it is about."""
+    if question.message is not None:
+        return (_QUESTION, str(question.id))
+    service = question.service
+    return (_TASK, str(question.task)) if service is None else (_SERVICE, service)
+
+
+def _covered(changes: RowChanges) -> Iterable[str]:
+    """The tasks whose own lock covers what is written."""
+    yield from (ready.task for ready in changes.new_ready)
+    yield from (ready.task for ready in changes.drop_ready)
+    yield from (wait.task for wait in changes.new_waits)
+    yield from (wait.task for wait in changes.drop_waits)
+    yield from (bar.task for bar in (*changes.new_bars, *changes.drop_bars))
+    yield from (row.task for row in changes.expenses)
+    yield from (lease.task for lease in changes.new_leases)
+    yield from (task for task, _ in changes.drop_leases)
+    yield from (attempt.task for attempt in changes.new_attempts)
+    yield from (attempt.task for attempt in changes.late_attempts)
+
+
+_MADE_UNSEEN = (LockKind.RUN, LockKind.SERVICE, LockKind.TASK, LockKind.AGENT)
 """What no lock can stand for before it is made, so that another transaction may be quicker."""
 
 
@@ -66,7 +402,7 @@ class MemoryTransaction:
         self.draft = Draft(self._base.tables)
         self.owner = Owner(f"transaction {self.number}")
         self.entries: list[Entry] = []
-        self.written: list[Changes] = []
+        self.written: list[RowChanges] = []
         self.xid: int | None = None
         self.inside = False
         """Whether one of the methods below is at work."""
@@ -75,7 +411,9 @@ class MemoryTransaction:
         self._rules = Rules(self.owner, self.draft) if store.strict else None
         self._statement = _Statement(self)
 
-    async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
+    async def lock(
+        self, kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: bool = False
+    ) -> Sequence[str]:
         """Lock rows (sorted by id) and return the ids that exist; with `skip`, only those free at once."""
         with self._statement:
             await self._store.give_way("lock")
@@ -93,10 +431,10 @@ class MemoryTransaction:
                     return seen[:place] + await self._wait_for(kind, seen[place:], exclusive=not shared)
             return seen
 
-    async def _wait_for(self, kind: Kind, ids: Sequence[str], *, exclusive: bool) -> list[str]:
+    async def _wait_for(self, kind: LockKind, ids: Sequence[str], *, exclusive: bool) -> list[str]:
         """Lock rows of which the first is another's; those that are dropped meanwhile are left out."""
         locks = self._base.locks
-        looking = Looking(kind, ids)
+        looking = LockRequest(kind, ids)
         self._base.looking[looking] = None
         locked: list[str] = []
         try:
@@ -175,7 +513,7 @@ class MemoryTransaction:
         rows.awaited.update(task for task in wanted.awaited if any(True for _ in draft.waiting_for(task)))
         return rows
 
-    async def write(self, changes: Changes) -> None:
+    async def write(self, changes: RowChanges) -> None:
         """Write every table once."""
         with self._statement:
             await self._store.give_way("write")
@@ -189,7 +527,7 @@ class MemoryTransaction:
                 await self._base.locks.acquire(self.owner, key, exclusive=True)
                 if must_be_new and key[0] in _MADE_UNSEEN and self.draft.exists(*key):
                     # At once, as a unique index does: with the later keys still unlocked.
-                    raise Conflict(f"{key[0]} {key[1]} exists already: another transaction made it first")
+                    raise RowConflict(f"{key[0]} {key[1]} exists already: another transaction made it first")
             if self._rules is not None:
                 self._rules.check_write(changes)
             self.entries += enter(changes, self.draft, self._base, self.xid)
@@ -235,7 +573,7 @@ class MemoryTransaction:
                 yield task
 
     def _try_lock(self, task: TaskId) -> bool:
-        return self._base.locks.try_acquire(self.owner, (Kind.TASK, task), exclusive=True)
+        return self._base.locks.try_acquire(self.owner, (LockKind.TASK, task), exclusive=True)
 
     async def find_due(self, now: Millis, limit: int) -> Sequence[Due]:
         """Timers that have fallen due, the oldest first."""

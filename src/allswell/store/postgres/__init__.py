@@ -1,6 +1,6 @@
 """The PostgreSQL store: any number of processes on one server, PostgreSQL 14 or newer."""
 
-from allswell.store.postgres.settings import Settings
+from allswell.store.postgres.connection import PostgresSettings
 from allswell.store.postgres.store import PostgresStore
 
-__all__ = ["PostgresStore", "Settings"]
+__all__ = ["PostgresSettings", "PostgresStore"]

@@ -11,22 +11,142 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 import psycopg
-from psycopg import conninfo, pq
+from psycopg import conninfo, errors, pq
 from psycopg.rows import tuple_row
 
-from allswell.domain.store_url import hide
-from allswell.errors import Refused
-from allswell.store.postgres.failure import explain, explain_login
-from allswell.store.postgres.settings import Settings
-from allswell.store.postgres.talk import Connection, ServerAnswer, Statement, Talk
+from allswell.domain.values import hide
+from allswell.errors import AllswellError, Bug, Refused, Unavailable
+from allswell.store.port import RowConflict
+from allswell.store.postgres.pipeline import Connection, ServerAnswer, Statement, Talk
+
+# Every bound of the PostgreSQL store, by name, so that an error can say which one passed; times are seconds.
+
+
+class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long the store waits for what; none of these waits is endless."""
+
+    connect_timeout: float = 5
+    """For a connection to each of the URL's hosts."""
+    network_timeout: float = 15
+    """After which a peer that acknowledges nothing counts as dead (TCP keepalive and user timeout)."""
+    statement_timeout: float = 15
+    """For one statement of a unit of work; the server ends it."""
+    lock_timeout: float = 5
+    """For a row that another transaction holds; the server ends the wait."""
+    idle_timeout: float = 10
+    """For a process that has gone quiet inside a transaction: the server ends its session and frees its locks."""
+    transact_timeout: float = 30
+    """For a whole unit of work, its time in the queue included; then its connection is given up."""
+    view_timeout: float = 15
+    """For a view, a page of the journal or a cursor."""
+    settle_timeout: float = 60
+    """For the server to say how a transaction ended whose commit answer was lost."""
+    migrate_timeout: float = 120
+    """For bringing the schema up to date, the wait for another process that does so included."""
+    close_timeout: float = 5
+    """For work under way when the store is closed."""
+    listen_check: float = 20
+    """How long a listener may hear nothing before it proves by a round trip that it still would."""
+    listen_timeout: float = 5
+    """For that round trip, and for every notification; beyond it the listener is replaced."""
+    vacuum_every: int = 20_000
+    """After how many tasks claimed or withdrawn by this process the tables that turn over are vacuumed."""
+    vacuum_timeout: float = 10
+    """For that vacuum; the server ends it."""
+    prepare_threshold: int | msgspec.UnsetType | None = msgspec.UNSET
+    """After how many uses a statement is prepared; None: never.
+
+    Left out, it is at once, or never where a pooler stands in between. One that carries prepared statements in
+    transaction mode (PgBouncer 1.21 with `max_prepared_statements`) can be given 0 by hand.
+    """
+
+
+# What the driver and the server say, in our own words: whose fault it is, what to do, and never a password.
+
+# What a refused login says; there is no SQLSTATE at that stage. A server that speaks another language is still
+# answered with its own words, as `Unavailable`.
+_REFUSALS = (
+    ("password authentication failed", "wrong_password", "check user and password of the store's URL"),
+    ("no password supplied", "wrong_password", "the store's URL, PGPASSWORD or ~/.pgpass must give a password"),
+    ("authentication failed", "wrong_password", "check how this user may log in (pg_hba.conf)"),
+    ("no pg_hba.conf entry", "login_refused", "the server's pg_hba.conf does not let this user in from here"),
+    ("is not permitted to log in", "login_refused", "give the role LOGIN"),
+)
+_SHORTAGES = ("too many connections", "too many clients", "remaining connection slots", "no more connections allowed")
+
+
+def explain_login(error: psycopg.Error, place: str) -> AllswellError:
+    """Why there is no connection to `place`."""
+    said = str(error)
+    for words, code, hint in _REFUSALS:
+        if words in said:
+            return Refused(code, f"PostgreSQL at {place} refused the login: {hint}", where="store")
+    if "does not exist" in said and "database" in said:
+        return Refused("no_database", f"there is no such database: {place}; create it first", where="store")
+    if "does not exist" in said and "role" in said:
+        return Refused("wrong_password", f"PostgreSQL at {place} does not know this user", where="store")
+    if any(words in said for words in _SHORTAGES):
+        return Unavailable(
+            f"PostgreSQL at {place} takes no more connections",
+            hint="raise max_connections, or put a pooler in front of it",
+        )
+    last = said.strip().splitlines()[0] if said.strip() else type(error).__name__
+    return Unavailable(f"no connection to PostgreSQL at {place}: {last}", hint="is the server running?")
+
+
+def explain(error: psycopg.Error, place: str) -> AllswellError:
+    """Why a statement failed; nothing of its transaction was committed."""
+    match error:
+        case errors.LockNotAvailable():
+            return Unavailable(
+                "another transaction held a row for longer than lock_timeout", hint="it is safe to try again"
+            )
+        case errors.QueryCanceled():
+            return Unavailable(
+                "a statement was ended: it ran longer than statement_timeout", hint="the server may be overloaded"
+            )
+        case errors.IdleInTransactionSessionTimeout():
+            return Unavailable("this process was quiet inside a transaction for longer than idle_timeout")
+        case errors.DeadlockDetected() | errors.SerializationFailure():
+            return Unavailable("another transaction was in the way", hint="it is safe to try again")
+        case errors.UniqueViolation() if error.diag.table_name in ("task", "run", "service", "agent"):
+            return RowConflict(
+                f"a {error.diag.table_name} with this id exists already: another transaction made it first"
+            )
+        case errors.UniqueViolation() | errors.CardinalityViolation():
+            return Bug(f"a row was made twice: {_said(error)}")
+        case errors.ReadOnlySqlTransaction():
+            return Unavailable(f"PostgreSQL at {place} is read-only", hint="is it a standby? name the primary")
+        case errors.DiskFull() | errors.OutOfMemory() | errors.InsufficientResources():
+            return Unavailable(f"PostgreSQL at {place} has run out of room: {_said(error)}")
+        case errors.InsufficientPrivilege():
+            return Refused("no_permission", f"PostgreSQL at {place}: {_said(error)}", where="store")
+        case errors.UndefinedTable() | errors.InvalidSchemaName():
+            return Unavailable(
+                f"the tables of this watch are gone from {place}",
+                hint="was the database replaced? open the store again",
+            )
+        case errors.DataError() | errors.ProgrammingError() | errors.IntegrityError():
+            return Bug(f"PostgreSQL did not accept a statement of ours: {_said(error)}")
+        case _:
+            return Unavailable(f"the connection to PostgreSQL at {place} failed: {_said(error)}")
+
+
+def _said(error: psycopg.Error) -> str:
+    """The server's own words: its primary message only, for the detail may hold what users wrote."""
+    if error.diag.message_primary:
+        return error.diag.message_primary
+    said = str(error).strip()
+    return said.splitlines()[0] if said else type(error).__name__
+
 
 _GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
 
-class Address:
+class ServerAddress:
     """Where the database is; `place` names it in messages, without the password."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: PostgresSettings) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
             raise _bad_url("it must begin with postgresql://")
         try:

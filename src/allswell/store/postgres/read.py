@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from allswell.domain.checkin import Agent
-from allswell.domain.expense import ExpenseRow
-from allswell.domain.lease import Lease
-from allswell.domain.names import TaskId, Token
-from allswell.domain.run import Run
-from allswell.domain.task import OPEN, Attempt, Ready, Wait
-from allswell.store.port import Kind, Rows, Wanted
-from allswell.store.postgres.pick import Pick
+import msgspec
+
+from allswell.domain.agents.cost import ExpenseRow
+from allswell.domain.ids import AgentId, RunId, TaskId, Token
+from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.run.run import Run
+from allswell.domain.task.model import OPEN, Attempt, Ready, WaitState
+from allswell.store.port import LockKind, Rows, Wanted
+from allswell.store.postgres.pipeline import ServerAnswer, Statement
 from allswell.store.postgres.session import SQL
-from allswell.store.postgres.talk import ServerAnswer, Statement
 from allswell.store.postgres.values import (
     LEASE_COLUMNS,
     TASK_COLUMNS,
@@ -29,6 +29,18 @@ from allswell.store.postgres.values import (
     task_of,
     texts,
 )
+
+# What a claim is to be picked from.
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """What `Transaction.pick` is asked for."""
+
+    lanes: tuple[int, ...]
+    count: int
+    agent: AgentId | None
+    outside: tuple[RunId, ...] = ()
+
 
 Fill = Callable[[Rows, ServerAnswer], None]
 
@@ -52,7 +64,7 @@ class Places:
 class RowReading:
     """What is wanted as statements, and their answers as rows."""
 
-    def __init__(self, wanted: Wanted, without: Iterable[Kind] = ()) -> None:
+    def __init__(self, wanted: Wanted, without: Iterable[LockKind] = ()) -> None:
         """`without` what is locked, and so read, by statements of its own."""
         self.statements: list[Statement] = []
         self._fills: list[Fill] = []
@@ -78,15 +90,15 @@ class RowReading:
         return rows
 
 
-def locking(kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Statement:
+def locking(kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Statement:
     """The statement that locks rows in the order of their ids, and reads them."""
     how = f"FOR {'SHARE' if shared else 'UPDATE'}{' SKIP LOCKED' if skip else ''}"
     return f"{SQL[_LOCKED_BY[kind][0]]} ORDER BY 1 {how}", (texts(ids),)
 
 
-def fill_locked(rows: Rows, kind: Kind, answer: ServerAnswer, places: Places) -> None:
+def fill_locked(rows: Rows, kind: LockKind, answer: ServerAnswer, places: Places) -> None:
     """The rows that a lock has given."""
-    if kind is Kind.LEASE:
+    if kind is LockKind.LEASE:
         _fill_locked_leases(rows, answer, places)
     else:
         _LOCKED_BY[kind][1](rows, answer)
@@ -174,18 +186,18 @@ def fill_places(rows: Rows, answer: ServerAnswer) -> None:
 def fill_waits(rows: Rows, answer: ServerAnswer) -> None:
     """What tasks wait for."""
     for row in answer.fetchall():
-        rows.waits.setdefault(row[0], []).append(Wait(*row))
+        rows.waits.setdefault(row[0], []).append(WaitState(*row))
 
 
 def _fill_leases(rows: Rows, answer: ServerAnswer) -> None:
-    rows.leases = {row[0]: Lease(*row[:LEASE_COLUMNS]) for row in answer.fetchall()}
+    rows.leases = {row[0]: LeaseRow(*row[:LEASE_COLUMNS]) for row in answer.fetchall()}
 
 
 def _fill_locked_leases(rows: Rows, answer: ServerAnswer, places: Places) -> None:
     leases, timers, found = rows.leases, rows.timers, places.leases
     for row in answer.fetchall():
         id_ = row[0]
-        leases[id_] = Lease(*row[:LEASE_COLUMNS])
+        leases[id_] = LeaseRow(*row[:LEASE_COLUMNS])
         due, found[id_] = row[LEASE_COLUMNS:]
         if due is not None:
             timers[id_] = due
@@ -238,14 +250,14 @@ def _fill_questions(rows: Rows, answer: ServerAnswer) -> None:
     rows.questions = {row[0]: question_of(row) for row in answer.fetchall()}
 
 
-_LOCKED_BY: Mapping[Kind, tuple[str, Fill]] = {
-    Kind.SPREAD: ("read_spreads", _fill_spreads),
-    Kind.RUN: ("read_runs", _fill_runs),
-    Kind.SERVICE: ("read_services", _fill_services),
-    Kind.AGENT: ("read_agents", _fill_agents),
-    Kind.QUESTION: ("read_questions", _fill_questions),
-    Kind.TASK: ("read_tasks", _fill_tasks),
-    Kind.LEASE: ("read_leases", _fill_leases),
+_LOCKED_BY: Mapping[LockKind, tuple[str, Fill]] = {
+    LockKind.SPREAD: ("read_spreads", _fill_spreads),
+    LockKind.RUN: ("read_runs", _fill_runs),
+    LockKind.SERVICE: ("read_services", _fill_services),
+    LockKind.AGENT: ("read_agents", _fill_agents),
+    LockKind.QUESTION: ("read_questions", _fill_questions),
+    LockKind.TASK: ("read_tasks", _fill_tasks),
+    LockKind.LEASE: ("read_leases", _fill_leases),
 }
 """What reads a kind, and locks it."""
 _BY_ID: tuple[tuple[str, str, Fill], ...] = (

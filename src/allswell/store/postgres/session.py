@@ -14,11 +14,9 @@ import psycopg
 from allswell.errors import AllswellError, Unavailable
 from allswell.store import sql
 from allswell.store.port import CommitUnknown
-from allswell.store.postgres.connection import ServerLine
-from allswell.store.postgres.desk import Guard
-from allswell.store.postgres.failure import explain
-from allswell.store.postgres.settings import Settings
-from allswell.store.postgres.talk import ServerAnswer, Statement
+from allswell.store.postgres.connection import PostgresSettings, ServerLine, explain
+from allswell.store.postgres.connection_thread import CommitGuard
+from allswell.store.postgres.pipeline import ServerAnswer, Statement
 
 SQL = sql.load("allswell.store.postgres", "statements.sql")
 
@@ -27,12 +25,12 @@ class Session:
     """One transaction, begun with its first statement."""
 
     def __init__(
-        self, line: ServerLine, place: str, opening: tuple[Statement, ...], guard: Guard | None = None
+        self, line: ServerLine, place: str, opening: tuple[Statement, ...], guard: CommitGuard | None = None
     ) -> None:
         self._line = line
         self._place = place
         self._opening = opening
-        self._guard = Guard() if guard is None else guard
+        self._guard = CommitGuard() if guard is None else guard
         self._begun = False
         self._failure: AllswellError | None = None
 
@@ -82,7 +80,7 @@ class Session:
             self._line.roll_back()
 
 
-def opening_of_work(settings: Settings, *, durable: bool) -> tuple[Statement, ...]:
+def opening_of_work(settings: PostgresSettings, *, durable: bool) -> tuple[Statement, ...]:
     """What a unit of work begins with."""
     bounds = (
         _millis(settings.statement_timeout),
@@ -93,7 +91,7 @@ def opening_of_work(settings: Settings, *, durable: bool) -> tuple[Statement, ..
     return (SQL["begin"], ()), (SQL["set_up"], bounds)
 
 
-def opening_of_view(settings: Settings) -> tuple[Statement, ...]:
+def opening_of_view(settings: PostgresSettings) -> tuple[Statement, ...]:
     """What a view begins with."""
     bounds = (
         _millis(settings.view_timeout),

@@ -241,24 +241,44 @@ ON CONFLICT (task, token) DO UPDATE
 SET told_at = excluded.told_at, cost = excluded.cost, given = excluded.given, written = excluded.written
 
 -- name: spent_by_task
-SELECT task, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+SELECT task, count(*), count(cost),
+    sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
+    sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+FROM allswell.expense
 WHERE (cardinality($1::text[]) = 0 OR task = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY task ORDER BY task
 
 -- name: spent_by_run
-SELECT run, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+SELECT run, count(*), count(cost),
+    sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
+    sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+FROM allswell.expense
 WHERE run IS NOT NULL AND (cardinality($1::text[]) = 0 OR run = ANY($1::text[])) AND told_at >= $2::bigint
 GROUP BY run ORDER BY run
 
 -- name: spent_by_role
-SELECT role, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+SELECT role, count(*), count(cost),
+    sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
+    sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+FROM allswell.expense
 WHERE (cardinality($1::text[]) = 0 OR role = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY role ORDER BY role
 
 -- name: spent_by_agent
-SELECT agent, count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+SELECT agent, count(*), count(cost),
+    sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
+    sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+FROM allswell.expense
 WHERE (cardinality($1::text[]) = 0 OR agent = ANY($1::text[])) AND told_at >= $2::bigint GROUP BY agent ORDER BY agent
 
 -- name: spent_by_all
-SELECT '', count(*), count(cost), sum(cost)::bigint, sum(given)::bigint, sum(written)::bigint FROM allswell.expense
+SELECT '', count(*), count(cost),
+    sum(least(greatest(cost, 0), 1000000000000)) FILTER (WHERE cost IS NOT NULL)::bigint,
+    sum(least(greatest(given, 0), 1000000000000)) FILTER (WHERE given IS NOT NULL)::bigint,
+    sum(least(greatest(written, 0), 1000000000000)) FILTER (WHERE written IS NOT NULL)::bigint
+FROM allswell.expense
 WHERE cardinality($1::text[]) >= 0 AND told_at >= $2::bigint HAVING count(*) > 0
 
 -- name: read_spreads
@@ -342,6 +362,10 @@ SELECT pg_advisory_xact_lock(7020105162343935085)
 SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank
 FROM allswell.task WHERE ended_at IS NULL AND id >= 'm_' AND id < 'm`' ORDER BY id
 
+-- name: find_tokens
+-- The tokens of the leases on these tasks.
+SELECT task, token FROM allswell.lease WHERE task = ANY($1::text[])
+
 -- name: find_leases
 SELECT task FROM allswell.lease WHERE task > $1::text ORDER BY task LIMIT $2::integer
 
@@ -397,9 +421,9 @@ FROM json_to_recordset($1::json) AS x(id text, task text, run text, kind text, t
 
 -- name: update_questions
 UPDATE allswell.question AS q
-SET closed_at = x.closed_at, choice = x.choice, answer = x.answer, answered_by = x.answered_by, command = x.command,
-    dismissed_at = x.dismissed_at, dismissed_by = x.dismissed_by
-FROM json_to_recordset($1::json) AS x(id text, closed_at bigint, choice text, answer text, answered_by text,
+SET text = x.text, closed_at = x.closed_at, choice = x.choice, answer = x.answer, answered_by = x.answered_by,
+    command = x.command, dismissed_at = x.dismissed_at, dismissed_by = x.dismissed_by
+FROM json_to_recordset($1::json) AS x(id text, text text, closed_at bigint, choice text, answer text, answered_by text,
                                       command text, dismissed_at bigint, dismissed_by text)
 WHERE q.id = x.id
 
@@ -489,6 +513,14 @@ DELETE FROM allswell.waits WHERE ctid = ANY (ARRAY(
     CROSS JOIN LATERAL (
         SELECT ctid FROM allswell.waits WHERE task = x.task AND kind = x.kind AND target = x.target OFFSET 0
     ) AS w(place)))
+
+-- name: delete_bars
+-- By their places: bars belong to whoever holds their task's lock.
+DELETE FROM allswell.bar WHERE ctid = ANY (ARRAY(
+    SELECT b.place FROM json_to_recordset($1::json) AS x(task text, agent text)
+    CROSS JOIN LATERAL (
+        SELECT ctid FROM allswell.bar WHERE task = x.task AND agent = x.agent OFFSET 0
+    ) AS b(place)))
 
 -- name: insert_bars
 INSERT INTO allswell.bar (task, agent)
@@ -770,10 +802,10 @@ SELECT (SELECT count(*) FROM allswell.task WHERE ended_at IS NULL)
 SELECT state, count(*) FROM allswell.task WHERE ended_at IS NOT NULL GROUP BY state
 
 -- name: view_agenda
--- The clock, the next timer, and whether a spread is pending.
+-- The clock, the next timer, and the oldest spread that is pending.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        least((SELECT min(due_at) FROM allswell.timer), (SELECT min(due_at) FROM allswell.lease)),
-       EXISTS (SELECT FROM allswell.spread)
+       (SELECT id FROM allswell.spread ORDER BY seq LIMIT 1)
 
 -- name: view_unaccounted
 -- The invariant: an open task has a live lease with its timer, is ready, has a timer, or waits for something alive.

@@ -6,17 +6,17 @@ import logging
 import time
 from collections.abc import Sequence
 
-from allswell.domain.circle import asking_line
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.set_back import TOLERATED
-from allswell.domain.task import Lane
-from allswell.store.call import NOTHING
-from allswell.store.own_clock import Due
-from allswell.store.port import Changes, Kind, Lock, Rows, Wanted
-from allswell.store.postgres.pick import Pick
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId
+from allswell.domain.lease.clock_change import TOLERATED
+from allswell.domain.mesh.request import asking_lines
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import Lane
+from allswell.store.clock import Due
+from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, Rows, Wanted, take_in_turn
+from allswell.store.postgres.pipeline import Row, ServerAnswer, Statement
 from allswell.store.postgres.read import (
+    Pick,
     Places,
     RowReading,
     among,
@@ -31,10 +31,8 @@ from allswell.store.postgres.read import (
     picking,
 )
 from allswell.store.postgres.session import SQL, Session
-from allswell.store.postgres.talk import Row, ServerAnswer, Statement
 from allswell.store.postgres.values import integers, lanes_of, services_of, task_of, texts
 from allswell.store.postgres.write import writes
-from allswell.store.taking import take_in_turn
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +123,9 @@ class PostgresTransaction:
         (answer,) = self._session.ask((SQL["xid"], ()))
         return _one(answer)
 
-    async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
+    async def lock(
+        self, kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: bool = False
+    ) -> Sequence[str]:
         """Lock rows in the order of their ids; the clock is read right after, in the same round trip."""
         if not ids:
             return []
@@ -185,7 +185,7 @@ class PostgresTransaction:
         reading = RowReading(wanted)
         return reading.fill(Rows(), self._ask_all(*reading.statements) if reading.statements else [])
 
-    async def write(self, changes: Changes) -> None:
+    async def write(self, changes: RowChanges) -> None:
         """Note what to write; it is sent before anything else is asked."""
         self.unsent += writes(changes, self._places)
         self.wrote = True
@@ -272,7 +272,9 @@ class PostgresTransaction:
     async def find_asking(self) -> Sequence[str]:
         """Which agents wait for an answer of which; whoever asks next waits for the end of this."""
         _, found = self._ask_all((SQL["lock_asking"], ()), (SQL["find_asking"], ()))
-        return [line for row in found.fetchall() if (line := asking_line(task_of(row))) is not None]
+        return asking_lines(
+            map(task_of, found.fetchall()), lambda ids: dict(self._ask("find_tokens", texts(ids)).fetchall())
+        )
 
     async def find_leases(self, after: str, limit: int) -> Sequence[TaskId]:
         """Live leases by task id, for a walk over all of them."""

@@ -11,20 +11,18 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.event import Event
-from allswell.domain.journal import Entry, Position
-from allswell.domain.lease import Lease
-from allswell.domain.listing import TaskRow
-from allswell.domain.names import AgentId, CommandId, Millis, Token
+from allswell.domain.ids import AgentId, CommandId, Millis, Token
+from allswell.domain.lease.model import LeaseRow
 from allswell.domain.question import Option, Question
-from allswell.domain.run import Spread
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt, Lane, Record, Spec, Task, Wait
+from allswell.domain.rules.event import Entry, Event, Position
+from allswell.domain.run.run import Fanout
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import Attempt, Lane, Spec, Task, TaskHistory, TaskRow, WaitState
 
 Row = tuple[Any, ...]
 
 _SPEC = msgspec.json.Decoder(Spec)
-_RECORD = msgspec.json.Decoder(Record)
+_RECORD = msgspec.json.Decoder(TaskHistory)
 _OPTIONS = msgspec.json.Decoder(tuple[Option, ...])
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _EVENTS = msgspec.json.Decoder(list[Event])
@@ -33,7 +31,7 @@ _SERVICES = msgspec.json.Decoder(list[ServiceRow])
 _LANES = msgspec.json.Decoder(list[tuple[int, str, tuple[str, ...]]])
 _KEPT = msgspec.json.Decoder(tuple[AgentId, Millis, Millis, str, CommandId, str])
 _NEW_SPEC = Spec()
-_NEW_RECORD = Record()
+_NEW_RECORD = TaskHistory()
 EVENTS_MOST = 1_000
 """Events in one row of the journal; an event's number is its row's times this, plus its place."""
 _ENCODER = msgspec.json.Encoder()
@@ -41,7 +39,7 @@ _ENCODER = msgspec.json.Encoder()
 TASK_COLUMNS = 12
 """How many columns of a row make a `Task`, wherever one is read."""
 LEASE_COLUMNS = 18
-"""How many make a `Lease`."""
+"""How many make a `LeaseRow`."""
 
 
 def texts(values: Sequence[str]) -> str:
@@ -99,10 +97,10 @@ def task_row_of(row: Row) -> TaskRow:
     named = (wait.split(" ", 1) for wait in waits)
     return TaskRow(
         task=task_of(row),
-        lease=None if lease[0] is None else Lease(*lease),
+        lease=None if lease[0] is None else LeaseRow(*lease),
         ready=ready,
         due=due,
-        waits=tuple(Wait(row[0], kind, target) for kind, target in named),
+        waits=tuple(WaitState(row[0], kind, target) for kind, target in named),
     )
 
 
@@ -121,9 +119,9 @@ def services_of(told: str | None) -> dict[str, ServiceRow]:
     return {} if told is None else {service.id: service for service in _SERVICES.decode(told)}
 
 
-def spread_of(row: Row) -> Spread:
+def spread_of(row: Row) -> Fanout:
     """A spread, its replacements decoded."""
-    return Spread(*(*row[:3], _TEXTS.decode(row[3])))
+    return Fanout(*(*row[:3], _TEXTS.decode(row[3])))
 
 
 @lru_cache(maxsize=1)

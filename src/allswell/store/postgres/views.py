@@ -5,30 +5,92 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from allswell.domain.checkin import Agent
-from allswell.domain.delivery import Delivery, DeliveryFilter
-from allswell.domain.expense import ExpenseRow, Spent, SpentBy
-from allswell.domain.journal import Entry, Position
-from allswell.domain.listing import LAST, TaskFilter, TaskRow, folded
-from allswell.domain.names import QuestionId, RunId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
+from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.lease.model import Agent
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.question import Question
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt, State
-from allswell.store.postgres import outbox
-from allswell.store.postgres.session import SQL
-from allswell.store.postgres.talk import Statement
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import LAST, Attempt, State, TaskFilter, TaskRow, folded
+from allswell.store.postgres.pipeline import Statement
+from allswell.store.postgres.session import SQL, Session
 from allswell.store.postgres.transaction import ServerClock
 from allswell.store.postgres.values import (
     EVENTS_MOST,
     entries_of,
     first_attempt_of,
+    json,
     question_of,
     service_of,
     task_row_of,
     texts,
 )
 from allswell.store.views import Agenda
+
+# What sinks still have to deliver, in PostgreSQL.
+
+
+def enlist(
+    session: Session, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str
+) -> bool:
+    """Keep new deliveries and the follower's memory, if the cursor is where it believes, and move that."""
+    session.ask((SQL["lock_cursor"], (follower,)))
+    rows = session.ask((SQL["select_cursor"], (follower,)))[0].fetchall()
+    if (Position(*rows[0]) if rows else Position()) != after:
+        return False
+    session.ask(
+        (SQL["advance_cursor"], (follower, upto.xid, upto.id)),
+        (SQL["insert_deliveries"], (json([_row(one) for one in deliveries]),)),
+        *([(SQL["put_kept"], (memory_key(follower), memory))] if memory else []),
+    )
+    return True
+
+
+def forget(session: Session, follower: str, sink: str) -> None:
+    """Forget a follower with all that is kept of it."""
+    session.ask(
+        (SQL["lock_cursor"], (follower,)),
+        (SQL["delete_cursor"], (follower,)),
+        (SQL["delete_deliveries_of"], (sink,)),
+    )
+    kept = [key for key, _ in session.ask((SQL["view_kept"], (follower,)))[0].fetchall()]
+    own = [f"kept.{key}" for key in kept if key == follower or key.startswith(f"{follower}.")]
+    session.ask((SQL["delete_kept"], (texts(own),)))
+
+
+def revise(session: Session, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
+    """Write deliveries as they are now, and forget those that are gone."""
+    for statement, which in (("update_deliveries", changed), ("delete_deliveries", gone)):
+        if which:
+            session.ask((SQL[statement], (json([_row(one) for one in which]),)))
+
+
+def delivery_of(row: Sequence[Any]) -> Delivery:
+    """A delivery as it was kept."""
+    sink, id_, target, xid, number, part, *rest = row
+    return Delivery(sink, id_, target, (xid, number, part), *rest)
+
+
+def _row(one: Delivery) -> dict[str, object]:
+    xid, number, part = one.place
+    return {
+        "sink": one.sink,
+        "xid": xid,
+        "number": number,
+        "part": part,
+        "id": one.id,
+        "target": one.target,
+        "at": one.at,
+        "body": one.body,
+        "tries": one.tries,
+        "next_at": one.next_at,
+        "failing_since": one.failing_since,
+        "given_up": one.given_up,
+        "reason": one.reason,
+    }
+
 
 Table = list[tuple[Any, ...]]
 _JOURNAL_ROWS = 100
@@ -53,8 +115,8 @@ class PostgresViews:
 
     async def view_agenda(self) -> Agenda:
         """What a sweeper has to do, and when."""
-        ((moment, due, spreads),) = await self._rows("view_agenda")
-        return Agenda(self._clock.see(moment), due, spreads)
+        ((moment, due, spread),) = await self._rows("view_agenda")
+        return Agenda(self._clock.see(moment), due, spread is not None, spread=spread or "")
 
     async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
         """Tasks by id, a page at a time."""
@@ -175,7 +237,7 @@ class PostgresViews:
     async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
         """What is still to be delivered or was given up, in its order."""
         asked = which.sink, which.target, which.given_up, which.limit
-        return [outbox.delivery_of(row) for row in await self._rows("view_deliveries", *asked)]
+        return [delivery_of(row) for row in await self._rows("view_deliveries", *asked)]
 
     async def view_kept(self, prefix: str) -> dict[str, str]:
         """What the watch keeps about itself under keys that begin so."""

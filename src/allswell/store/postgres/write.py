@@ -13,15 +13,15 @@ from functools import cache
 
 import msgspec
 
-from allswell.domain.event import Event
-from allswell.domain.lease import Lease
-from allswell.domain.names import Millis, RunId, TaskId, Token
-from allswell.domain.task import Attempt, Finished
+from allswell.domain.ids import Millis, RunId, TaskId, Token
+from allswell.domain.lease.model import LeaseRow
+from allswell.domain.rules.event import Event
+from allswell.domain.task.model import Attempt, Finished
 from allswell.errors import Bug
-from allswell.store.port import Changes
+from allswell.store.port import Recorded, RowChanges
+from allswell.store.postgres.pipeline import Statement
 from allswell.store.postgres.read import Places
 from allswell.store.postgres.session import SQL
-from allswell.store.postgres.talk import Statement
 from allswell.store.postgres.values import (
     EVENTS_MOST,
     encoded,
@@ -32,7 +32,6 @@ from allswell.store.postgres.values import (
     maybe_texts,
     texts,
 )
-from allswell.store.shortcut import Recorded
 
 
 class _Recorded(msgspec.Struct, gc=False):
@@ -70,7 +69,7 @@ class _LeaseUpdate(msgspec.Struct, gc=False, omit_defaults=True):
     own: Millis | None = None
 
 
-def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
+def short_record(held: LeaseRow, decided: Recorded) -> list[bytes | None]:
     """A finished task and its event as the values of `record`, with the lease that they were decided on."""
     made, event = decided.made, decided.event
     task, run = made.task, made.task.run
@@ -99,7 +98,7 @@ def short_record(held: Lease, decided: Recorded) -> list[bytes | None]:
     ]
 
 
-def writes(changes: Changes, places: Places) -> list[Statement]:
+def writes(changes: RowChanges, places: Places) -> list[Statement]:
     """Everything that the changes come to; what is deleted may be where it was locked."""
     if changes.moved is not None:
         raise Bug("a store that goes by a server's clock is not settled on this machine's")
@@ -127,7 +126,7 @@ def _checking(name: str) -> str:
     )
 
 
-def _deletes(changes: Changes, places: Places) -> list[Statement]:
+def _deletes(changes: RowChanges, places: Places) -> list[Statement]:
     made: list[Statement] = []
     if changes.drop_leases:
         tasks, tokens = zip(*changes.drop_leases, strict=True)
@@ -149,8 +148,9 @@ def _deletes(changes: Changes, places: Places) -> list[Statement]:
         gone = {task for task, _ in changes.drop_leases}
         if stays := [owner for owner in changes.drop_timers if owner not in gone]:
             made.append(_plain("take_timers", texts(stays)))
-    if changes.drop_waits:
-        made.append(_plain("delete_waits", json(changes.drop_waits)))
+    rows: Sequence[object]
+    for name, rows in (("delete_waits", changes.drop_waits), ("delete_bars", changes.drop_bars)):
+        made += [_plain(name, json(rows))] if rows else []
     if changes.drop_agents:
         made.append(_plain("delete_agents", texts(changes.drop_agents)))
     if changes.drop_spreads:
@@ -158,7 +158,7 @@ def _deletes(changes: Changes, places: Places) -> list[Statement]:
     return made
 
 
-def _updates(changes: Changes) -> list[Statement]:
+def _updates(changes: RowChanges) -> list[Statement]:
     made: list[Statement] = []
     if changes.leases:
         made.append(_checked("update_leases", len(changes.leases), json([_renewal(lease) for lease in changes.leases])))
@@ -188,7 +188,7 @@ def _updates(changes: Changes) -> list[Statement]:
     return made
 
 
-def _inserts(changes: Changes) -> list[Statement]:
+def _inserts(changes: RowChanges) -> list[Statement]:
     made: list[Statement] = []
     if changes.new_tasks:
         tasks, payloads = zip(*changes.new_tasks, strict=True)
@@ -219,7 +219,7 @@ def _inserts(changes: Changes) -> list[Statement]:
     return made
 
 
-def _new_leases(leases: Sequence[Lease], due: Mapping[str, Millis]) -> list[Statement]:
+def _new_leases(leases: Sequence[LeaseRow], due: Mapping[str, Millis]) -> list[Statement]:
     alike: dict[_Grant, list[TaskId]] = {}
     for lease in leases:
         alike.setdefault(_grant(lease, due.get(lease.task)), []).append(lease.task)
@@ -240,7 +240,7 @@ _ALIKE_MOST = 4
 _Grant = tuple[int, str, int, int, int | None, int | None, int, int, int, str, int, int | None, int | None]
 
 
-def _grant(lease: Lease, due: Millis | None) -> _Grant:
+def _grant(lease: LeaseRow, due: Millis | None) -> _Grant:
     """A lease as it is granted, without its task."""
     return (
         lease.token,
@@ -262,12 +262,12 @@ def _grant(lease: Lease, due: Millis | None) -> _Grant:
 _UNTOLD = (0, None, None, None, "")
 
 
-def _tail(lease: Lease) -> tuple[object, ...]:
+def _tail(lease: LeaseRow) -> tuple[object, ...]:
     """What a check-in or a tick leaves on a lease."""
     return lease.judged, lease.stalled_at, lease.checkin_at, lease.progress, lease.note
 
 
-def _timers(changes: Changes) -> list[Statement]:
+def _timers(changes: RowChanges) -> list[Statement]:
     """Timers by themselves; those that come with a lease are in its row."""
     with_lease = {lease.task for lease in changes.new_leases}
     alone = [timer for timer in changes.timers if timer[0] not in with_lease]
@@ -284,7 +284,7 @@ def _events(events: Sequence[Event], at: Millis) -> list[Statement]:
     ]
 
 
-def _renewal(lease: Lease) -> _LeaseUpdate:
+def _renewal(lease: LeaseRow) -> _LeaseUpdate:
     return _LeaseUpdate(
         lease.task,
         lease.token,

@@ -13,9 +13,8 @@ The protocol, each rule with the failure it answers:
 *   **Nothing opens the database files but SQLite.** A process that opens, reads and closes its own database by
     ordinary means drops its POSIX locks; the next visitor then deleted the WAL, and acknowledged rows were gone after
     a kill -9. Backups are made by the backup API, and a folder we make carries its own `.gitignore`.
-*   **A store inherited over fork is refused**, and so is a file system whose locks reach other machines
-    (`filesystem.py`).
-*   **`now` never goes back** (`now.py`), not even across a restart after the clock was set back.
+*   **A store inherited over fork is refused**, and so is a file system whose locks reach other machines (`paths.py`).
+*   **`now` never goes back** (`store/clock.py`), not even across a restart after the clock was set back.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["SqliteStore"]
 
 
 def __getattr__(name: str) -> object:
-    """The store, once somebody wants it: who only looks (`reader.py`) starts without it."""
+    """The store, once somebody wants it: who only looks (`SqliteReader`) starts without it."""
     if name == "SqliteStore":
         from allswell.store.sqlite.store import SqliteStore
 

@@ -4,7 +4,8 @@ Valid for as long as nobody else has committed: `PRAGMA data_version` changes wi
 and never with one of ours, and it is asked inside each transaction, when the write lock is already held. A rolled-back
 transaction empties the cache. What is kept is frozen, so what is handed out cannot be changed behind its back.
 
-Of an open task the whole case is kept: it is what decisions are made on, and they leave the next one (`Changes.cases`).
+Of an open task the whole case is kept: it is what decisions are made on, and they leave the next one
+(`RowChanges.cases`).
 Whether others wait for the task is the one thing that rows of other tasks tell, so that may be unsure.
 """
 
@@ -15,13 +16,13 @@ from itertools import filterfalse, islice
 
 from msgspec.structs import replace
 
-from allswell.domain.case import Case
-from allswell.domain.checkin import Agent
-from allswell.domain.names import AgentId, TaskId
-from allswell.domain.service import ServiceRow
-from allswell.domain.set_back import Settling
-from allswell.domain.task import OPEN
-from allswell.store.port import Changes, Rows
+from allswell.domain.ids import AgentId, TaskId
+from allswell.domain.lease.clock_change import ClockAdjustment
+from allswell.domain.lease.model import Agent
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.aggregate import TaskAggregate
+from allswell.domain.task.model import OPEN
+from allswell.store.port import RowChanges, Rows
 
 PAYLOAD_MOST = 2_000
 """Characters; a larger payload is read again when it is claimed."""
@@ -34,7 +35,7 @@ class RowCache:
 
     def __init__(self) -> None:
         self._version: int | None = None
-        self._cases: dict[TaskId, Case] = {}
+        self._cases: dict[TaskId, TaskAggregate] = {}
         self._unsure: set[TaskId] = set()
         """Those of which it is not known whether others wait for them."""
         self._payloads: dict[TaskId, str] = {}
@@ -46,7 +47,7 @@ class RowCache:
         """All that anything is or was held against, if that is known."""
         self.lanes_known = False
         """Whether all lanes that there are have been read."""
-        self.last: tuple[int, int, Settling] | None = None
+        self.last: tuple[int, int, ClockAdjustment] | None = None
         """The moment and the number of the newest event, and whether the clock is being settled."""
 
     def begin(self, version: int) -> None:
@@ -160,7 +161,9 @@ class RowCache:
             if task is None or task.state != OPEN or not (id_ in looked_for or id_ in found.ready):
                 continue
             waits = tuple(found.waits.get(id_, ()))
-            self._cases[id_] = Case(task, found.leases.get(id_), found.ready.get(id_), found.timers.get(id_), waits)
+            self._cases[id_] = TaskAggregate(
+                task, found.leases.get(id_), found.ready.get(id_), found.timers.get(id_), waits
+            )
             self._unsure.add(id_)
             self._apart.add(id_)
         self._forget_the_oldest()
@@ -186,7 +189,7 @@ class RowCache:
 
     # --- what was written ---------------------------------------------------------------------------------------------
 
-    def note(self, changes: Changes) -> None:
+    def note(self, changes: RowChanges) -> None:
         """Follow what was written."""
         if changes.cases:
             self._adopt(changes)
@@ -205,7 +208,7 @@ class RowCache:
         if changes.services or changes.new_services:
             self.services = None
 
-    def _adopt(self, changes: Changes) -> None:
+    def _adopt(self, changes: RowChanges) -> None:
         """Remember the cases that decisions have left, if they began with all of the task's rows."""
         known, cases = self._cases, changes.cases
         if self._apart:
@@ -237,7 +240,7 @@ class RowCache:
             self._forget([*islice(self._cases, len(self._cases) - MOST)])
 
 
-def _touched(changes: Changes) -> list[TaskId]:
+def _touched(changes: RowChanges) -> list[TaskId]:
     """The tasks whose rows are written by one who leaves no cases."""
     return [
         *[task.id for task, _ in changes.new_tasks],

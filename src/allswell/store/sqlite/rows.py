@@ -14,25 +14,24 @@ from typing import Any
 
 import msgspec
 
-from allswell.domain.checkin import Agent
-from allswell.domain.event import Event
-from allswell.domain.expense import ExpenseRow
-from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, TaskId, Token
+from allswell.domain.agents.cost import ExpenseRow
+from allswell.domain.ids import AgentId, CommandId, Millis, TaskId, Token
+from allswell.domain.lease.model import Agent, LeaseRow
 from allswell.domain.question import Option, Question
-from allswell.domain.run import Spread
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import OPEN, Attempt, Finished, Lane, Record, Spec, Task
+from allswell.domain.rules.event import Event
+from allswell.domain.run.run import Fanout
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import OPEN, Attempt, Finished, Lane, Spec, Task, TaskHistory
 
 Row = tuple[Any, ...]
 """What sqlite3 takes and gives; the tables declare what is in it."""
 
 _EMPTY = "{}"
 _SPEC = Spec()
-_RECORD = Record()
+_RECORD = TaskHistory()
 _encoder = msgspec.json.Encoder()
 _spec = msgspec.json.Decoder(Spec)
-_record = msgspec.json.Decoder(Record)
+_record = msgspec.json.Decoder(TaskHistory)
 _options = msgspec.json.Decoder(tuple[Option, ...])
 _names = msgspec.json.Decoder(tuple[str, ...])
 _tasks = msgspec.json.Decoder(tuple[TaskId, ...])
@@ -46,7 +45,7 @@ EVENTS_MOST = 250
 _run_changes = ("deadline", "ended_at", "reason", "command", "asked", "stands_since", "stood", "moves")
 run_update = attrgetter("name", "created_at", *_run_changes, "id")
 question_update = attrgetter(
-    "closed_at", "choice", "answer", "answered_by", "command", "dismissed_at", "dismissed_by", "id"
+    "text", "closed_at", "choice", "answer", "answered_by", "command", "dismissed_at", "dismissed_by", "id"
 )
 late_update = attrgetter("late", "afterwards", "task", "token")
 
@@ -121,7 +120,7 @@ def task_updates(
     return updates
 
 
-def new_lease(lease: Lease, due: int) -> tuple[Row, TaskId]:
+def new_lease(lease: LeaseRow, due: int) -> tuple[Row, TaskId]:
     """A lease as `insert_lease` takes it, with its timer (-1: none): what is often the same for many, and the task."""
     values = (
         lease.token,
@@ -146,7 +145,7 @@ def new_lease(lease: Lease, due: int) -> tuple[Row, TaskId]:
     return values, lease.task
 
 
-def lease_update(lease: Lease) -> tuple[Row, TaskId]:
+def lease_update(lease: LeaseRow) -> tuple[Row, TaskId]:
     """A lease as `update_lease` takes it: what is often the same for many, and the task."""
     values = (
         lease.deadline,
@@ -214,14 +213,14 @@ def agent(row: Row) -> Agent:
     return Agent(row[0], row[1], row[2], bool(row[3]), row[4])
 
 
-def new_spread(spread: Spread) -> Row:
+def new_spread(spread: Fanout) -> Row:
     """A spread as `insert_spread` takes it."""
     return (spread.id, spread.outcome, spread.reason, text(spread.replaced_by))
 
 
-def spread(row: Row) -> Spread:
+def spread(row: Row) -> Fanout:
     """A spread from a row."""
-    return Spread(row[0], row[1], row[2], _tasks.decode(row[3]))
+    return Fanout(row[0], row[1], row[2], _tasks.decode(row[3]))
 
 
 def lane(row: Row) -> Lane:

@@ -1,5 +1,5 @@
 -- Every statement of the SQLite store. Lists of ids come in as one JSON text (json_each), so one prepared statement
--- serves every batch; VALUES are widened to many rows, and a task at the end to a list (bulk.py). The clock is always a parameter.
+-- serves every batch; VALUES are widened to many rows, and a task at the end to a list (transaction.py). The clock is always a parameter.
 -- CROSS JOIN: the list is walked and each row looked up; `IN (SELECT …)` would first build a sorted table of the list.
 
 -- ==== Existence: what `lock` answers. BEGIN IMMEDIATE is the lock.
@@ -182,6 +182,10 @@ SELECT role, lease.agent FROM task LEFT JOIN lease ON lease.task = task.id WHERE
 SELECT id, name, run, role, lane, priority, state, created_at, ended_at, spec, record, rank
 FROM task INDEXED BY task_open WHERE ended_at IS NULL AND id >= 'm_' AND id < 'm`' ORDER BY id;
 
+-- name: find_tokens
+-- The tokens of the leases on these tasks.
+SELECT lease.task, lease.token FROM json_each(?) AS given CROSS JOIN lease ON lease.task = given.value;
+
 -- name: find_claimed
 -- What a claim command holds; the second condition is what lets the partial index serve.
 SELECT task FROM lease WHERE command = ? AND command <> '' ORDER BY task;
@@ -243,8 +247,8 @@ INSERT INTO question (id, task, run, kind, text, options, asked_at, asked_by,
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_question
--- How a question was closed, and who has seen it.
-UPDATE question SET closed_at = ?, choice = ?, answer = ?, answered_by = ?, command = ?, dismissed_at = ?,
+-- How a question was closed, who has seen it, and what it says now.
+UPDATE question SET text = ?, closed_at = ?, choice = ?, answer = ?, answered_by = ?, command = ?, dismissed_at = ?,
                     dismissed_by = ?
 WHERE id = ?;
 
@@ -298,6 +302,10 @@ INSERT INTO wait (task, kind, target) VALUES (?, ?, ?);
 -- name: delete_wait
 -- One thing a task waits for no longer.
 DELETE FROM wait WHERE task = ? AND kind = ? AND target = ?;
+
+-- name: delete_bar
+-- An agent that may hold a task again.
+DELETE FROM bar WHERE task = ? AND agent = ?;
 
 -- name: insert_bar
 -- An agent that may not hold a task.
@@ -489,7 +497,7 @@ SELECT EXISTS (SELECT 1 FROM wait WHERE NOT CASE wait.kind
 END);
 
 -- name: view_state
--- Where a task stands; the same order as `domain.case.state`, held to it by a test. One that stands nowhere counts as
+-- Where a task stands; the same order as `domain.task.aggregate.state`, held to it by a test. One that stands nowhere counts as
 -- delayed here, and is found by view_unaccounted.
 CASE
     WHEN ended_at IS NOT NULL THEN task.state
@@ -504,10 +512,10 @@ END;
 ({state}) IN (SELECT value FROM json_each(?));
 
 -- name: view_agenda
--- The moment of the last decision, when the next timer falls due, and whether consequences wait.
+-- The moment of the last decision, when the next timer falls due, and the oldest consequence that waits.
 SELECT coalesce((SELECT at FROM journal ORDER BY last DESC LIMIT 1), 0),
        (SELECT min(due) FROM (SELECT min(due_at) AS due FROM timer UNION ALL SELECT min(due_at) FROM lease)),
-       EXISTS (SELECT 1 FROM spread), (SELECT value FROM meta WHERE key = 'kept.clock_settling');
+       (SELECT id FROM spread ORDER BY seq LIMIT 1), (SELECT value FROM meta WHERE key = 'kept.clock_settling');
 
 -- name: view_unaccounted
 -- Open tasks that nothing will ever move again: the invariant, in one query. Asked where counting leaves a doubt.
@@ -555,6 +563,14 @@ ORDER BY sink, xid, number, part LIMIT ?4;
 -- name: count_tables
 -- Whether the file holds anything at all.
 SELECT count(*) FROM sqlite_master;
+
+-- name: put_store_id
+-- Once, when a store is first opened: by this id a database is told from one that was put in its place.
+INSERT INTO meta (key, value) VALUES ('store_id', ?) ON CONFLICT (key) DO NOTHING;
+
+-- name: read_store_id
+-- The id of the store; none in a store that was made before there were ids, until it is opened.
+SELECT value FROM meta WHERE key = 'store_id';
 
 -- name: find_meta
 -- Whether the file is a watch.
@@ -610,10 +626,16 @@ ON CONFLICT (task, token) DO UPDATE SET told_at = excluded.told_at, cost = exclu
 
 -- name: view_spent
 -- Sums of what attempts have cost, by one of the columns.
-SELECT {column}, count(*), count(cost), sum(cost), sum(given), sum(written)
+SELECT {column}, count(*), count(cost),
+    sum(min(max(cost, 0), 1000000000000)),
+    sum(min(max(given, 0), 1000000000000)),
+    sum(min(max(written, 0), 1000000000000))
 FROM expense WHERE {column} IN (SELECT value FROM json_each(?)) AND told_at >= ? GROUP BY 1 ORDER BY 1;
 
 -- name: view_all_spent
 -- The same of everything.
-SELECT {column}, count(*), count(cost), sum(cost), sum(given), sum(written)
+SELECT {column}, count(*), count(cost),
+    sum(min(max(cost, 0), 1000000000000)),
+    sum(min(max(given, 0), 1000000000000)),
+    sum(min(max(written, 0), 1000000000000))
 FROM expense WHERE {column} IS NOT NULL AND told_at >= ? GROUP BY 1 ORDER BY 1;

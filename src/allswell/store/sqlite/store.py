@@ -6,36 +6,66 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from allswell.domain.checkin import Agent
-from allswell.domain.delivery import Delivery, DeliveryFilter
-from allswell.domain.journal import Entry, Position
-from allswell.domain.lease import Lease
-from allswell.domain.listing import TaskFilter, TaskRow
-from allswell.domain.names import QuestionId, RunId, TaskId
+from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter
 from allswell.domain.question import Question
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import Attempt
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import Attempt, TaskFilter, TaskRow
 from allswell.errors import Bug, Refused, Unavailable
-from allswell.store.call import Call, Hearer
-from allswell.store.herald import Herald
-from allswell.store.own_clock import StoreClock
-from allswell.store.port import CommitUnknown, Transaction
-from allswell.store.shortcut import Decide
-from allswell.store.sqlite import accounting, backup, outbox, place, views
-from allswell.store.sqlite.carrier import DatagramCarrier
-from allswell.store.sqlite.connection import connect_reader
-from allswell.store.sqlite.expenses import ExpenseLooks
-from allswell.store.sqlite.faults import translated
-from allswell.store.sqlite.recorder import Recorder
+from allswell.store.clock import StoreClock
+from allswell.store.notifier import Herald
+from allswell.store.port import CommitUnknown, Decide, Hearer, Transaction, Wakeup
+from allswell.store.sqlite import paths, views
+from allswell.store.sqlite import views as accounting
+from allswell.store.sqlite import views as outbox
+from allswell.store.sqlite.connection import connect, connect_reader, translated
+from allswell.store.sqlite.paths import make_empty
 from allswell.store.sqlite.transaction import SqliteTransaction
-from allswell.store.sqlite.writer import Unit, Writer
+from allswell.store.sqlite.transport import DatagramCarrier
+from allswell.store.sqlite.views import ExpenseLooks
+from allswell.store.sqlite.writer import SqliteStepWriter, Unit, Writer
 from allswell.store.thread import WorkThread
 from allswell.store.views import Agenda
 from allswell.timing.clock import Clock, SystemClock
+
+# Copies of a store, made by SQLite itself: never by opening its files.
+
+
+def copy(database: Path, target: Path, busy_timeout: int) -> None:
+    """Copy a database into a file that appears whole or not at all.
+
+    In one step: a copy in several would begin anew whenever somebody writes in between.
+    """
+    target = target.absolute()
+    if target.exists() and target.samefile(database):
+        raise Refused("bad_backup", f"{target} is the store itself", where="target")
+    part = target.with_name(f"{target.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        make_empty(part)
+        with translated(part, busy_timeout), closing(connect(part, busy_timeout)) as there:
+            with translated(database, busy_timeout), closing(connect_reader(database, busy_timeout)) as here:
+                here.backup(there, pages=-1)
+            # The copy is one file, whoever opens it next: no WAL beside it.
+            there.execute("PRAGMA journal_mode = DELETE").fetchall()
+        part.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise Unavailable(f"cannot write the backup {target}: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
 
 T = TypeVar("T")
 _SYSTEM_CLOCK = SystemClock()
@@ -53,7 +83,7 @@ class SqliteStore(ExpenseLooks):
     """
 
     shared_clock = False
-    abreast = 1  # there is one writer
+    max_parallel = 1  # there is one writer
 
     def __init__(
         self,
@@ -72,7 +102,7 @@ class SqliteStore(ExpenseLooks):
                 f"less than answer_timeout ({answer_timeout} ms), or a wait for a turn would look like a hung disk",
                 where="answer_timeout",
             )
-        self.path = place.locate(location)
+        self.path = paths.locate(location)
         self.url = f"sqlite:///{self.path}"
         self._clock = StoreClock(clock)
         self._busy_timeout = busy_timeout
@@ -85,8 +115,10 @@ class SqliteStore(ExpenseLooks):
             busy_timeout=busy_timeout,
             announce=self.announce,
         )
-        self._recorder = Recorder(self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint)
-        self._folder: place.HeldFolder | None = None
+        self._recorder = SqliteStepWriter(
+            self.path, self._clock, turn_timeout=turn_timeout, checkpoint=self._checkpoint
+        )
+        self._folder: paths.HeldFolder | None = None
         self._reader: sqlite3.Connection | None = None
         self._threads: tuple[WorkThread, WorkThread] | None = None
         self._process = os.getpid()
@@ -133,7 +165,7 @@ class SqliteStore(ExpenseLooks):
             reading.close()
 
     def _open_writer(self) -> None:
-        self._folder = place.prepare(self.path)
+        self._folder = paths.prepare(self.path)
         self._folder.close_files()
         self._writer.open()
         self._folder.check()
@@ -149,7 +181,7 @@ class SqliteStore(ExpenseLooks):
 
     # --- wake-up calls ------------------------------------------------------------------------------------------------
 
-    def announce(self, call: Call) -> None:
+    def announce(self, call: Wakeup) -> None:
         """Tell the other processes on this machine, from a thread of its own."""
         herald = self._herald
         if herald is not None:
@@ -184,11 +216,11 @@ class SqliteStore(ExpenseLooks):
         self.announce(unit.call)
         return result
 
-    async def record(self, believed: Lease, decide: Decide) -> bool:
+    async def record(self, believed: LeaseRow, decide: Decide) -> bool:
         """The short way for an event loop, in the writer's thread."""
         return await self._call(self._running()[0], lambda: self._recorder.record(believed, decide, 0.0), "a step")
 
-    def record_here(self, believed: Lease, decide: Decide, patience: float) -> bool:
+    def record_here(self, believed: LeaseRow, decide: Decide, patience: float) -> bool:
         """The short way for a thread that has no loop: it does the writing itself. A disk that hangs, hangs it."""
         self._running()
         return self._recorder.record(believed, decide, patience)
@@ -358,7 +390,7 @@ class SqliteStore(ExpenseLooks):
         thread = WorkThread("allswell-sqlite-backup")
         try:
             await thread.call(
-                lambda: backup.copy(self.path, Path(target), self._busy_timeout),
+                lambda: copy(self.path, Path(target), self._busy_timeout),
                 timeout=self._backup_timeout,
                 what="a backup",
             )

@@ -6,33 +6,212 @@ what was read once stays true until this transaction changes it.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from heapq import merge
-from itertools import filterfalse, islice
+from itertools import chain, filterfalse, groupby, islice
+from operator import attrgetter, itemgetter
 
 from msgspec.structs import astuple, replace
 
-from allswell.domain.delivery import Delivery
-from allswell.domain.journal import Position
-from allswell.domain.lease import Lease
-from allswell.domain.names import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.set_back import Settling
-from allswell.domain.task import Attempt, Lane, Ready, Wait
+from allswell.domain.ids import AgentId, CommandId, Millis, QuestionId, RunId, TaskId, Token
+from allswell.domain.lease.clock_change import ClockAdjustment
+from allswell.domain.lease.model import LeaseRow
+from allswell.domain.mesh.request import asking_lines
+from allswell.domain.notify.delivery import Delivery
+from allswell.domain.rules.event import Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import Attempt, Lane, Ready, WaitState
 from allswell.errors import Bug
-from allswell.store.call import NOTHING
-from allswell.store.own_clock import ClockReading, Due, StoreClock
-from allswell.store.port import Changes, Conflict, Kind, Lock, Rows, Wanted
-from allswell.store.sqlite import bulk, outbox, rows, settling
+from allswell.store.clock import DISTANCE, SETTLING, ClockReading, Due, Moved, StoreClock, settling_of
+from allswell.store.port import NOTHING, Lock, LockKind, RowChanges, RowConflict, Rows, Wanted
+from allswell.store.sqlite import rows, views
 from allswell.store.sqlite.cache import RowCache
-from allswell.store.sqlite.lanes import KnownLanes
-from allswell.store.sqlite.rows import Row
-from allswell.store.sqlite.runs import RunLooks
-from allswell.store.sqlite.schema import SQL
+from allswell.store.sqlite.connection import SQL
+from allswell.store.sqlite.rows import Row, text
 
-_LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in Kind}
+# Many rows in few statements.
+#
+# Python gives the interpreter lock away at every step of a statement, and beside a busy event loop it may wait some
+# milliseconds to get it back: a hundred rows must not be a hundred steps. So `VALUES (?, ?)` is widened to as many rows
+# as there are, in powers of two, so that few statements need to be prepared. And what is decided together is much
+# alike:
+# leases that were claimed together and are renewed together differ in nothing but their task. Those whose values are
+# all the same are made and changed by one statement, to which their tasks are given as a list.
+
+MOST = 64
+"""Rows in one statement; seventeen columns of them stay far below SQLite's limit on parameters."""
+FEW = 4
+"""So many rows at most are changed one by one, though they are alike: reading a list costs something too."""
+_ABSENT = r"NULLIF\(\?, (?:-1|'')\)"
+_VALUES = re.compile(rf"VALUES (\((?:[?,\s]|{_ABSENT}|coalesce\({_ABSENT}, '[^']*'\))+\))")
+_TASK = re.compile(r"\b(task|id) = \?$")
+_TASK_VALUE = re.compile(r"VALUES \((.*), \?\)$", re.DOTALL)
+_values_of, _task_of = itemgetter(0), itemgetter(1)
+
+
+def insert(connection: sqlite3.Connection, name: str, given: list[Row]) -> None:
+    """Insert rows by a statement that is written for one."""
+    if len(given) == 1:
+        connection.execute(SQL[name], given[0])
+        return
+    start, left = 0, len(given)
+    while left:
+        size = min(MOST, 1 << (left.bit_length() - 1))
+        connection.execute(_widened(name, size), list(chain.from_iterable(given[start : start + size])))
+        start += size
+        left -= size
+
+
+def change(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> int:
+    """Change or delete rows by a statement that is written for one and ends with its task; how many there were.
+
+    Each is given as the values of all other parameters, and its task.
+    """
+    if len(given) == 1:
+        ((values, task),) = given
+        return connection.execute(SQL[name], (*values, task)).rowcount
+    if len(given) <= FEW:
+        return connection.executemany(SQL[name], [(*values, task) for values, task in given]).rowcount
+    singles, lists = _alike(given)
+    changed = sum([connection.execute(_listed(name), row).rowcount for row in lists])
+    if singles:
+        changed += connection.executemany(SQL[name], singles).rowcount
+    return changed
+
+
+def insert_alike(connection: sqlite3.Connection, name: str, given: Sequence[tuple[Row, str]]) -> None:
+    """Insert rows, given as to `change`, by a statement that is written for one and ends with its task."""
+    if len(given) <= FEW:
+        insert(connection, name, [(*values, task) for values, task in given])
+        return
+    singles, lists = _alike(given)
+    for row in lists:
+        connection.execute(_selected(name), row)
+    insert(connection, name, singles)
+
+
+def _alike(given: Sequence[tuple[Row, str]]) -> tuple[list[Row], list[Row]]:
+    """Rows that go one by one, and rows whose last value is a list of tasks; what is alike was decided in a row."""
+    singles: list[Row] = []
+    lists: list[Row] = []
+    for values, group in groupby(given, _values_of):
+        tasks = [*map(_task_of, group)]
+        if len(tasks) <= FEW:
+            singles += [(*values, task) for task in tasks]
+        else:
+            lists.append((*values, text(tasks)))
+    return singles, lists
+
+
+@cache
+def _listed(name: str) -> str:
+    return _TASK.sub(r"\1 IN (SELECT value FROM json_each(?))", SQL[name])
+
+
+@cache
+def _selected(name: str) -> str:
+    return _TASK_VALUE.sub(r"SELECT \1, value FROM json_each(?)", SQL[name])
+
+
+@cache
+def _widened(name: str, size: int) -> str:
+    return _VALUES.sub(lambda one: f"VALUES {', '.join([one[1]] * size)}", SQL[name])
+
+
+# What a transaction looks up about runs and requests, without locks; on SQLite there is nothing left to lock.
+
+
+class RunLooks:
+    """The part of a transaction that is about runs, and about who waits for whom."""
+
+    _connection: sqlite3.Connection
+
+    async def runs(self, ids: Sequence[RunId]) -> dict[RunId, Run]:
+        """Runs as they are in this transaction."""
+        found = self._connection.execute(SQL["read_run"], (rows.text(ids),)).fetchall()
+        return {row[0]: Run(*row) for row in found}
+
+    async def find_runs(self, tasks: Sequence[TaskId]) -> dict[TaskId, RunId]:
+        """In which runs these tasks are."""
+        return dict(self._connection.execute(SQL["find_runs"], (rows.text(tasks),)).fetchall())
+
+    async def find_held(self, run: RunId, after: str, limit: int) -> Sequence[TaskId]:
+        """Tasks of a run that somebody holds, by id."""
+        found = self._connection.execute(SQL["find_held"], (run, after, limit)).fetchall()
+        return [TaskId(row[0]) for row in found]
+
+    async def find_target(self, task: TaskId) -> Sequence[str]:
+        """A task's role, and who holds it."""
+        found = self._connection.execute(SQL["find_target"], (task,)).fetchall()
+        return [name for row in found for name in row if name is not None]
+
+    async def find_asking(self) -> Sequence[str]:
+        """Which agents wait for an answer of which; nobody else can ask before this is over."""
+        found = self._connection.execute(SQL["find_asking"]).fetchall()
+        return asking_lines(map(rows.task, found), self._tokens_of)
+
+    def _tokens_of(self, tasks: Sequence[TaskId]) -> dict[TaskId, Token]:
+        return dict(self._connection.execute(SQL["find_tokens"], (rows.text(tasks),)).fetchall())
+
+
+# The lanes that a process has read: they are never changed or removed, so each is read once.
+
+
+class KnownLanes:
+    """Lanes already read, and the id of the last of them."""
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+        self.last = 0
+
+
+# What settling after a change of the machine's clock reads and writes in SQLite (docs/adr/0033).
+
+_moments = attrgetter("granted_at", "deadline", "stalled_at", "renewed_at", "checkin_at", "own", "task", "token")
+
+
+def last_of(connection: sqlite3.Connection) -> tuple[int, int, ClockAdjustment]:
+    """The moment and the number of the newest event, and whether the clock is being settled."""
+    at, last, kept = connection.execute(SQL["read_last"]).fetchone()
+    return at, last, settling_of(kept)
+
+
+def clocks(connection: sqlite3.Connection, clock: StoreClock, newest: int) -> ClockReading:
+    """The clocks, whatever they say."""
+    return clock.read(newest, word(connection, SETTLING), word(connection, DISTANCE))
+
+
+def word(connection: sqlite3.Connection, key: str) -> str | None:
+    """What the watch keeps under a key."""
+    found: tuple[str] | None = connection.execute(SQL["read_kept"], (key,)).fetchone()
+    return None if found is None else found[0]
+
+
+def swap(connection: sqlite3.Connection, key: str, before: str | None, after: str) -> bool:
+    """Keep something, if what was there is still there."""
+    name, values = ("add_kept", (key, after)) if before is None else ("swap_kept", (after, key, before))
+    return connection.execute(SQL[name], values).rowcount == 1
+
+
+def move(connection: sqlite3.Connection, moved: Moved) -> None:
+    """Write what has moved, and how far that has got."""
+    if not swap(connection, SETTLING, *moved.settling):
+        raise RowConflict("another process has gone on settling the clock")
+    if moved.distance is not None:
+        connection.execute(SQL["put_kept"], (DISTANCE, moved.distance))
+    for statement, given in (
+        ("move_task", [(rows.text(task.spec), task.id) for task in moved.tasks]),
+        ("move_lease", list(map(_moments, moved.leases))),
+    ):
+        if given and connection.executemany(SQL[statement], given).rowcount != len(given):
+            raise Bug(f"{statement} was to change {len(given)} rows: one is not as it was read")
+
+
+_LOCK = {kind: SQL[f"lock_{kind.value}"] for kind in LockKind}
 
 
 class SqliteTransaction(RunLooks):
@@ -52,13 +231,15 @@ class SqliteTransaction(RunLooks):
         if self._spoiled:
             raise Bug("a unit of work went on after a write of its had failed")
 
-    async def lock(self, kind: Kind, ids: Sequence[str], *, skip: bool = False, shared: bool = False) -> Sequence[str]:
+    async def lock(
+        self, kind: LockKind, ids: Sequence[str], *, skip: bool = False, shared: bool = False
+    ) -> Sequence[str]:
         """The ids that exist, sorted; nobody else can hold any of them."""
         del skip, shared
         here: list[str] = []
-        if kind is Kind.TASK:
+        if kind is LockKind.TASK:
             here, ids = self._cache.tasks(ids)
-        elif kind is Kind.LEASE:
+        elif kind is LockKind.LEASE:
             here, ids = self._cache.leases(ids)
         if ids:
             here += self._column(_LOCK[kind], rows.text(ids))
@@ -71,12 +252,12 @@ class SqliteTransaction(RunLooks):
 
     async def clocks(self) -> ClockReading:
         """The clocks, whatever they say."""
-        return settling.clocks(self._connection, self._clock, self._newest()[0])
+        return clocks(self._connection, self._clock, self._newest()[0])
 
-    def _newest(self) -> tuple[int, int, Settling]:
+    def _newest(self) -> tuple[int, int, ClockAdjustment]:
         """The moment and the number of the newest event, and whether the clock is being settled."""
         if self._cache.last is None:
-            self._cache.last = settling.last_of(self._connection)
+            self._cache.last = last_of(self._connection)
         return self._cache.last
 
     async def take(self, locks: Sequence[Lock], wanted: Wanted) -> tuple[Millis, Rows]:
@@ -94,7 +275,7 @@ class SqliteTransaction(RunLooks):
             self._read_tasks(missing, found)
         leases = [*filterfalse(found.cases.__contains__, wanted.leases)]
         if leases and (unknown := cache.give_leases(leases, found)):
-            found.leases |= {row[0]: Lease(*row) for row in self._by_id("read_lease", unknown)}
+            found.leases |= {row[0]: LeaseRow(*row) for row in self._by_id("read_lease", unknown)}
         if missing:
             cache.learn_tasks(missing, leases, found)
         self._read_rarer(wanted, found)
@@ -147,9 +328,9 @@ class SqliteTransaction(RunLooks):
                 timers[task.id] = row[13]
         if there := [task for task in dict.fromkeys(ids) if task in tasks]:
             for row in self._by_id("read_wait", there):
-                found.waits.setdefault(row[0], []).append(Wait(*row))
+                found.waits.setdefault(row[0], []).append(WaitState(*row))
 
-    async def write(self, changes: Changes) -> None:
+    async def write(self, changes: RowChanges) -> None:
         """Write every table once: what goes first, then what comes."""
         try:
             kept = changes.kept_with_task()
@@ -158,13 +339,13 @@ class SqliteTransaction(RunLooks):
             self._add(changes, kept)
             self._cache.note(changes)
             if changes.moved is not None:
-                settling.move(self._connection, changes.moved)
+                move(self._connection, changes.moved)
                 self._cache.clear()
         except BaseException:
             self._spoiled = True
             raise
 
-    def _drop(self, changes: Changes) -> None:
+    def _drop(self, changes: RowChanges) -> None:
         if changes.drop_ready:
             self._change_alike("delete_ready", [((ready.lane, ready.rank), ready.task) for ready in changes.drop_ready])
         if changes.drop_leases:
@@ -177,12 +358,14 @@ class SqliteTransaction(RunLooks):
                 self._delete("take_timer", stays)
         if changes.drop_waits:
             self._connection.executemany(SQL["delete_wait"], map(astuple, changes.drop_waits))
+        if changes.drop_bars:
+            self._connection.executemany(SQL["delete_bar"], map(astuple, changes.drop_bars))
         if changes.drop_agents:
             self._delete("delete_agent", changes.drop_agents)
         if changes.drop_spreads:
             self._delete("delete_spread", changes.drop_spreads)
 
-    def _change(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
+    def _change(self, changes: RowChanges, kept: Mapping[TaskId, Attempt]) -> None:
         if changes.leases:
             self._change_alike("update_lease", list(map(rows.lease_update, changes.leases)))
         if changes.tasks:
@@ -217,17 +400,17 @@ class SqliteTransaction(RunLooks):
             kept = replace(rows.first_attempt(found[0]), late=late.late, afterwards=late.afterwards)
             self._insert("insert_attempt", [rows.new_attempt(kept)])
 
-    def _add(self, changes: Changes, kept: Mapping[TaskId, Attempt]) -> None:
+    def _add(self, changes: RowChanges, kept: Mapping[TaskId, Attempt]) -> None:
         if changes.new_runs or changes.new_services or changes.new_agents:
             self._add_around(changes)
         if changes.new_tasks:
             new = [rows.new_task(task, payload) for task, payload in changes.new_tasks]
-            self._insert_first("insert_task", new, bulk.insert_alike)
+            self._insert_first("insert_task", new, insert_alike)
         if changes.recorded:
             self._insert_first("insert_recorded", list(map(rows.recorded, changes.recorded)))
         if changes.new_ready:
             places = [((ready.lane, ready.rank), ready.task) for ready in changes.new_ready]
-            bulk.insert_alike(self._connection, "insert_ready", places)
+            insert_alike(self._connection, "insert_ready", places)
         if changes.new_waits:
             self._insert("insert_wait", list(map(astuple, changes.new_waits)))
         if changes.new_bars:
@@ -235,7 +418,7 @@ class SqliteTransaction(RunLooks):
         if changes.new_leases:
             due: dict[str, int] = dict(changes.timers)
             leases = [rows.new_lease(lease, due.get(lease.task, -1)) for lease in changes.new_leases]
-            bulk.insert_alike(self._connection, "insert_lease", leases)
+            insert_alike(self._connection, "insert_lease", leases)
         if len(changes.new_attempts) > len(kept):
             others = [rows.new_attempt(ended) for ended in changes.new_attempts if kept.get(ended.task) is not ended]
             self._insert("insert_attempt", others)
@@ -248,7 +431,7 @@ class SqliteTransaction(RunLooks):
             self._insert("insert_events", rows.new_events(changes.events, changes.at, last))
             self._cache.last = (changes.at, last + len(changes.events), word)
 
-    def _add_around(self, changes: Changes) -> None:
+    def _add_around(self, changes: RowChanges) -> None:
         if changes.new_runs:
             self._insert_first("insert_run", list(map(astuple, changes.new_runs)))
         if changes.new_services:
@@ -333,7 +516,7 @@ class SqliteTransaction(RunLooks):
 
     def swap(self, key: str, before: str | None, after: str) -> bool:
         """Keep something, if what was there is still there."""
-        return settling.swap(self._connection, key, before, after)
+        return swap(self._connection, key, before, after)
 
     def remember(self, key: str, value: str) -> None:
         """Keep something about the watch itself."""
@@ -347,15 +530,15 @@ class SqliteTransaction(RunLooks):
         self, follower: str, after: Position, upto: Position, deliveries: Sequence[Delivery], memory: str
     ) -> bool:
         """Keep new deliveries, move a follower's cursor and keep its memory."""
-        return outbox.enlist(self._connection, follower, after, upto, deliveries, memory)
+        return views.enlist(self._connection, follower, after, upto, deliveries, memory)
 
     async def revise(self, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
         """Write deliveries as they are now."""
-        outbox.revise(self._connection, changed, gone)
+        views.revise(self._connection, changed, gone)
 
     async def forget(self, follower: str, sink: str) -> None:
         """Forget a follower with all that is kept of it."""
-        outbox.forget(self._connection, follower, sink)
+        views.forget(self._connection, follower, sink)
 
     def _by_id(self, statement: str, ids: Sequence[object]) -> list[Row]:
         return self._connection.execute(SQL[statement], (rows.text(ids),)).fetchall()
@@ -372,23 +555,23 @@ class SqliteTransaction(RunLooks):
 
     def _change_alike(self, statement: str, given: Sequence[tuple[Row, str]]) -> None:
         """As `_update`, where many rows are often changed in the same way."""
-        self._check_fence(statement, len(given), bulk.change(self._connection, statement, given))
+        self._check_fence(statement, len(given), change(self._connection, statement, given))
 
     def _check_fence(self, statement: str, wanted: int, changed: int) -> None:
         if changed != wanted:
             raise Bug(f"{statement} was to change {wanted} rows and changed {changed}: one is not as it was read")
 
     def _insert(self, statement: str, given: list[Row]) -> None:
-        bulk.insert(self._connection, statement, given)
+        insert(self._connection, statement, given)
 
     def _insert_first(
         self,
         statement: str,
         given: list[Row],
-        insert: Callable[[sqlite3.Connection, str, list[Row]], None] = bulk.insert,
+        insert: Callable[[sqlite3.Connection, str, list[Row]], None] = insert,
     ) -> None:
         """Rows that no lock could stand for, so that their being there already is nobody's fault."""
         try:
             insert(self._connection, statement, given)
         except sqlite3.IntegrityError as error:
-            raise Conflict(f"{statement}: one of these rows exists already") from error
+            raise RowConflict(f"{statement}: one of these rows exists already") from error

@@ -122,7 +122,7 @@ _inheritable: weakref.WeakSet[Turnstile] = weakref.WeakSet()
 
 def _let_go_in_child() -> None:
     # A flock belongs to the open file, which a fork shares: if the parent dies in its turn, a child that still had the
-    # file open would keep the turn for ever (test_fork.py).
+    # file open would keep the turn for ever (test_processes.py).
     for turnstile in list(_inheritable):
         turnstile.close()
 

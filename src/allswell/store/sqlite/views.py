@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-from allswell.domain.checkin import Agent
-from allswell.domain.journal import Entry, Position
-from allswell.domain.lease import Lease
-from allswell.domain.listing import LAST, TaskFilter, TaskRow, folded
-from allswell.domain.names import QuestionId, RunId, TaskId
+from allswell.domain.agents.cost import ExpenseRow, Spent, SpentBy
+from allswell.domain.ids import QuestionId, RunId, TaskId
+from allswell.domain.lease.model import Agent, LeaseRow
+from allswell.domain.notify.delivery import Delivery, DeliveryFilter, memory_key
 from allswell.domain.question import Question
-from allswell.domain.run import Run
-from allswell.domain.service import ServiceRow
-from allswell.domain.task import ENDS, Attempt, State, Wait
-from allswell.store.own_clock import StoreClock, settling_of
-from allswell.store.sqlite import rows
-from allswell.store.sqlite.schema import SQL
+from allswell.domain.rules.event import Entry, Position
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import ServiceRow
+from allswell.domain.task.model import ENDS, LAST, Attempt, State, TaskFilter, TaskRow, WaitState, folded
+from allswell.errors import Unavailable
+from allswell.store.clock import StoreClock, settling_of
+from allswell.store.sqlite import paths, rows
+from allswell.store.sqlite.connection import NEWEST, SQL, connect_reader, translated
 from allswell.store.views import Agenda
+from allswell.timing.clock import SystemClock
 
 _FEW = {
     State.HELD.value: "task.id IN (SELECT task FROM lease)",
@@ -77,15 +83,15 @@ def _tasks(
     try:
         found = connection.execute(statement, values).fetchall()
         listed = rows.text([row[0] for row in found])
-        waits: dict[str, list[Wait]] = {}
+        waits: dict[str, list[WaitState]] = {}
         for row in connection.execute(SQL["read_wait"], (listed,)).fetchall():
-            waits.setdefault(row[0], []).append(Wait(*row))
+            waits.setdefault(row[0], []).append(WaitState(*row))
     finally:
         connection.execute("ROLLBACK")
     return [
         TaskRow(
             rows.task(row),
-            None if row[14] is None else Lease(*row[14:]),
+            None if row[14] is None else LeaseRow(*row[14:]),
             row[12] is not None,
             row[13],
             tuple(waits.get(row[0], ())),
@@ -148,9 +154,9 @@ def services(connection: sqlite3.Connection) -> dict[str, ServiceRow]:
 
 def agenda(connection: sqlite3.Connection, clock: StoreClock) -> Agenda:
     """What a sweeper has to do, and when."""
-    last, due, spreads, word = connection.execute(SQL["view_agenda"]).fetchall()[0]
+    last, due, spread, word = connection.execute(SQL["view_agenda"]).fetchall()[0]
     now, stands = clock.see(last, settling_of(word))
-    return Agenda(now, due, bool(spreads), stands)
+    return Agenda(now, due, spread is not None, stands, spread or "")
 
 
 def journal(connection: sqlite3.Connection, after: Position, limit: int) -> list[Entry]:
@@ -188,3 +194,274 @@ def kept(connection: sqlite3.Connection, key: str) -> str | None:
     """What the watch keeps about itself under a key."""
     found = connection.execute(SQL["read_kept"], (key,)).fetchall()
     return None if not found else str(found[0][0])
+
+
+# How many tasks stand where, and whether every open one is accounted for, without looking at each of them.
+#
+# A million open tasks are counted in a fraction of a second by the rows that show where they stand: leases, waits,
+# places
+# in line, timers. Each open task has one of them, and which ones go together is known, so where the sums add up nobody
+# is missing. Only where they do not, the invariant is asked of every task (`view_unaccounted`).
+
+
+def counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many tasks stand where."""
+    connection.execute("BEGIN")
+    try:
+        found = dict(connection.execute(SQL["view_counts_bad"]).fetchall())
+        found |= {state: count for state, count in _open(connection).items() if count}
+        (total,) = connection.execute(SQL["view_count_all"]).fetchone()
+    finally:
+        connection.execute("ROLLBACK")
+    if done := total - sum(found.values()):
+        found[State.DONE.value] = done
+    return found
+
+
+def unaccounted(connection: sqlite3.Connection, limit: int) -> list[TaskId]:
+    """Open tasks that nothing will ever move again."""
+    connection.execute("BEGIN")
+    try:
+        if _adds_up(connection):
+            return []
+        return [TaskId(row[0]) for row in connection.execute(SQL["view_unaccounted"], (limit,)).fetchall()]
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _open(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many open tasks stand where; one that stands nowhere counts as delayed."""
+    unended, held, waiting, ready = connection.execute(SQL["view_counts_open"]).fetchone()
+    delayed = unended - held - waiting - ready
+    return {
+        State.HELD.value: held,
+        State.WAITING.value: waiting,
+        State.READY.value: ready,
+        State.DELAYED.value: delayed,
+    }
+
+
+def _adds_up(connection: sqlite3.Connection) -> bool:
+    """Whether as many tasks have a timer alone as are delayed, every lease has one, and nobody waits in vain."""
+    standing = _open(connection)
+
+    def count(name: str) -> int:
+        (found,) = connection.execute(SQL[name]).fetchone()
+        return int(found)
+
+    timers = count("count_timers")
+    fewer = "count_timers_of_ready" if timers < standing[State.READY.value] else "count_ready_with_timers"
+    alone = timers - count("count_timers_of_leases") - count("count_timers_of_waits") - count(fewer)
+    return alone == standing[State.DELAYED.value] and not count("find_untimed") and not count("find_in_vain")
+
+
+# What attempts have cost, in SQLite.
+
+T = TypeVar("T")
+
+
+def expenses(connection: sqlite3.Connection, task: TaskId) -> list[ExpenseRow]:
+    """What the attempts at a task have cost."""
+    return [ExpenseRow(*row) for row in connection.execute(SQL["read_expense"], (rows.text([task]),)).fetchall()]
+
+
+def spent(connection: sqlite3.Connection, by: SpentBy, keys: Sequence[str], since: int) -> dict[str, Spent]:
+    """The sums of what attempts have cost."""
+    column = "''" if by == "all" else by
+    statement = SQL["view_spent" if keys else "view_all_spent"].format(column=column)
+    values = (rows.text(list(keys)), since) if keys else (since,)
+    return {row[0]: Spent(*row[1:]) for row in connection.execute(statement, values).fetchall()}
+
+
+class ExpenseLooks:
+    """The part of a store that shows what attempts have cost."""
+
+    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        raise NotImplementedError  # the store's own
+
+    async def view_expenses(self, task: TaskId) -> list[ExpenseRow]:
+        """What the attempts at a task have cost."""
+        return await self._view(lambda reader: expenses(reader, task))
+
+    async def view_spent(self, by: SpentBy, keys: Sequence[str] = (), since: int = 0) -> dict[str, Spent]:
+        """The sums of what attempts have cost."""
+        return await self._view(lambda reader: spent(reader, by, keys, since))
+
+
+# What sinks still have to deliver, in SQLite.
+
+
+def enlist(
+    connection: sqlite3.Connection,
+    follower: str,
+    after: Position,
+    upto: Position,
+    deliveries: Sequence[Delivery],
+    memory: str,
+) -> bool:
+    """Keep new deliveries and the follower's memory, if the cursor is where it believes, and move that."""
+    if cursor(connection, follower) != after:
+        return False
+    connection.execute(SQL["advance"], (follower, upto.xid, upto.id))
+    connection.executemany(SQL["insert_delivery"], map(_row, deliveries))
+    if memory:
+        connection.execute(SQL["put_kept"], (memory_key(follower), memory))
+    return True
+
+
+def forget(connection: sqlite3.Connection, follower: str, sink: str) -> None:
+    """Forget a follower with all that is kept of it."""
+    connection.execute(SQL["delete_cursor"], (follower,))
+    connection.execute(SQL["delete_deliveries_of"], (sink,))
+    connection.execute(SQL["delete_kept"], (follower,))
+
+
+def revise(connection: sqlite3.Connection, changed: Sequence[Delivery], gone: Sequence[Delivery]) -> None:
+    """Write deliveries as they are now, and forget those that are gone."""
+    connection.executemany(
+        SQL["update_delivery"],
+        [
+            (one.tries, one.next_at, one.failing_since, one.given_up, one.reason, one.sink, *one.place)
+            for one in changed
+        ],
+    )
+    connection.executemany(SQL["delete_delivery"], [(one.sink, *one.place) for one in gone])
+
+
+def deliveries_of(connection: sqlite3.Connection, which: DeliveryFilter) -> list[Delivery]:
+    """What is still to be delivered or was given up, in its order."""
+    asked = (which.sink, which.target, which.given_up, which.limit)
+    return [_delivery(row) for row in connection.execute(SQL["view_deliveries"], asked).fetchall()]
+
+
+def _row(one: Delivery) -> tuple[Any, ...]:
+    return (
+        *(one.sink, *one.place, one.id, one.target, one.at, one.body),
+        *(one.tries, one.next_at, one.failing_since, one.given_up, one.reason),
+    )
+
+
+def _delivery(row: tuple[Any, ...]) -> Delivery:
+    sink, xid, number, part, id_, target, at, body, tries, next_at, since, given_up, reason = row
+    return Delivery(sink, id_, target, (xid, number, part), at, body, tries, next_at, since, bool(given_up), reason)
+
+
+# The views of a store that is there, read in the caller's own thread: no event loop, no writer, nothing to wait for.
+#
+# It is for those who look once and go, such as a command line, and must start fast. None of its coroutines ever
+# suspends, so `store.port.run_sync` can run them without an event loop.
+
+
+class SqliteReader(ExpenseLooks):
+    """A store to look at; `with` opens it. `current` is false where its schema is not this version's."""
+
+    def __init__(self, location: str | Path, *, busy_timeout: int = 5_000) -> None:
+        self.path = paths.locate(location)
+        self._busy_timeout = busy_timeout
+        self._clock = StoreClock(SystemClock())
+        self._reader: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        paths.close_to_others(self.path)
+        with translated(self.path, self._busy_timeout):
+            self._reader = connect_reader(self.path, self._busy_timeout)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _look(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        if self._reader is None:
+            raise Unavailable("the store is not open")
+        with translated(self.path, self._busy_timeout):
+            return look(self._reader)
+
+    @property
+    def current(self) -> bool:
+        """Whether the views fit the schema; where they do not, opening the store brings it up to date or refuses."""
+
+        def version(connection: sqlite3.Connection) -> bool:
+            if connection.execute(SQL["find_meta"]).fetchone() != (1,):
+                return False
+            return bool(connection.execute(SQL["read_version"]).fetchone() == (NEWEST,))
+
+        return self._look(version)
+
+    async def _view(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        return self._look(look)
+
+    async def view_agenda(self) -> Agenda:
+        """What a sweeper has to do, and when."""
+        return self._look(lambda reader: agenda(reader, self._clock))
+
+    async def view_tasks(self, which: TaskFilter) -> list[TaskRow]:
+        """The tasks that fit, by id."""
+        return self._look(lambda reader: tasks(reader, which))
+
+    async def view_task(self, task: TaskId) -> TaskRow | None:
+        """One task."""
+        return self._look(lambda reader: one_task(reader, task))
+
+    async def view_payload(self, task: TaskId) -> tuple[str | None, str | None]:
+        """A task's payload and result."""
+        return self._look(lambda reader: payload(reader, task))
+
+    async def view_attempts(self, task: TaskId) -> list[Attempt]:
+        """A task's ended attempts, in order."""
+        return self._look(lambda reader: attempts(reader, task))
+
+    async def view_questions(self, *, open_only: bool = True, limit: int = 1_000) -> list[Question]:
+        """Questions, the oldest first."""
+        return self._look(lambda reader: questions(reader, open_only=open_only, limit=limit))
+
+    async def view_question(self, question: QuestionId) -> Question | None:
+        """One question."""
+        return self._look(lambda reader: one_question(reader, question))
+
+    async def view_runs(self, limit: int = 1_000) -> list[Run]:
+        """Runs, the newest first."""
+        return self._look(lambda reader: runs(reader, limit))
+
+    async def view_run(self, run: RunId) -> Run | None:
+        """One run."""
+        return self._look(lambda reader: one_run(reader, run))
+
+    async def view_agents(self) -> list[Agent]:
+        """What is held against agents."""
+        return self._look(agents)
+
+    async def view_services(self) -> dict[str, ServiceRow]:
+        """The services that something is or was held against."""
+        return self._look(services)
+
+    async def view_counts(self) -> dict[str, int]:
+        """How many tasks stand in each derived state."""
+        return self._look(counts)
+
+    async def view_unaccounted(self, limit: int = 100) -> list[TaskId]:
+        """Open tasks that nothing will ever move again."""
+        return self._look(lambda reader: unaccounted(reader, limit))
+
+    async def view_kept(self, prefix: str) -> dict[str, str]:
+        """What the watch keeps about itself under keys that begin so."""
+        return self._look(lambda reader: all_kept(reader, prefix))
+
+    async def view_deliveries(self, which: DeliveryFilter) -> list[Delivery]:
+        """What is still to be delivered or was given up, in its order."""
+        return self._look(lambda reader: deliveries_of(reader, which))
+
+    async def journal(self, after: Position, limit: int) -> list[Entry]:
+        """Events after a position."""
+        return self._look(lambda reader: journal(reader, after, limit))
+
+    async def view_cursors(self) -> dict[str, Position]:
+        """Every follower that has ever got anywhere, and where."""
+        return self._look(cursors)
+
+    async def cursor(self, follower: str) -> Position:
+        """Where a follower has got to."""
+        return self._look(lambda reader: cursor(reader, follower))

@@ -1,0 +1,417 @@
+"""A watch that is shown to callers from elsewhere: to each of them as its key allows.
+
+The gate opens the watch once, for all of them. `admit` looks up the key that a caller shows, and remembers it for a
+second: so every call does not cost a look into the store, and a key that was revoked in another process holds no
+longer than that. One that is revoked through this gate is forgotten at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar
+
+from msgspec.structs import replace
+
+from allswell.domain.access.key import Key, check_holds, check_key, parts_of
+from allswell.domain.access.rights import (
+    NO_POLICIES,
+    Operation,
+    admitted,
+    check_told_of,
+    check_uses,
+    is_agents,
+    is_its_agent,
+    may,
+    service_of,
+    with_figures,
+)
+from allswell.domain.agents.quota import DEFAULT as QUOTA
+from allswell.domain.agents.quota import Quota
+from allswell.domain.ids import Millis
+from allswell.domain.lease.claim import Granted
+from allswell.domain.lease.cost import Spend
+from allswell.domain.lease.holder import Orders
+from allswell.domain.mesh.request import FIGURES, MeshFigures
+from allswell.domain.mesh.routing import agent_of
+from allswell.domain.question import NOTHING_HELD_BACK, HeldBack
+from allswell.domain.rules.command import CheckIn, Claim, Command, MoveOn, Notice, RecordStep, SendRequest
+from allswell.domain.rules.event import Event
+from allswell.domain.service.breaker import DEFAULT as BREAKER
+from allswell.domain.service.breaker import BreakerPolicy
+from allswell.domain.task.model import State, TaskFilter, folded
+from allswell.domain.task.policy import Policy
+from allswell.engine.access.keys import KeyQuota, Keyring, SessionDesk
+from allswell.engine.access.visibility import Sight
+from allswell.engine.backend import Backend, Claimed
+from allswell.engine.budget import NO_BUDGETS, Budgets, hold_to_budgets
+from allswell.engine.ids import Ids
+from allswell.engine.mesh import KnownAgents, can_answer
+from allswell.engine.timings import Timings
+from allswell.engine.wakeup import Signal
+from allswell.engine.watch import Watch
+from allswell.errors import AllswellError, Bug, Refused, Unavailable
+from allswell.timing.clock import Clock
+
+# A backend for one key: every command and every look passes the rules of access, whichever door it came by.
+#
+# A server has nothing else to give to a caller, so a route that forgets to ask has nothing to forget. What is decided
+# is decided in `domain/access/rights.py`; here it is only asked.
+
+C = TypeVar("C", bound=Command)
+
+
+USED_FOR = 1_000
+"""Milliseconds for which the services that a key's tasks use are remembered."""
+
+
+class UsedServices:
+    """The services that the tasks of agents' keys use, as they were last seen."""
+
+    def __init__(self, behind: Backend) -> None:
+        self._behind = behind
+        self._seen: dict[str, tuple[int, frozenset[str]]] = {}
+
+    def known(self, key: Key) -> frozenset[str]:
+        """Those that were seen a moment ago."""
+        at, services = self._seen.get(key.name, (0, frozenset()))
+        return services if self._behind.clock.monotonic() - at < USED_FOR else frozenset()
+
+    async def look(self, key: Key) -> frozenset[str]:
+        """Those of the tasks that the key's agents hold now."""
+        now = self._behind.clock.monotonic()
+        services: set[str] = set()
+        for agent in key.agents:
+            which = TaskFilter(open=True, states=(State.HELD,), text=folded(agent))
+            while rows := await self._behind.store.view_tasks(which):
+                for row in rows:
+                    if row.lease is not None and is_its_agent(key, row.lease.agent):
+                        services.update(row.task.spec.services)
+                if len(rows) < which.limit:
+                    break
+                which = replace(which, after=rows[-1].task.id)
+        if len(self._seen) >= _KEYS_MOST:
+            self._seen.clear()
+        self._seen[key.name] = (now, frozenset(services))
+        return frozenset(services)
+
+
+_KEYS_MOST = 10_000
+
+
+class Admitted:
+    """What is behind it, as far as a key allows it."""
+
+    def __init__(  # noqa: PLR0913 - each has a name
+        self,
+        behind: Backend,
+        ids: Ids,
+        key: Key,
+        known: KnownAgents | None = None,
+        policies: Mapping[str, Policy] = NO_POLICIES,
+        budgets: Budgets = NO_BUDGETS,
+        *,
+        breaker: BreakerPolicy = BREAKER,
+        used: UsedServices | None = None,
+        quota: KeyQuota | None = None,
+    ) -> None:
+        self._behind = behind
+        self._ids = ids
+        self._budgets = budgets
+        self._key = key
+        self._policies = policies
+        self._known = known
+        """Who can be asked: looked up here, since a key need not show who there is."""
+        self._breaker = breaker
+        self._used = used or UsedServices(behind)
+        self._quota = quota or KeyQuota(QUOTA, behind.clock)
+        self._sight = Sight(behind.store, key, self._quota)
+
+    @property
+    def store(self) -> Sight:
+        """What the key may look at."""
+        return self._sight
+
+    @property
+    def pace(self) -> Timings:
+        """How patient it is."""
+        return self._behind.pace
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this process."""
+        return self._behind.clock
+
+    @property
+    def ready(self) -> Signal:
+        """Fired when a task may have become ready."""
+        return self._behind.ready
+
+    @property
+    def journal(self) -> Signal:
+        """Fired when the journal may have grown."""
+        return self._behind.journal
+
+    def draw(self) -> float:
+        """A number by chance, from 0 to 1."""
+        return self._behind.draw()
+
+    async def __aenter__(self) -> object:
+        raise Bug("what is behind a key is opened once, for all keys")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Nothing goes on for a caller that has its answer."""
+        work.close()
+        raise Bug(f"{name} cannot be started for a key")
+
+    def hear(self) -> None:
+        """Hear what other processes tell, from now on."""
+        self._behind.hear()
+
+    async def sweep(self) -> bool:
+        """What is due is seen to without callers."""
+        return True
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    async def do(self, command: Command) -> object:
+        """Have a command decided and committed, if the key allows it."""
+        ready = await self._ready(command)
+        if isinstance(ready, AllswellError):
+            raise ready
+        answer = await self._behind.do(ready)
+        await self._hold_to_budgets([ready])
+        return answer
+
+    async def do_many(self, commands: Sequence[Command]) -> list[object]:
+        """Have commands decided together; an answer or an error for each."""
+        ready = [await self._ready(command) for command in commands]
+        allowed = [one for one in ready if not isinstance(one, AllswellError)]
+        refused = [one if isinstance(one, AllswellError) else None for one in ready]
+        answers = await self._behind.do_many(allowed) if allowed else []
+        await self._hold_to_budgets(allowed)
+        return _placed(refused, answers)
+
+    async def _hold_to_budgets(self, done: Sequence[Command]) -> None:
+        """Hold what was spent to its limits here: callers may not see what others have spent.
+
+        What they said is done by now; where a limit cannot be asked about, the next expense asks again.
+        """
+        for command in done:
+            if isinstance(command, Spend):
+                with contextlib.suppress(AllswellError):
+                    row = await self._behind.store.view_task(command.task)
+                    if row is not None:
+                        await hold_to_budgets(self._behind, self._ids, row.task.role, row.task.run, self._budgets)
+
+    async def check_in(self, command: CheckIn) -> Orders:
+        """Renew a lease; the orders for its holder."""
+        return await self._behind.check_in(self._noted(admitted(self._key, command)))
+
+    async def check_in_many(self, commands: Sequence[CheckIn]) -> list[object]:
+        """Renew leases together; orders or an error for each."""
+        allowed, answers = self._sorted(commands)
+        noted = [self._noted(one) for one in allowed]
+        return _placed(answers, await self._behind.check_in_many(noted) if noted else [])
+
+    def _noted(self, command: CheckIn) -> CheckIn:
+        """A check-in as it is carried out; one beyond the quota has no note."""
+        counted = self._quota.counted(self._key, command)
+        return counted if isinstance(counted, CheckIn) else command
+
+    async def claim(self, claim: Claim, *, wait: float = 0.0) -> Claimed:
+        """Claim tasks, waiting up to `wait` seconds for the first to be there."""
+        return await self._behind.claim(admitted(self._key, claim), wait=wait)
+
+    async def claim_each(self, claims: Sequence[Claim]) -> tuple[list[list[Granted] | AllswellError], float]:
+        """Claims that name their tasks, decided together: what was granted, or an error, for each; when it was sent."""
+        allowed, refused = self._sorted(claims)
+        if not allowed:
+            return [error for error in refused if error is not None], asyncio.get_running_loop().time()
+        granted, sent = await self._behind.claim_each(allowed)
+        served = iter(granted)
+        return [next(served) if error is None else error for error in refused], sent
+
+    async def held_back(self) -> HeldBack:
+        """What open questions hold back is asked here, for each command, and not by callers."""
+        return NOTHING_HELD_BACK
+
+    async def _ready(self, command: Command) -> Command | AllswellError:
+        """The command as it is carried out, or what is wrong with it."""
+        try:
+            signed = admitted(self._key, await self._kept_back(command), self._policies)
+            if (service := service_of(signed)) is not None and is_agents(self._key):
+                await self._check_uses(service)
+                signed = with_figures(signed, self._breaker)
+            if isinstance(signed, Notice) and not may(self._key, Operation.DECIDE):
+                await self._check_told_of(signed.event)
+            signed = self._quota.counted(self._key, signed)
+            if isinstance(signed, SendRequest) and self._known is not None:
+                await self._known.note(signed.agent)
+                if (to := agent_of(signed.request.role)) is not None:
+                    await self._known.check(to)
+            if isinstance(signed, SendRequest):  # a key need not show who there is
+                signed = replace(signed, candidates=await can_answer(self._behind.store, signed))
+        except AllswellError as error:
+            return error
+        return signed
+
+    async def _check_uses(self, service: str) -> None:
+        """Refuse a word on a service that no task of the key's uses; what it was seen to use a moment ago, it does."""
+        if service not in self._used.known(self._key):
+            check_uses(self._key, service, await self._used.look(self._key))
+
+    async def _check_told_of(self, event: Event) -> None:
+        """Refuse a notice of others' tasks and runs."""
+        if event.task is not None or event.run is not None:
+            row = None if event.task is None else await self._sight.view_task(event.task)
+            check_told_of(self._key, event, row)
+
+    async def _kept_back(self, command: Command) -> Command:
+        """A command that may claim something, kept from what open questions hold back here."""
+        if isinstance(command, Claim):  # `claim` and `claim_each` ask what is held back
+            text = "a claim comes alone or among claims, not among other commands"
+            raise Refused("not_alone", text, where="commands")
+        if not isinstance(command, MoveOn):
+            return command
+        back = await self._behind.held_back()
+        return replace(command, outside=back.runs, claims=command.claims and not back.everything)
+
+    async def record(self, step: RecordStep) -> None:
+        """Have a step of a flow recorded."""
+        await self._behind.record(admitted(self._key, step))
+
+    def record_here(self, step: RecordStep) -> bool:  # noqa: ARG002 - as a backend has it
+        """From elsewhere there is no short way."""
+        return False
+
+    def _sorted(self, commands: Sequence[C]) -> tuple[list[C], list[AllswellError | None]]:
+        """The commands that the key allows, and for each of all of them what is wrong, or None."""
+        allowed: list[C] = []
+        errors: list[AllswellError | None] = []
+        for command in commands:
+            try:
+                allowed.append(admitted(self._key, command, self._policies))
+                errors.append(None)
+            except AllswellError as error:
+                errors.append(error)
+        return allowed, errors
+
+
+def _placed(refused: Sequence[AllswellError | None], answers: Sequence[object]) -> list[object]:
+    served = iter(answers)
+    return [next(served) if error is None else error for error in refused]
+
+
+REMEMBERED = 1_000
+"""Milliseconds."""
+LOOKED_UP_EVERY = 2.0
+"""Seconds after which the key of a call that lasts is looked up again."""
+_MOST = 10_000
+
+
+class Gate:
+    """A watch for callers with keys."""
+
+    def __init__(
+        self,
+        behind: Backend,
+        ids: Ids,
+        *,
+        policies: Mapping[str, Policy] | None = None,
+        mesh: MeshFigures = FIGURES,
+        budgets: Budgets = NO_BUDGETS,
+        breaker: BreakerPolicy = BREAKER,
+        quota: Quota = QUOTA,
+    ) -> None:
+        self._behind = behind
+        self._ids = ids
+        self._policies = policies
+        self._budgets = budgets
+        self._breaker = breaker
+        self._used = UsedServices(behind)
+        self._quota = KeyQuota(quota, behind.clock)
+        self._mesh = replace(mesh, agents=None)  # who can be asked is looked up here, and not by callers
+        self._agents = None if mesh.agents is None else KnownAgents(behind.store, mesh.agents)
+        self._known: dict[str, tuple[Key | None, int]] = {}
+        """Keys by name, and when they were looked up, on this process's own clock."""
+        self.watch = Watch(behind, ids, policies=policies, mesh=mesh)
+        """The whole of it: for the server itself, and for nobody who calls."""
+        self.keyring = Keyring(self.watch)
+        self.sessions = SessionDesk(self.watch)
+
+    async def __aenter__(self) -> Self:
+        await self.watch.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.watch.__aexit__(kind, error, trace)
+
+    async def admit(self, shown: str) -> Key:
+        """The key that was shown, if it is one and holds; otherwise `Refused`."""
+        parts = parts_of(shown)
+        if parts is None:
+            raise Refused("bad_key", "this is no key of Allswell's", where="Authorization")
+        name, secret = parts
+        return check_key(await self._find(name), secret, Millis(self._behind.clock.wall()))
+
+    async def until_over(self, key: Key) -> NoReturn:
+        """For calls that last: `Refused` within seconds once this key was revoked, has run out or was made anew."""
+        while True:
+            await asyncio.sleep(LOOKED_UP_EVERY)
+            if not key.hash:
+                continue  # it stands for a caller on this machine, and is kept nowhere
+            try:
+                known = check_holds(await self._find(key.name), Millis(self._behind.clock.wall()))
+            except Unavailable:
+                continue  # the key holds until the store can be asked again
+            if known.hash != key.hash:
+                raise Refused("bad_key", "this key is not known here", where="Authorization")
+
+    async def _find(self, name: str) -> Key | None:
+        now = self._behind.clock.monotonic()
+        known = self._known.get(name)
+        if known is not None and now - known[1] < REMEMBERED:
+            return known[0]
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        found = await self.keyring.find(name)
+        self._known[name] = (found, now)
+        return found
+
+    def forget(self, name: str) -> None:
+        """Look this key up again: it was changed here."""
+        self._known.pop(name, None)
+        self.sessions.forget(name)
+
+    def backend_for(self, key: Key) -> Backend:
+        """Where the commands of a caller with this key go."""
+        return Admitted(
+            self._behind,
+            self._ids,
+            key,
+            self._agents,
+            self._policies or NO_POLICIES,
+            self._budgets,
+            breaker=self._breaker,
+            used=self._used,
+            quota=self._quota,
+        )
+
+    async def note(self, agent: str) -> None:
+        """An agent was here, and can be asked from now on; whoever says so has looked at its key."""
+        if self._agents is not None:
+            await self._agents.note(agent)
+
+    def watch_for(self, key: Key) -> Watch:
+        """The watch as a caller with this key has it; it lives as long as the gate is open."""
+        return Watch(self.backend_for(key), self._ids, policies=self._policies, mesh=self._mesh)

@@ -1,0 +1,370 @@
+"""The keys of a watch: made, listed, revoked, and looked up by whoever takes calls from elsewhere.
+
+They are few, so they are kept among the watch's own words (`store/port.py`), each under its name, and change only by a
+swap with what was read: of two who make a key under one name at once, one is refused. The journal is told of each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from allswell.domain.access.key import (
+    LINK_BYTES,
+    LINK_MARK,
+    PREFIX,
+    SECRET_BYTES,
+    SESSION_MARK,
+    SESSION_PREFIX,
+    Key,
+    Sessions,
+    check_holds,
+    check_session,
+    closed,
+    exchanged,
+    is_over,
+    new_key,
+    opened,
+    revoked,
+    secret_of,
+    session_parts_of,
+    shown,
+    with_link,
+    written,
+)
+from allswell.domain.access.rights import Operation, check_act, is_agents
+from allswell.domain.agents import quota as rules
+from allswell.domain.agents.quota import NOTHING, OVERHEAD, Count, Quota, QuotaUse
+from allswell.domain.ids import Millis
+from allswell.domain.rules.command import (
+    Ask,
+    AskForHelp,
+    CheckIn,
+    CheckInAgain,
+    Command,
+    Complete,
+    Decline,
+    Delegate,
+    EndIdle,
+    Fail,
+    Keep,
+    NewTask,
+    Notice,
+    OpenRun,
+    Release,
+    Respond,
+    SendRequest,
+    Submit,
+)
+from allswell.domain.rules.event import Event
+from allswell.domain.values import nearest
+from allswell.engine.watch import Watch
+from allswell.errors import Refused, Unavailable
+from allswell.timing.clock import Clock
+
+_decode = msgspec.json.Decoder(Key).decode
+
+
+class Keyring:
+    """The keys that a watch knows."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    async def create(
+        self,
+        name: str,
+        rights: Sequence[str],
+        *,
+        roles: Sequence[str] = (),
+        agents: Sequence[str] = (),
+        lasts: int | None = None,
+        by: str = "",
+    ) -> tuple[Key, str]:
+        """Make a key; what is kept of it, and its text, which nobody can be told a second time."""
+        watch = self._watch
+        secret, now = secret_of(os.urandom(SECRET_BYTES)), await watch.now()
+        key = new_key(name, secret, rights, now, roles=roles, agents=agents, lasts=lasts, by=by)
+        before = await watch.recall(PREFIX + name)
+        if before is not None and not is_over(_decode(before), now):
+            text = f"there is a key {name} already; `allswell key revoke {name}` ends it"
+            raise Refused("key_exists", text, where="name")
+        if not await watch.swap(PREFIX + name, before, _encoded(key)):
+            raise Refused("key_exists", f"somebody else has just made a key {name}", where="name")
+        told = {"name": name, "rights": list(key.rights), "roles": list(key.roles), "agents": list(key.agents)}
+        await watch.notice(Event("key_created", data={**told, "expires_at": key.expires_at, "by": by}))
+        return key, written(name, secret)
+
+    async def all(self) -> list[Key]:
+        """Every key there is or was, by name."""
+        kept = await self._watch.views.view_kept(PREFIX)
+        return [_decode(text) for _, text in sorted(kept.items())]
+
+    async def find(self, name: str) -> Key | None:
+        """The key of a name."""
+        kept = await self._watch.recall(PREFIX + name)
+        return None if kept is None else _decode(kept)
+
+    async def revoke(self, name: str, by: str = "") -> Key:
+        """End a key; whoever shows it from now on is refused."""
+        watch = self._watch
+        kept = await watch.recall(PREFIX + name)
+        if kept is None:
+            raise await self._unknown(name)
+        ended = revoked(_decode(kept), await watch.now(), by)
+        if not await watch.swap(PREFIX + name, kept, _encoded(ended)):
+            raise Refused("key_changed", f"somebody else has just changed the key {name}; look again", where="name")
+        await watch.notice(Event("key_revoked", data={"name": name, "by": by}))
+        return ended
+
+    async def named(self, name: str) -> Key:
+        """The key that somebody at the store means; `Refused` with the nearest name if there is none."""
+        found = await self.find(name)
+        if found is None:
+            raise await self._unknown(name)
+        return found
+
+    async def _unknown(self, name: str) -> Refused:
+        like = nearest(name, [key.name for key in await self.all()])
+        hint = f"did you mean {like}?" if like else "`allswell key list` shows those there are"
+        return Refused("unknown_key", f"there is no key {name!r}", where="name", hint=hint)
+
+
+def _encoded(key: Key) -> str:
+    return msgspec.json.encode(key).decode()
+
+
+# What keys may put into the store: each key has a quota for each minute, and each attempt one (domain/agents/quota.py).
+#
+# A key's minute is counted in this process: with several servers it has as much at each of them, and a key that means
+# harm finds them all. To keep it with the store would cost a write for every command, and what it bounds is how fast a
+# disk fills, which a server more does not change much. What an attempt has used up is counted by the rule itself and
+# lies with its task (domain/lease/holder.py): the figure is put into the command here. Keys of supervisors and of those
+# who decide are not counted: what a supervisor passes on was counted at the socket of its attempt.
+
+_RELEASED = "released"
+_KEPT = 10_000
+"""Keys that are remembered."""
+
+
+class KeyQuota:
+    """What each key has used up, and what each attempt may."""
+
+    def __init__(self, quota: Quota, clock: Clock) -> None:
+        self._of_attempt = quota
+        self._of_key = rules.of_key(quota)
+        self._clock = clock
+        self._keys: dict[str, tuple[int, QuotaUse]] = {}
+
+    def counted(  # noqa: C901, PLR0912 - a line for each kind of command
+        self, key: Key, command: Command
+    ) -> Command:
+        """The command, once it is counted; `Refused` where it is too much, and a check-in without its note."""
+        if not is_agents(key):
+            return command
+        match command:
+            case CheckIn() | CheckInAgain():
+                return self._checked_in(key, command)
+            case Ask():
+                offered = sum([len(option.key) + len(option.label) for option in command.options])
+                self._spend(key, rules.question, len(command.text) + offered)
+                return replace(command, quota=self._of_attempt)
+            case Delegate() | SendRequest():
+                new = command.request
+                self._spend(key, rules.request, _size(new))
+                return replace(command, quota=self._of_attempt)
+            case Respond() | Decline():
+                said = command.result if isinstance(command, Respond) else command.reason
+                self._spend(key, rules.request, len(said))
+            case Submit():
+                self._spend(key, rules.put, sum([_size(new) + OVERHEAD for new in command.tasks]))
+            case OpenRun():
+                self._spend(key, rules.put, len(command.name))
+            case Notice():
+                self._spend(key, rules.put, len(str(command.event.data)))
+            case Keep():
+                self._spend(key, rules.put, len(command.path))
+            case AskForHelp():
+                self._spend(key, rules.put, len(command.reason) + len(command.message))
+            case Complete():
+                self._completed(key, command)
+            case Release() | Fail() | EndIdle():
+                return self._ended(key, command)
+            case _:
+                pass
+        return command
+
+    def written(self, key: Key, size: int) -> None:
+        """Count what a key keeps among the watch's own words; `Refused` where it is too much."""
+        if is_agents(key):
+            self._spend(key, rules.put, size)
+
+    def _completed(self, key: Key, command: Complete) -> None:
+        """What was done is not lost for a quota: whoever brings too much is told to bring it later, as in an outage."""
+        try:
+            self._spend(key, rules.put, len(command.result) + len(command.warning))
+        except Refused as error:
+            raise Unavailable(error.message, hint=error.hint) from None
+
+    def _ended(self, key: Key, command: Release | Fail | EndIdle) -> Release | Fail | EndIdle:
+        """A task can always be given back, and an attempt can always end; beyond the quota without its own words."""
+        bare: Release | Fail | EndIdle
+        if isinstance(command, Release):
+            said, bare = command.reason, replace(command, reason=_RELEASED)
+        elif isinstance(command, Fail):
+            said, bare = command.failure.message, replace(command, failure=replace(command.failure, message=""))
+        else:
+            said, bare = command.said, replace(command, said="")
+        try:
+            self._spend(key, rules.put, len(said))
+        except Refused:
+            return bare
+        return command
+
+    def _checked_in(self, key: Key, command: CheckIn | CheckInAgain) -> CheckIn | CheckInAgain:
+        """A check-in is never refused; one beyond the quota is taken without its note."""
+        if not command.note:
+            return command
+        try:
+            self._spend(key, rules.put, len(command.note))
+        except Refused:
+            return replace(command, note="")
+        return command
+
+    def _spend(self, key: Key, count: Count, size: int) -> None:
+        now = self._clock.monotonic()
+        at, spent = self._keys.pop(key.name, (now, NOTHING))
+        left = rules.refilled(self._of_key, spent, now - at)
+        at = now if left != spent else at  # or what is less than one would never be refilled
+        self._keys[key.name] = (at, left)
+        try:
+            self._keys[key.name] = (at, count(self._of_key, left, size))
+        except Refused as error:
+            text = f"the key {key.name} has used up what it may say in a minute ({error.where}); try again in a while"
+            hint = "quota.key_* in the settings allows more"
+            raise Refused("over_quota", text, where=error.where, hint=hint) from None
+        if len(self._keys) > _KEPT:
+            del self._keys[next(iter(self._keys))]
+
+
+def _size(new: NewTask) -> int:
+    """Characters that a new task takes in the store."""
+    listed = sum(map(len, new.services)) + sum(map(len, new.needs)) + sum(map(len, new.barred))
+    return len(new.payload) + len(new.name) + listed
+
+
+# The sessions of browsers, as a gate keeps them: links made and used, sessions opened, known again, and closed.
+#
+# What holds is decided in `domain/access/key.py`. A record changes only by a swap with what was read: when somebody
+# else was
+# faster, it is read and decided once more. Whoever is asked for at every call is remembered for a second, as keys are.
+
+REMEMBERED = 1_000
+"""Milliseconds."""
+_MOST = 1_000
+_TRIES = 20
+_decode_session = msgspec.json.Decoder(Sessions).decode
+
+
+class LoggedIn(msgspec.Struct, frozen=True):
+    """Who is at a browser: whose key it is, and the secret of the session."""
+
+    key: Key
+    secret: str
+
+
+async def make_link(watch: Watch, name: str, by: str = "") -> str:
+    """A link for somebody with a key, as the text to be shown; the one before works no longer."""
+    key = check_holds(await Keyring(watch).named(name), await watch.now())
+    check_act(key, Operation.LOOK)
+    secret = secret_of(os.urandom(LINK_BYTES))
+    now = await watch.now()
+    await _change(watch, name, lambda before: with_link(before, secret, now))
+    await watch.notice(Event("link_made", data={"name": name, "by": by}))
+    return shown(LINK_MARK, name, secret)
+
+
+class SessionDesk:
+    """Where browsers log in and out."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._keyring = Keyring(watch)
+        self._known: dict[str, tuple[LoggedIn, Sessions, int]] = {}
+        """By what the browser showed: who it is, and when that was looked up, on this process's own clock."""
+
+    async def enter(self, link: str) -> str:
+        """Use a link up; what the browser is to show from now on."""
+        parts = session_parts_of(LINK_MARK, link)
+        if parts is None:
+            raise Refused("bad_link", "this is no link of Allswell's; was it copied whole?", where="link")
+        name, link_secret = parts
+        now, secret = await self._watch.now(), secret_of(os.urandom(SECRET_BYTES))
+        key = check_holds(await self._keyring.find(name), now)
+        check_act(key, Operation.LOOK)
+        await _change(self._watch, name, lambda before: exchanged(before, link_secret, secret, key, now))
+        return await self._told(key, secret, "link")
+
+    async def log_in(self, key: Key) -> str:
+        """Open a session for a key that was shown; what the browser is to show from now on."""
+        check_act(key, Operation.LOOK)
+        now, secret = await self._watch.now(), secret_of(os.urandom(SECRET_BYTES))
+        await _change(self._watch, key.name, lambda before: opened(before, secret, key, now))
+        return await self._told(key, secret, "key")
+
+    async def _told(self, key: Key, secret: str, how: str) -> str:
+        await self._watch.notice(Event("session_opened", data={"name": key.name, "how": how}))
+        return shown(SESSION_MARK, key.name, secret)
+
+    async def known(self, cookie: str) -> LoggedIn:
+        """Who shows this; `Refused` for whoever is not, or no longer, logged in."""
+        clock = self._watch.clock
+        met = self._known.get(cookie)
+        if met is not None and clock.monotonic() - met[2] < REMEMBERED:
+            who, sessions, _ = met
+            now = Millis(clock.wall())
+            check_session(sessions, who.secret, check_holds(who.key, now), now)
+            return who
+        parts = session_parts_of(SESSION_MARK, cookie)
+        if parts is None:
+            raise Refused("no_session", "log in first", where="cookie")
+        name, secret = parts
+        now = await self._watch.now()
+        key = check_holds(await self._keyring.find(name), now)
+        sessions = await _read(self._watch, name)
+        check_session(sessions, secret, key, now)
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        who = LoggedIn(key, secret)
+        self._known[cookie] = (who, sessions, clock.monotonic())
+        return who
+
+    async def log_out(self, cookie: str) -> None:
+        """End a session; one that is over already is no mistake."""
+        self._known.pop(cookie, None)
+        parts = session_parts_of(SESSION_MARK, cookie)
+        if parts is not None:
+            name, secret = parts
+            await _change(self._watch, name, lambda before: closed(before, secret))
+
+    def forget(self, name: str) -> None:
+        """Look the sessions of this key up again: it was changed here."""
+        self._known = {cookie: met for cookie, met in self._known.items() if met[0].key.name != name}
+
+
+async def _read(watch: Watch, name: str) -> Sessions:
+    kept = await watch.recall(SESSION_PREFIX + name)
+    return Sessions() if kept is None else _decode_session(kept)
+
+
+async def _change(watch: Watch, name: str, decide: Callable[[Sessions], Sessions]) -> None:
+    for _ in range(_TRIES):
+        kept = await watch.recall(SESSION_PREFIX + name)
+        before = Sessions() if kept is None else _decode_session(kept)
+        after = decide(before)
+        if after == before or await watch.swap(SESSION_PREFIX + name, kept, msgspec.json.encode(after).decode()):
+            return
+    raise Unavailable("too many log in at once", hint="try again")

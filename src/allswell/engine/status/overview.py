@@ -1,0 +1,443 @@
+"""Screen one: whether all is well, what only a human can decide, what is wrong, who does what, and what comes next.
+
+It is put together from what the other explanations tell (verdict, crew, standing, past), so the page, `allswell`
+alone, `agents` and `why` cannot disagree. Everything is bounded: a store with a hundred thousand tasks is looked at as
+fast as one with a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from allswell.domain.agents.cost import NOTHING_SPENT, Spent
+from allswell.domain.ids import Millis, RunId, TaskId
+from allswell.domain.lease.cost import is_budget, is_for_good, said
+from allswell.domain.lease.model import LeaseRow
+from allswell.domain.question import Question
+from allswell.domain.run.run import Run
+from allswell.domain.service.service import shut
+from allswell.domain.task.model import OPEN, State, TaskFilter, TaskRow
+from allswell.engine.status.agents import AgentRow, Crew
+from allswell.engine.status.agents import look as look_at_crew
+from allswell.engine.status.explanation import clean, many, quoted, typed
+from allswell.engine.status.services import Facts, fill_for_ready
+from allswell.engine.status.task import ASKING, PARKED, outcome, refused_by_provider, stand
+from allswell.engine.status.timeline import Waterfall, loose, waterfall
+from allswell.engine.status.verdict import (
+    ANYWHERE,
+    EXIT_CODES,
+    Check,
+    Concern,
+    Verdict,
+    VerdictLevel,
+    Viewpoint,
+    check_disk,
+    headline,
+    look,
+)
+from allswell.errors import Refused, Unavailable
+from allswell.store.port import Store
+from allswell.store.views import Views
+from allswell.timing.clock import Clock
+
+EACH = 100
+"""How many open tasks of each state are looked at."""
+RUNS = 4
+QUESTIONS = 20
+TROUBLES = 12
+AGENTS = 50
+"""Agents on one page."""
+AHEAD = 10
+_DAY = 86_400_000
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """An open question with what one must know to answer it."""
+
+    question: Question
+    task: TaskRow | None
+    waiting: int
+    """How many open tasks that were looked at wait for the task it is about."""
+
+
+class Hand(msgspec.Struct, frozen=True):
+    """An agent, and the lease it holds: the clocks that run for it."""
+
+    member: AgentRow
+    lease: LeaseRow | None
+    outer: Millis | None
+    """When the time of its task's run is up."""
+
+
+class Coming(msgspec.Struct, frozen=True):
+    """What happens by itself, when, and to which task."""
+
+    at: Millis
+    what: str
+    task: str | None = None
+
+
+class Front(msgspec.Struct, frozen=True):
+    """All of screen one."""
+
+    verdict: Verdict
+    spent: Spent
+    """Since midnight UTC."""
+    questions: tuple[OpenQuestion, ...]
+    troubles: tuple[Concern, ...]
+    """What the verdict is made of, beside the questions."""
+    crew: Crew
+    hands: tuple[Hand, ...]
+    """The agents on this page."""
+    agents: int
+    """How many there are."""
+    runs: tuple[Waterfall, ...]
+    ahead: tuple[Coming, ...]
+
+
+async def front(views: Views, *, agents_from: int = 0, place: Viewpoint = ANYWHERE) -> Front:
+    """Read screen one; `agents_from` is where its list of agents begins."""
+    seen = await look(views, place)
+    now = seen.now
+    crew = await look_at_crew(views, has_died=place.has_died)
+    services = await views.view_services()
+    rows = await _open_rows(views, seen)
+    runs = await _open_runs(views, rows)
+    facts = Facts(now, runs={run.id: run for run in runs}, services=services, rows={row.task.id: row for row in rows})
+    facts.agents = {agent.id: agent for agent in await views.view_agents()}
+    spent = await views.view_spent("all", (), now - now % _DAY)
+    members = sorted(crew.members, key=order_of)
+    return Front(
+        seen,
+        spent.get("", NOTHING_SPENT),
+        await _asked(views, rows),
+        tuple(one for one in seen.concerns if one.kind != "question")[:TROUBLES],
+        crew,
+        await _hands(views, members[agents_from : agents_from + AGENTS], facts),
+        len(members),
+        await _waterfalls(views, rows, runs, now),
+        _ahead(rows, facts),
+    )
+
+
+async def _open_rows(views: Views, seen: Verdict) -> list[TaskRow]:
+    rows: list[TaskRow] = []
+    for state in (State.HELD, State.WAITING, State.DELAYED, State.READY):
+        if seen.counts.get(state):
+            rows += await views.view_tasks(TaskFilter(states=(state.value,), limit=EACH))
+    return rows
+
+
+async def _open_runs(views: Views, rows: Sequence[TaskRow]) -> list[Run]:
+    """The runs of these tasks, the newest first."""
+    ids = dict.fromkeys(row.task.run for row in rows if row.task.run is not None)
+    found = [await views.view_run(RunId(id_)) for id_ in list(ids)[:EACH]]
+    return sorted((run for run in found if run is not None), key=lambda run: -run.created_at)
+
+
+async def _asked(views: Views, rows: Sequence[TaskRow]) -> tuple[OpenQuestion, ...]:
+    found: list[OpenQuestion] = []
+    for question in (await views.view_questions())[:QUESTIONS]:
+        if question.dismissed_at is None:
+            task = None if question.task is None else await views.view_task(question.task)
+            waiting = sum(1 for row in rows if any(wait.target == question.task for wait in row.waits))
+            found.append(OpenQuestion(question, task, waiting))
+    return tuple(found)
+
+
+_PLACES = {"stalled": 0, "quiet": 1, "working": 2}
+
+
+def order_of(member: AgentRow) -> tuple[int, int, str]:
+    """Those first that something is the matter with, then those that work."""
+    holds = member.task is not None
+    return (0 if member.misses else 1, _PLACES.get(member.health, 3 if holds else 4), member.agent)
+
+
+async def _hands(views: Views, members: Sequence[AgentRow], facts: Facts) -> tuple[Hand, ...]:
+    ids = tuple(TaskId(member.task) for member in members if member.task is not None)
+    found = await views.view_tasks(TaskFilter(ids=ids, limit=len(ids))) if ids else []
+    rows = {row.task.id: row for row in found}
+    hands: list[Hand] = []
+    for member in members:
+        row = None if member.task is None else rows.get(TaskId(member.task))
+        held = row is not None and row.lease is not None
+        lease = facts.lease_of(row) if row is not None and held else None
+        hands.append(Hand(member, lease, None if row is None else facts.limit_of(row.task)))
+    return tuple(hands)
+
+
+async def _waterfalls(views: Views, rows: Sequence[TaskRow], runs: Sequence[Run], now: Millis) -> tuple[Waterfall, ...]:
+    drawn = [await waterfall(views, run, now) for run in (*runs, *await _lately(views, runs, now))[:RUNS]]
+    alone = await loose(views, [row for row in rows if row.task.run is None], now)
+    return (*drawn, alone) if alone.lanes else tuple(drawn)
+
+
+async def _lately(views: Views, runs: Sequence[Run], now: Millis) -> list[Run]:
+    """The newest runs beside these that were opened since yesterday: in the morning one wants to see the night."""
+    seen = {run.id for run in runs}
+    return [run for run in await views.view_runs(RUNS) if run.id not in seen and run.created_at > now - _DAY]
+
+
+def _ahead(rows: Sequence[TaskRow], facts: Facts) -> tuple[Coming, ...]:
+    """What happens by itself next, the soonest first."""
+    found: list[Coming] = []
+    for row in rows:
+        far = facts.limit_of(row.task)
+        found += [
+            Coming(one.at, f"{quoted(row.task.name, 60)}: {one.what}", row.task.id)
+            for one in stand(row, facts).next
+            if one.at is not None and not one.routine and one.at != far
+        ]
+    found += [
+        Coming(run.limit, f"The run {quoted(run.name, 60)} reaches its deadline")
+        for run in facts.runs.values()
+        if run.limit is not None and run.ended_at is None
+    ]
+    for service in facts.services.values():
+        closed = shut(service, facts.now)
+        if closed is not None and closed.until is not None:
+            again = f"{clean(service.id, 60)} can be used again"
+            if is_budget(service.id):
+                again = f"A new day begins: {clean(said(service.id), 60)} may cost as much again"
+            if not is_for_good(closed.until, facts.now):
+                found.append(Coming(closed.until, again))
+    return tuple(sorted(found, key=lambda one: (one.at, one.what))[:AHEAD])
+
+
+# The board: open tasks as short lines, those that need somebody first. What a live table shows.
+
+_SHOWN = (State.HELD, State.WAITING, State.DELAYED, State.READY)
+"""How many tasks of each state are looked at."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One open task on the board."""
+
+    task: str
+    name: str
+    state: str
+    trouble: int
+    who: str
+    since: Millis | None
+    progress: float | None
+    note: str
+    due: Millis | None
+    ahead: str
+    """What happens next."""
+
+    @property
+    def shown(self) -> str:
+        """Its state as people are told it: what is ready and cannot be claimed yet is parked."""
+        return "parked" if self.state == State.READY and self.trouble == PARKED else self.state
+
+
+class Board(msgspec.Struct, frozen=True):
+    """The watch as a table."""
+
+    verdict: Verdict
+    lines: tuple[Line, ...]
+
+
+async def board(views: Views, text: str = "", each: int = EACH, place: Viewpoint = ANYWHERE) -> Board:
+    """Read the board; a bounded number of tasks, however many are open.
+
+    With a `text`, only those that have it in their name, id, role or holder: then those that have ended, too.
+    """
+    verdict = await look(views, place)
+    facts = Facts(verdict.now)
+    facts.agents = {agent.id: agent for agent in await views.view_agents()}
+    await fill_for_ready(views, facts, place.pause)
+    facts.runs = {run.id: run for run in await views.view_runs()}
+    rows: list[TaskRow] = []
+    if text:
+        rows += await views.view_tasks(TaskFilter(open=True, text=text, limit=each * len(_SHOWN)))
+        rows += await views.view_tasks(TaskFilter(open=False, text=text, limit=each))
+    for state in () if text else _SHOWN:
+        if verdict.counts.get(state):
+            rows += await views.view_tasks(TaskFilter(states=(state.value,), limit=each))
+    facts.rows = {row.task.id: row for row in rows}
+    lines = [line(row, facts) for row in rows]
+    return Board(verdict, tuple(sorted(lines, key=_place)))
+
+
+_ORDER = {State.HELD.value: 0, State.DELAYED.value: 1, State.READY.value: 2, State.WAITING.value: 3}
+_TROUBLED = 60
+
+
+def _place(line: Line) -> tuple[int, int, int, str]:
+    return (-line.trouble if line.trouble >= _TROUBLED else 0, _ORDER.get(line.state, 4), line.since or 0, line.task)
+
+
+def line(row: TaskRow, facts: Facts) -> Line:
+    """One task in short."""
+    standing = stand(row, facts)
+    task, lease = row.task, row.lease
+    trouble, who, note, ahead, due = standing.trouble, "", "", "", row.due
+    if lease is not None:
+        who, note = clean(lease.agent, 40), clean(lease.note)
+    elif row.waits:
+        asked = [wait.target for wait in row.waits if wait.kind == "question"]
+        if asked:
+            trouble, who, ahead = ASKING, "you", f"allswell why {asked[0]}"
+        else:
+            need = facts.rows.get(TaskId(row.waits[0].target))
+            first = row.waits[0].target if need is None else quoted(need.task.name, 60)
+            ahead = f"needs {first}" + (f" and {len(row.waits) - 1:,} more" if len(row.waits) > 1 else "")
+    elif task.state != OPEN:
+        note = clean(task.record.reason)
+    elif task.record.handover is not None:
+        note = f"{clean(task.record.handover.agent, 40)} {outcome(task.record.handover.reason)}"
+    far = facts.limit_of(task) if standing.state == State.READY else None  # the run's end is no news about each task
+    notable = [one for one in standing.next if not one.routine and one.at != far]
+    if refused := refused_by_provider(task, facts):
+        due, ahead = None, refused
+    elif notable:
+        due, ahead = notable[0].at, notable[0].what
+    elif trouble >= _TROUBLED and not ahead:
+        ahead = "overdue: nobody sweeps"
+    since = standing.since or task.created_at
+    progress = None if lease is None else lease.progress
+    return Line(task.id, clean(task.name, 120), standing.state, trouble, who, since, progress, note, due, ahead)
+
+
+def changes(before: Board | None, after: Board) -> list[str]:
+    """What is different, one sentence each; for those who read lines instead of a table."""
+    old = {} if before is None else {line.task: line for line in before.lines}
+    new = {line.task: line for line in after.lines}
+    told = []
+    for id_, now in new.items():
+        was = old.get(id_)
+        if was is None or (was.state, was.who, was.note) != (now.state, now.who, now.note):
+            who = f" by {now.who}" if now.state == State.HELD else f" for {now.who}" if now.who else ""
+            note = f": {quoted(now.note)}" if now.note and now.state == State.HELD else ""
+            told.append(f"{quoted(now.name, 60)} is {now.state}{who}{note}")
+    told += [f"{quoted(was.name, 60)} is off the board" for id_, was in old.items() if id_ not in new]
+    seen = set() if before is None else {(need.kind, need.id) for need in before.verdict.needs}
+    told += [f"! {need.what}" for need in after.verdict.needs if (need.kind, need.id) not in seen]
+    return told
+
+
+# A check-up: the verdict on the watch as a list of checks, with those that found nothing.
+#
+# It only looks, and it does not sweep first: what is overdue shall be seen. What is wrong is decided by the verdict
+# (verdict.py), as for everybody else; here it becomes findings, after those about reaching the store at all.
+
+_EACH_MOST = 4
+"""How many concerns of one check are told one by one."""
+_UNREACHABLE = 75
+_MARKS: Mapping[VerdictLevel, Literal["ok", "warn", "bad"]] = {
+    VerdictLevel.BROKEN: "bad",
+    VerdictLevel.NEEDS_HUMAN: "warn",
+}
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """What one check found."""
+
+    check: str
+    level: VerdictLevel
+    says: str
+    next: str | None = None
+    """The command to type."""
+    data: Mapping[str, object] = {}
+    """The exact figures behind the words."""
+    kind: str = ""
+    """Of the concern, where it is one."""
+    id: str = ""
+    """Of what the concern is about."""
+
+    @property
+    def verdict(self) -> Literal["ok", "warn", "bad"]:
+        """Whether it is fine or waits, a human must act, or something is broken."""
+        return _MARKS.get(self.level, "ok")
+
+
+class Checkup(msgspec.Struct, frozen=True):
+    """What all checks found."""
+
+    findings: list[CheckResult]
+    reachable: bool = True
+    seen: Verdict | None = None
+    """What the findings about the watch itself are made of."""
+
+    @property
+    def headline(self) -> str:
+        """All of it in a few words."""
+        beside = [one.level for one in self.findings if not one.kind]
+        return headline([*beside, *(one.level for one in (self.seen.concerns if self.seen else ()))])
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with: the worst of it."""
+        worst = min((one.level for one in self.findings), key=list(VerdictLevel).index, default=VerdictLevel.WELL)
+        return EXIT_CODES[worst] if self.reachable else _UNREACHABLE
+
+
+class DoctorInput(msgspec.Struct, frozen=True):
+    """What is looked at, and from where."""
+
+    store: Store
+    clock: Clock
+    name: str
+    """The store's name for people, without secrets."""
+    place: Viewpoint
+    database: Path | None = None
+    """The file, where the store is one."""
+
+
+async def examine(patient: DoctorInput) -> Checkup:
+    """Open the store, look at everything, close it."""
+    try:
+        missing = patient.database is not None and not patient.database.exists()
+    except OSError as error:
+        says = f"{patient.name} cannot be reached: {error.strerror}"
+        return Checkup([CheckResult("store", VerdictLevel.BROKEN, says)], reachable=False)
+    if missing:
+        says = f"there is no watch here yet; the first task makes one at {patient.name}"
+        return Checkup([CheckResult("store", VerdictLevel.WELL, says, typed("submit", "NAME"))])
+    store = patient.store
+    began = patient.clock.monotonic()
+    try:
+        await store.open()
+        try:
+            await store.view_agenda()
+            took = patient.clock.monotonic() - began
+            reached = CheckResult(
+                "store", VerdictLevel.WELL, f"{patient.name} answers in {took} ms", data={"took_ms": took}
+            )
+            schema = CheckResult("schema", VerdictLevel.WELL, "the schema is that of this version")
+            seen = await look(store, patient.place)
+            findings = [one for check in seen.checks for one in _findings(check)]
+            return Checkup([reached, schema, *findings], seen=seen)
+        finally:
+            await store.close()
+    except Unavailable as error:
+        says = f"{patient.name} cannot be reached: {error.message}"
+        finding, disk = CheckResult("store", VerdictLevel.BROKEN, says, error.hint), check_disk(patient.place)
+        full = [] if disk is None or not disk.concerns else _findings(disk)  # which is why it cannot be opened
+        return Checkup([finding, *full], reachable=bool(full))
+    except Refused as error:
+        reached = CheckResult("store", VerdictLevel.WELL, f"{patient.name} is there")
+        return Checkup([reached, CheckResult("schema", VerdictLevel.BROKEN, error.message, data={"code": error.code})])
+
+
+def _findings(check: Check) -> list[CheckResult]:
+    """What is told of a check: its concerns one by one, the first few; or that all is fine."""
+    if not check.concerns:
+        return [CheckResult(check.name, VerdictLevel.WELL, check.fine, data=check.data)]
+    told = [_finding(check.name, one) for one in check.concerns[:_EACH_MOST]]
+    more = len(check.concerns) - len(told)
+    if more:
+        says = f"{told[-1].says}; and {many(more, 'more', 'more')}"
+        told[-1] = msgspec.structs.replace(told[-1], says=says)
+    return told
+
+
+def _finding(check: str, concern: Concern) -> CheckResult:
+    says = "; ".join((concern.what, *concern.evidence))
+    return CheckResult(check, concern.level, says, concern.command, concern.data, concern.kind, concern.id)
